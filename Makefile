@@ -1,0 +1,57 @@
+# Everything runs in .venv, made with nothing but Python and pip. `make help` lists the targets.
+
+# 3.11 or newer; test processes, of one thread each; more for pytest, as in ARGS="-k replay".
+PYTHON  ?= python3
+WORKERS ?= 2
+ARGS    ?=
+
+BIN  := .venv/bin
+PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
+
+DEMO := train sac --env jax:pendulum --steps 20000 --algo.hidden 64 64 \
+        --hp.actor_lr 1e-3 --hp.critic_lr 1e-3 --hp.alpha_lr 1e-3
+
+.PHONY: help setup demo test test-slow lint format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+
+setup: .venv/.dev ## install Thespis and the tools for working on it into .venv
+
+demo: .venv/.core ## train SAC to swing up a pendulum
+	$(BIN)/thespis $(DEMO)
+
+test: .venv/.dev ## the default tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-slow: .venv/.dev ## the tests that learn to a threshold
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
+
+lint: .venv/.dev ## style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+format: .venv/.dev ## mend what can be mended by itself
+	$(BIN)/ruff check --fix --exit-zero
+	$(BIN)/ruff format
+
+clean: ## remove caches and builds; .venv and runs stay
+	rm -rf .cache .hypothesis build dist
+	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.core: pyproject.toml | $(BIN)/python
+	@echo "Installing Thespis into .venv, once: some 200 MB to fetch, a minute or two."
+	@$(PIP) -e .
+	@touch $@
+
+.venv/.dev: pyproject.toml | $(BIN)/python
+	@echo "Installing Thespis and its tools into .venv, once: some 350 MB to fetch, a minute or three."
+	@$(PIP) -e '.[dev]'
+	@touch $@ .venv/.core
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Thespis needs Python 3.11 or newer; '$(PYTHON)' is" \
+	    "$$($(PYTHON) --version 2>&1). Say which to use: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }

@@ -1,0 +1,27 @@
+"""Every test runs on one CPU thread, under JAX's strict rules and with types checked.
+
+The settings are environment variables so that commands started by tests obey them too. They
+must stand before JAX and Thespis are first imported, hence at the top of this file.
+"""
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"
+os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+os.environ["JAX_DEBUG_KEY_REUSE"] = "1"  # sees jax.random.key, not the older PRNGKey
+os.environ["MPLBACKEND"] = "Agg"
+os.environ["SDL_VIDEODRIVER"] = "dummy"
+os.environ["IMAGEIO_FFMPEG_NO_PREVENT_SIGINT"] = "1"  # else it forks, which JAX warns of
+os.environ.setdefault("NPROC", "1")  # XLA's threads: the cores are shared by pytest's workers
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+import jaxtyping  # noqa: E402
+
+import tests.typecheck  # noqa: E402, F401
+
+jaxtyping.install_import_hook("thespis", "tests.typecheck.check")
