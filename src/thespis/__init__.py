@@ -1,0 +1,49 @@
+"""Thespis: off-policy actor-critic learning in JAX, alone, over many seeds, or as a population.
+
+The names below are imported when first used, so that the command line can answer at once and
+choose the number of threads before JAX starts.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from thespis.algos import ALGORITHMS as ALGORITHMS
+    from thespis.algos import SAC as SAC
+    from thespis.algos import TD3 as TD3
+    from thespis.api import load as load
+    from thespis.api import resume as resume
+    from thespis.api import train as train
+    from thespis.core import Box as Box
+    from thespis.core import Discrete as Discrete
+    from thespis.core import Row as Row
+    from thespis.core import Spec as Spec
+    from thespis.core import Step as Step
+    from thespis.core import Transition as Transition
+    from thespis.envs import make as make
+    from thespis.errors import ThespisError as ThespisError
+    from thespis.runs.run import Policy as Policy
+    from thespis.runs.run import Run as Run
+
+_HOMES = {
+    "thespis.algos": ("ALGORITHMS", "SAC", "TD3"),
+    "thespis.api": ("load", "resume", "train"),
+    "thespis.core": ("Box", "Discrete", "Row", "Spec", "Step", "Transition"),
+    "thespis.envs": ("make",),
+    "thespis.errors": ("ThespisError",),
+    "thespis.runs.run": ("Policy", "Run"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = list(_HOME)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str):
+    if name not in _HOME:
+        raise AttributeError(f"module 'thespis' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

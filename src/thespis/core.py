@@ -1,0 +1,177 @@
+"""The vocabulary: what flows between environments, replay, algorithms and the loop."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from thespis.errors import ThespisError as ThespisError
+
+Key = PRNGKeyArray
+Metrics = dict[str, Any]  # scalars, or a `Mean` where an update may have none
+Mode = Literal["random", "explore", "greedy"]  # static: warm-up, training, evaluation
+
+
+class Mean(eqx.Module):
+    """A metric that not every update has: its sum over `count` updates."""
+
+    total: Array
+    count: Array
+
+
+# --- what an algorithm may know of an environment -------------------------------------------
+
+
+@dataclass(frozen=True)
+class Box:
+    """Continuous actions. Algorithms act in [-1, 1]; adapters rescale to these bounds."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Actions 0 .. n-1."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class Spec:
+    """`obs` is a pytree of `jax.ShapeDtypeStruct`: a vector, an image, or a dict of them."""
+
+    obs: PyTree[jax.ShapeDtypeStruct]
+    action: Box | Discrete
+
+    def __hash__(self):
+        leaves, structure = jax.tree.flatten(self.obs)
+        return hash((tuple(leaves), structure, self.action))
+
+
+# --- what flows -----------------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    """What n environments return, leaves [n, ...]; autoreset happens in the *next* step.
+
+    The observation of a finished episode is its true final one (`terminated | truncated`).
+    The step after it ignores the action and returns the first observation of a new episode,
+    with reward 0 and both flags False. So an observation is never replaced or seen twice.
+    """
+
+    obs: PyTree
+    reward: Array
+    terminated: Array
+    truncated: Array
+
+    @property
+    def final(self) -> Array:
+        return self.terminated | self.truncated
+
+
+class Row(eqx.Module):
+    """One stored moment of every environment: what arrived, and what was done about it.
+
+    `reward`, `terminated` and `truncated` arrived together with `obs`; `action` answers it.
+    A row is therefore half of two transitions, and each observation is stored once.
+    """
+
+    obs: PyTree
+    reward: Array
+    terminated: Array
+    truncated: Array
+    action: Array
+    extra: PyTree = None  # what `act` wishes to remember (a skill, a switch, the policy's mean)
+
+    @property
+    def final(self) -> Array:
+        """The episode ended here: the action was ignored and is never learned from."""
+        return self.terminated | self.truncated
+
+
+class Transition(eqx.Module):
+    """(s, a, r, s') over `steps` environment steps, leaves [batch, ...], flags as 0.0 or 1.0.
+
+    `reward` is discounted over those steps, `next_obs` is the true successor. `valid` is 0
+    where the drawn row is no transition (it ends an episode): means leave it out. `weight`
+    is an importance weight.
+    """
+
+    obs: PyTree
+    action: Array
+    reward: Array
+    next_obs: PyTree
+    terminated: Array
+    truncated: Array
+    steps: Array
+    valid: Array
+    weight: Array
+    extra: PyTree = None
+
+
+class Algorithm(Protocol):
+    """A frozen dataclass of static choices whose methods are pure functions of pytrees."""
+
+    spec: Spec
+    Hyper: Any  # every real hyper-parameter, as traced data: see hyper.py
+
+    def init(self, key: Key, hp) -> Any:
+        """Networks, targets, optimisers and statistics, as one pytree of arrays."""
+        ...
+
+    def memory(self, key: Key, n: int) -> PyTree:
+        """What each of n environments carries at the start of an episode; usually None."""
+        ...
+
+    def act(self, state, hp, memory, obs, key: Key, step: Array, mode: Mode) -> tuple:
+        """-> action [n, ...], memory, extra (stored in the row). `step` counts rows."""
+        ...
+
+    def observe(self, state, rows: Row) -> Any:
+        """Running statistics: once per stored row, never in evaluation. Most have none."""
+        ...
+
+    def sample(self, replay, demos, hp, key: Key, step: Array) -> Any:
+        """The batch of one update, drawn from one member's view of the replay."""
+        ...
+
+    def update(self, state, hp, batch, key: Key, step: Array) -> tuple[Any, Metrics, Array]:
+        """One gradient step of every network -> state, metrics, priorities [batch].
+
+        `step` counts updates, alike for all members, so delays stay real branches.
+        """
+        ...
+
+
+# --- small things everybody needs -----------------------------------------------------------
+
+
+def mean(x: Array, valid: Array) -> Array:
+    """The mean of x [..., batch] over its valid entries; 0 if there are none."""
+    return (x * valid).sum(-1) / jnp.maximum(valid.sum(-1), 1.0)
+
+
+def polyak(target, online, tau):
+    """target <- (1 - tau) target + tau online."""
+    return jax.tree.map(lambda t, o: t + tau * (o - t), target, online)
+
+
+def where(mask: Array, a, b):
+    """Choose whole rows of two pytrees by a mask over their leading axes."""
+
+    def pick(x, y):
+        return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, y)
+
+    return jax.tree.map(pick, a, b)

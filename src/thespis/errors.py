@@ -1,0 +1,23 @@
+"""Errors that a user can mend, and names that are nearly right."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ThespisError(Exception):
+    """Something the user can mend: one line that says what, where and what to do."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an error message: the known names nearest to this one, if any is near."""
+    lower = {key.lower(): key for key in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(lower[key] for key in near)}?" if near else ""
+
+
+def or_all(name: str, known: Iterable[str]) -> str:
+    """Like `did_you_mean`, but where nothing is near it lists all there is."""
+    known = list(known)
+    return did_you_mean(name, known) or f"; there is {', '.join(known)}"
