@@ -1,0 +1,244 @@
+"""Soft Actor-Critic. Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905 (equations below)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import random
+from jaxtyping import Array
+
+from thespis import normalize
+from thespis.core import Box, Metrics, Mode, Row, Spec, ThespisError, Transition, mean, polyak
+from thespis.dists import LogDerivative, Std, TanhGaussian
+from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.nets import MLP, Critics, Init, features, width
+from thespis.optim import Learned
+
+
+class State(eqx.Module):
+    actor: Learned
+    critic: Learned
+    target: Critics
+    temperature: Learned | None  # of log alpha, or alpha if linear; None if fixed
+    stats: Any  # running statistics of the observations, or None
+
+
+@dataclass(frozen=True)
+class SAC:
+    """Maximum-entropy actor-critic for continuous actions."""
+
+    spec: Spec
+    hidden: tuple[int, ...] = (256, 256)
+    """Hidden layers of the actor, and of the critics unless critic_hidden says otherwise."""
+    critic_hidden: tuple[int, ...] | None = None
+    """Hidden layers of the critics."""
+    critics: int = 2
+    """Number of critics; targets and actor use the smallest of their values."""
+    batch_size: int = 256
+    n_step: int = 1
+    """Rewards summed before bootstrapping."""
+    std: Std = "exp"
+    """How the standard deviation is made: exp(clip(raw, -20, 2)) or softplus(raw) + 0.001."""
+    log_derivative: LogDerivative = "exact"
+    """Of tanh in log-probabilities: exact, or log(1 - a^2 + 1e-6)."""
+    temperature: Literal["exp", "log", "linear", "fixed"] = "log"
+    """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
+    order: Literal["sequential", "simultaneous"] = "sequential"
+    """The actor climbs the new critic, or the one before this update."""
+    critic_loss: Literal["sum", "half-mean"] = "sum"
+    """Squared errors added over the critics, or half of their mean."""
+    normalize_observations: bool = False
+    """Networks see observations normalised by running statistics; the replay keeps them raw."""
+    ignore_done: bool = False
+    """Bootstrap through terminations as well."""
+    drop_truncated: bool = False
+    """Leave transitions that end by a time limit out of the critic's loss."""
+    store_policy: bool = False
+    """Store the policy's mean and standard deviation with every transition."""
+    weight_init: Init = "torch"
+    """Initial weights: +-1/sqrt(n) with biases, or +-sqrt(3/n) without."""
+    init_w: float | None = None
+    """Redraw the actor's last layer within +-init_w."""
+
+    class Hyper(eqx.Module):
+        actor_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
+        critic_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
+        alpha_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "temperature's learning rate", low=0)
+        gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
+        tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
+        reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
+        alpha: float = prior(1.0, LogUniform(1e-2, 1), "initial (or fixed) temperature", low=0)
+        target_entropy: float = prior(-1.0, Uniform(-2, 0), "wanted entropy per action dimension")
+
+    presets: ClassVar[dict[str, dict]] = {
+        "qdax": {
+            "algo": {
+                "std": "softplus",
+                "temperature": "exp",
+                "order": "simultaneous",
+                "critic_loss": "half-mean",
+                "drop_truncated": True,
+                "weight_init": "lecun",
+            },
+            "hp": {"gamma": 0.97, "target_entropy": -0.5},
+            "train": {"warm_up": "policy"},
+        },
+        "di-engine": {
+            "algo": {"hidden": (64, 64), "log_derivative": "epsilon", "init_w": 3e-3},
+            "hp": {"alpha": 0.2},
+            "train": {"warm_up": "policy", "learning_starts": 10_000},
+        },
+    }
+
+    def __post_init__(self):
+        if not isinstance(self.spec.action, Box):
+            raise ThespisError(
+                f"{type(self).__name__} needs continuous actions, not {self.spec.action}"
+            )
+
+    # --- life cycle -------------------------------------------------------------------------
+
+    def init(self, key, hp) -> State:
+        k_actor, k_critic = random.split(key)
+        critic = self.make_critic(k_critic)
+        return State(
+            actor=Learned.of(self.make_actor(k_actor)),
+            critic=Learned.of(critic),
+            target=critic,
+            temperature=self.make_temperature(hp),
+            stats=normalize.statistics(self.spec.obs) if self.normalize_observations else None,
+        )
+
+    def make_actor(self, key) -> MLP:
+        k_net, k_last = random.split(key)
+        sizes = (width(self.spec.obs), *self.hidden, 2 * self.spec.action.size)
+        actor = MLP(k_net, sizes, self.weight_init)
+        return actor if self.init_w is None else actor.with_last(k_last, self.init_w)
+
+    def make_critic(self, key) -> Critics:
+        hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
+        sizes = (width(self.spec.obs) + self.spec.action.size, *hidden, 1)
+        return Critics(key, self.critics, sizes, self.weight_init)
+
+    def make_temperature(self, hp) -> Learned | None:
+        if self.temperature == "fixed":
+            return None
+        alpha = jnp.asarray(hp.alpha, jnp.float32)
+        return Learned.of(
+            alpha if self.temperature == "linear" else jnp.log(jnp.maximum(alpha, 1e-8))
+        )
+
+    def memory(self, key, n: int):
+        return None
+
+    def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
+        policy = self.policy(state.actor.params, self.see(state, obs))
+        if mode == "random":
+            action = random.uniform(key, policy.mean.shape, minval=-1, maxval=1)
+        else:
+            action = policy.sample(key)[0] if mode == "explore" else policy.mode()
+        extra = {"mu": policy.mean, "sigma": jnp.exp(policy.log_std)} if self.store_policy else None
+        return action, memory, extra
+
+    def observe(self, state: State, rows: Row) -> State:
+        if state.stats is None:
+            return state
+        return eqx.tree_at(lambda s: s.stats, state, normalize.update(state.stats, rows.obs))
+
+    def sample(self, replay, demos, hp, key, step) -> Transition:
+        return replay.transitions(key, self.batch_size, hp.gamma, self.n_step)
+
+    # --- learning ---------------------------------------------------------------------------
+
+    def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
+        k_next, k_now = random.split(key)
+        obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
+        alpha = self.alpha(state, hp)
+
+        # Critics: regress every Q_i on the soft Bellman target (eq. 5).
+        next_value, _ = self.soft_value(state.actor.params, state.target, alpha, next_obs, k_next)
+        alive = 1.0 if self.ignore_done else 1.0 - b.terminated
+        target = hp.reward_scale * b.reward + hp.gamma**b.steps * alive * next_value
+        valid = b.valid * (1.0 - b.truncated) if self.drop_truncated else b.valid
+
+        def critic_loss(critic):
+            error = self.q(critic, obs, b.action) - target[None]
+            loss = mean(b.weight[None] * error**2, valid[None])
+            return (loss.sum() if self.critic_loss == "sum" else 0.5 * loss.mean()), error
+
+        critic, (q_loss, error) = state.critic.descend(critic_loss, hp.critic_lr)
+
+        # Actor: maximise the soft value (eq. 7-9).
+        climbed = critic.params if self.order == "sequential" else state.critic.params
+
+        def actor_loss(actor):
+            value, log_p = self.soft_value(actor, climbed, alpha, obs, k_now)
+            return -mean(value, b.valid), mean(log_p, b.valid)
+
+        actor, (pi_loss, log_p) = state.actor.descend(actor_loss, hp.actor_lr)
+
+        # Temperature: hold the entropy at its target (eq. 18).
+        temperature, alpha_loss = self.cool(state.temperature, log_p, hp)
+
+        td_error = jnp.abs(error).mean(0)
+        metrics = {
+            "actor_loss": pi_loss,
+            "critic_loss": q_loss,
+            "ent_coef": alpha,
+            "ent_coef_loss": alpha_loss,
+            "total_loss": pi_loss + q_loss + alpha_loss,
+            "td_error": mean(td_error, valid),
+            "target_value": mean(next_value, valid),
+            "log_prob": log_p,
+            "obs_mean": obs.mean(),
+            "obs_std": obs.std(),
+        }
+        target_critic = polyak(state.target, critic.params, hp.tau)
+        return State(actor, critic, target_critic, temperature, state.stats), metrics, td_error
+
+    def cool(self, temperature: Learned | None, log_p, hp) -> tuple[Learned | None, Array]:
+        """One step of the temperature towards the wanted entropy, and its loss."""
+        if temperature is None:
+            return None, jnp.zeros(())
+        surplus = -log_p - self.target_entropy(hp)  # entropy above its target
+
+        def loss(x):
+            return (jnp.exp(x) if self.temperature == "exp" else x) * surplus, None
+
+        temperature, (value, _) = temperature.descend(loss, hp.alpha_lr)
+        if self.temperature == "linear":
+            temperature = eqx.tree_at(
+                lambda t: t.params, temperature, replace_fn=lambda x: jnp.maximum(x, 0.0)
+            )
+        return temperature, value
+
+    # --- what variants override -------------------------------------------------------------
+
+    def see(self, state: State, obs) -> Array:
+        """What the networks read: one normalised vector [..., n]."""
+        obs = obs if state.stats is None else normalize.normalise(state.stats, obs)
+        return features(self.spec.obs, obs)
+
+    def policy(self, actor: MLP, obs) -> TanhGaussian:
+        return TanhGaussian.of(actor(obs), self.std, self.log_derivative)
+
+    def q(self, critic: Critics, obs, action) -> Array:
+        """Q_i(s, a) for every critic i: [critics, batch]."""
+        return critic(obs, action)[..., 0]
+
+    def soft_value(self, actor, critic, alpha, obs, key) -> tuple[Array, Array]:
+        """V(s) = E[min_i Q_i(s, a) - alpha log pi(a|s)] for one a ~ pi (eq. 3), and log pi(a|s)."""
+        action, log_p = self.policy(actor, obs).sample(key)
+        return self.q(critic, obs, action).min(0) - alpha * log_p, log_p
+
+    def alpha(self, state: State, hp) -> Array:
+        if state.temperature is None:
+            return jnp.asarray(hp.alpha, jnp.float32)
+        x = state.temperature.params
+        return x if self.temperature == "linear" else jnp.exp(x)
+
+    def target_entropy(self, hp) -> Array:
+        return hp.target_entropy * self.spec.action.size

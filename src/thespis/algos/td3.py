@@ -1,0 +1,171 @@
+"""TD3: twin delayed deterministic policy gradient. Fujimoto et al. 2018, https://arxiv.org/abs/1802.09477."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import random
+from jaxtyping import Array
+
+from thespis import normalize
+from thespis.core import Box, Mean, Metrics, Mode, Row, Spec, ThespisError, Transition, mean, polyak
+from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.nets import MLP, Critics, Init, features, width
+from thespis.optim import Learned
+
+
+class State(eqx.Module):
+    actor: Learned
+    critic: Learned
+    target_actor: MLP
+    target_critic: Critics
+    stats: Any  # running statistics of the observations, or None
+
+
+@dataclass(frozen=True)
+class TD3:
+    """Deterministic actor-critic with smoothed targets and a delayed actor."""
+
+    spec: Spec
+    hidden: tuple[int, ...] = (256, 256)
+    """Hidden layers of the actor, and of the critics unless critic_hidden says otherwise."""
+    critic_hidden: tuple[int, ...] | None = None
+    """Hidden layers of the critics."""
+    critics: int = 2
+    """Number of critics; targets use the smallest of their values, the actor the first."""
+    batch_size: int = 256
+    n_step: int = 1
+    """Rewards summed before bootstrapping."""
+    delay: int = 2
+    """Updates of the critics per update of the actor."""
+    order: Literal["sequential", "simultaneous"] = "sequential"
+    """The actor climbs the new critic, or the one before this update."""
+    critic_target: Literal["delayed", "every"] = "delayed"
+    """The target critics follow on the actor's steps only, or on every step."""
+    normalize_observations: bool = False
+    """Networks see observations normalised by running statistics; the replay keeps them raw."""
+    ignore_done: bool = False
+    """Bootstrap through terminations as well."""
+    drop_truncated: bool = False
+    """Leave transitions that end by a time limit out of the critic's loss."""
+    weight_init: Init = "torch"
+    """Initial weights: +-1/sqrt(n) with biases, or +-sqrt(3/n) without."""
+
+    class Hyper(eqx.Module):
+        actor_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
+        critic_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
+        gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
+        tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the targets", low=0, high=1)
+        reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
+        noise: float = prior(0.1, Uniform(0, 0.2), "std of the exploration noise", low=0)
+        target_noise: float = prior(0.2, Uniform(0, 1), "std of the target's noise", low=0)
+        noise_clip: float = prior(0.5, Uniform(0, 1), "bound of the target's noise", low=0)
+
+    presets: ClassVar[dict[str, dict]] = {
+        "qdax": {
+            "algo": {
+                "order": "simultaneous",
+                "critic_target": "every",
+                "drop_truncated": True,
+                "weight_init": "lecun",
+            },
+            "train": {"warm_up": "policy"},
+        },
+    }
+
+    def __post_init__(self):
+        if not isinstance(self.spec.action, Box):
+            raise ThespisError(f"TD3 needs continuous actions, not {self.spec.action}")
+
+    # --- life cycle -------------------------------------------------------------------------
+
+    def init(self, key, hp) -> State:
+        k_actor, k_critic = random.split(key)
+        obs, action = width(self.spec.obs), self.spec.action.size
+        hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
+        actor = MLP(k_actor, (obs, *self.hidden, action), self.weight_init)
+        critic = Critics(k_critic, self.critics, (obs + action, *hidden, 1), self.weight_init)
+        stats = normalize.statistics(self.spec.obs) if self.normalize_observations else None
+        return State(Learned.of(actor), Learned.of(critic), actor, critic, stats)
+
+    def memory(self, key, n: int):
+        return None
+
+    def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
+        action = jnp.tanh(state.actor.params(self.see(state, obs)))
+        if mode == "random":
+            action = random.uniform(key, action.shape, minval=-1, maxval=1)
+        if mode == "explore":
+            action = jnp.clip(action + hp.noise * random.normal(key, action.shape), -1, 1)
+        return action, memory, None
+
+    def observe(self, state: State, rows: Row) -> State:
+        if state.stats is None:
+            return state
+        return eqx.tree_at(lambda s: s.stats, state, normalize.update(state.stats, rows.obs))
+
+    def sample(self, replay, demos, hp, key, step) -> Transition:
+        return replay.transitions(key, self.batch_size, hp.gamma, self.n_step)
+
+    # --- learning ---------------------------------------------------------------------------
+
+    def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
+        obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
+
+        # Critics: smoothed target action, clipped double Q (eq. 14, algorithm 1).
+        noise = hp.target_noise * random.normal(key, b.action.shape)
+        noise = jnp.clip(noise, -hp.noise_clip, hp.noise_clip)
+        next_action = jnp.clip(jnp.tanh(state.target_actor(next_obs)) + noise, -1, 1)
+        next_value = self.q(state.target_critic, next_obs, next_action).min(0)
+        alive = 1.0 if self.ignore_done else 1.0 - b.terminated
+        target = hp.reward_scale * b.reward + hp.gamma**b.steps * alive * next_value
+        valid = b.valid * (1.0 - b.truncated) if self.drop_truncated else b.valid
+
+        def critic_loss(critic):
+            error = self.q(critic, obs, b.action) - target[None]
+            return mean(b.weight[None] * error**2, valid[None]).sum(), error
+
+        critic, (q_loss, error) = state.critic.descend(critic_loss, hp.critic_lr)
+
+        # Actor and targets: every `delay` updates, up the first critic (eq. 15).
+        climbed = critic.params if self.order == "sequential" else state.critic.params
+
+        def actor_loss(actor):
+            q = climbed.networks[0](jnp.concatenate([obs, jnp.tanh(actor(obs))], -1))[..., 0]
+            return -mean(q, b.valid), None
+
+        def learn(actor, target_actor, target_critic):
+            actor, (loss, _) = actor.descend(actor_loss, hp.actor_lr)
+            target_actor = polyak(target_actor, actor.params, hp.tau)
+            return actor, target_actor, polyak(target_critic, critic.params, hp.tau), loss
+
+        def skip(actor, target_actor, target_critic):
+            if self.critic_target == "every":
+                target_critic = polyak(target_critic, critic.params, hp.tau)
+            return actor, target_actor, target_critic, jnp.zeros(())
+
+        due = (step + 1) % self.delay == 0
+        args = (state.actor, state.target_actor, state.target_critic)
+        actor, target_actor, target_critic, pi_loss = jax.lax.cond(due, learn, skip, *args)
+
+        td_error = jnp.abs(error).mean(0)
+        metrics = {
+            "actor_loss": Mean(pi_loss, due.astype(jnp.float32)),
+            "critic_loss": q_loss,
+            "td_error": mean(td_error, valid),
+            "target_value": mean(next_value, valid),
+        }
+        return State(actor, critic, target_actor, target_critic, state.stats), metrics, td_error
+
+    def see(self, state: State, obs) -> Array:
+        """What the networks read: one normalised vector [..., n]."""
+        obs = obs if state.stats is None else normalize.normalise(state.stats, obs)
+        return features(self.spec.obs, obs)
+
+    def q(self, critic: Critics, obs, action) -> Array:
+        """Q_i(s, a) for every critic i: [critics, batch]."""
+        return critic(obs, action)[..., 0]
