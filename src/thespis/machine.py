@@ -1,0 +1,66 @@
+"""The machine: how many threads XLA gets, the compilation cache, and what compiling cost.
+
+JAX reads the first of these once, when it starts. So this module does not import it: the
+command line decides first and imports JAX afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+WIDE = 128  # layers narrower than this lose more by sharing a product than they gain
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_for(hidden: tuple[int, ...]) -> int:
+    """Small products crawl when many threads share them; wide ones gain."""
+    return cores() if max(hidden, default=0) >= WIDE else 1
+
+
+def set_threads(threads: int) -> bool:
+    """Give XLA's pool this many threads; False if JAX has started with another number."""
+    if started():
+        return os.environ.get("NPROC", str(cores())) == str(threads)
+    os.environ["NPROC"] = str(threads)
+    return True
+
+
+def started() -> bool:
+    """Whether JAX has made its devices, after which nothing about them can be changed."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bridge is not None and bridge.backends_are_initialized()
+
+
+def use_cache() -> None:
+    """Keep compiled programs on disk between processes, unless the user chose a place already."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:
+        home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+        jax.config.update("jax_compilation_cache_dir", str(home / "thespis" / "jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+class Ledger:
+    """Seconds spent compiling (or fetching what was compiled before) since it was opened."""
+
+    def __init__(self):
+        import jax
+
+        self.seconds = 0.0
+        jax.monitoring.register_event_duration_secs_listener(self.note)
+
+    def note(self, event: str, seconds: float, **_) -> None:
+        if event.endswith(("/backend_compile_duration", "/jaxpr_to_mlir_module_duration")):
+            self.seconds += seconds
+
+    def close(self) -> None:
+        import jax
+
+        jax.monitoring.unregister_event_duration_listener(self.note)
