@@ -1,0 +1,79 @@
+"""Every environment by its name: `make("jax:pendulum")`, `make("brax:ant")`, `make("Ant-v5")`."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import TYPE_CHECKING, Any
+
+from thespis.core import ThespisError
+from thespis.envs.autoreset import Autoreset, State, Task
+from thespis.envs.classic import TASKS
+from thespis.envs.names import did_you_mean
+
+if TYPE_CHECKING:
+    from thespis.envs.gymnasium import Gymnasium
+
+__all__ = ["Autoreset", "State", "Task", "label", "make", "names"]
+
+
+def make(env: Any) -> Autoreset | Gymnasium:
+    """A name, a Gymnasium class or factory, a Task, or what this function made before.
+
+    An `Autoreset` runs inside compiled code; anything else is a host environment, to be opened.
+    """
+    from thespis.envs.gymnasium import Gymnasium
+
+    if isinstance(env, Autoreset | Gymnasium):
+        return env
+    if isinstance(env, str):
+        return named(env)
+    if all(hasattr(env, method) for method in ("start", "observe", "step")):
+        return Autoreset(env)
+    return Gymnasium(env)
+
+
+def named(name: str) -> Autoreset | Gymnasium:
+    """`jax:NAME`, `brax:NAME` or `brax:NAME@BACKEND`; all else is a Gymnasium id."""
+    from thespis.envs.gymnasium import Gymnasium
+
+    prefix, colon, rest = name.partition(":")
+    if prefix == "jax":
+        if name not in TASKS:
+            hint = did_you_mean(name, TASKS)
+            raise ThespisError(f"unknown environment {name!r}{hint or f'; known: {list(TASKS)}'}")
+        return Autoreset(TASKS[name]())
+    if prefix == "brax":
+        from thespis.envs.brax import Brax
+
+        return Autoreset(Brax(*rest.split("@", 1)))
+    # Gymnasium reads `module:id` as an id that the module registers.
+    if colon and importlib.util.find_spec(prefix.partition(".")[0]) is None:
+        hint = did_you_mean(name, [known for group in names().values() for known in group])
+        raise ThespisError(
+            f"unknown environment {name!r}: the prefix is neither jax:, brax: nor a module{hint}"
+        )
+    return Gymnasium(name)
+
+
+def names() -> dict[str, list[str]]:
+    """All that `make` knows by name, grouped by where it comes from."""
+    import gymnasium
+
+    from thespis.envs.brax import NAMES, installed
+
+    return {
+        "jax": list(TASKS),
+        "brax": [f"brax:{name}" for name in NAMES] if installed() else [],
+        "gymnasium": sorted(gymnasium.registry),
+    }
+
+
+def label(env: Any) -> str:
+    """A name that is fit for a file, such as Pendulum-v1 or jax-pendulum."""
+    env = make(env)
+    if isinstance(env, Autoreset):
+        name = getattr(env.task, "name", type(env.task).__name__)
+    else:
+        name = env.name
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.")

@@ -1,0 +1,112 @@
+"""Brax environments as tasks. Brax is an extra: `pip install 'thespis[brax]'`."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import cache, cached_property
+from io import StringIO
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import random
+from jaxtyping import Array, PyTree
+
+from thespis.core import Box, Key, ThespisError
+from thespis.envs.names import did_you_mean
+
+NAMES = (
+    "ant",
+    "halfcheetah",
+    "hopper",
+    "humanoid",
+    "humanoidstandup",
+    "inverted_double_pendulum",
+    "inverted_pendulum",
+    "pusher",
+    "reacher",
+    "walker2d",
+)
+BACKENDS = ("spring", "positional", "generalized", "mjx")
+
+
+@dataclass(frozen=True)
+class Brax:
+    """One of Brax's environments, which terminates where Brax says `done`.
+
+    The backend is the physics: `spring` is the fastest, `generalized` and `mjx` are closer to
+    MuJoCo. Returns differ between them, so compare only runs of one backend.
+    """
+
+    environment: str
+    backend: str = "spring"
+    limit: int = 1000
+
+    def __post_init__(self):
+        load(self.environment, self.backend)  # here, never first within a traced function
+
+    @property
+    def name(self) -> str:
+        suffix = "" if self.backend == "spring" else f"@{self.backend}"
+        return f"brax:{self.environment}{suffix}"
+
+    @cached_property
+    def obs(self) -> PyTree:
+        return jax.eval_shape(lambda: self.observe(self.start(random.key(0))))
+
+    @property
+    def action(self) -> Box:
+        size = load(self.environment, self.backend).action_size
+        return Box(low=(-1.0,) * size, high=(1.0,) * size, shape=(size,))
+
+    def start(self, key: Key) -> Any:
+        with lenient():
+            return load(self.environment, self.backend).reset(random.key_data(key))
+
+    def observe(self, state: Any) -> PyTree:
+        return state.obs
+
+    def step(self, state: Any, action: Array) -> tuple[Any, Array, Array]:
+        with lenient():
+            state = load(self.environment, self.backend).step(state, action)
+        return state, jnp.asarray(state.reward, jnp.float32), jnp.asarray(state.done) > 0
+
+
+def installed() -> bool:
+    return importlib.util.find_spec("brax") is not None
+
+
+@cache
+def load(environment: str, backend: str) -> Any:
+    """The environment without any of Brax's wrappers."""
+    name = f"brax:{environment}@{backend}"
+    if not installed():
+        raise ThespisError(f"{name} needs a missing library: pip install 'thespis[brax]'")
+    if backend not in BACKENDS:
+        hint = did_you_mean(backend, BACKENDS) or f"; known: {', '.join(BACKENDS)}"
+        raise ThespisError(f"unknown backend {backend!r} of {name}{hint}")
+    with lenient(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on the age of Brax and of what it imports
+        with redirect_stdout(StringIO()):  # where MJX prints what it does without
+            from brax import envs
+        try:
+            return envs.get_environment(environment, backend=backend)
+        except KeyError as error:
+            hint = did_you_mean(environment, NAMES) or f"; known: {', '.join(NAMES)}"
+            raise ThespisError(f"unknown environment 'brax:{environment}'{hint}") from error
+
+
+class lenient:
+    """Brax mixes types and ranks; whoever forbids that means their own code."""
+
+    def __enter__(self):
+        self.rules = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
+        for rule in self.rules:
+            rule.__enter__()
+
+    def __exit__(self, *error):
+        for rule in reversed(self.rules):
+            rule.__exit__(*error)

@@ -1,0 +1,321 @@
+"""Gymnasium environments: NumPy arrays on the host, under the library's contract."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import ArrayLike
+
+from thespis.core import Box, Discrete, Spec, Step, ThespisError
+from thespis.envs.names import did_you_mean
+
+EXTRAS = {  # Gymnasium's extras -> ours
+    "mujoco": "mujoco",
+    "box2d": "box2d",
+    "classic-control": "classic",
+    "toy-text": "classic",
+}
+MEND = "mend the environment, or end the episode before its state diverges"
+
+
+class Gymnasium:
+    """What is to be run: an id, a `gymnasium.Env` class, or a function that makes an instance.
+
+    `limit` is the number of steps after which an episode is truncated, None where unknown.
+    """
+
+    name: str
+    spec: Spec
+    limit: int | None
+
+    def __init__(self, source: Any):
+        if not isinstance(source, str) and not callable(source):
+            raise ThespisError(
+                f"an environment instance cannot be copied: pass the class {type(source).__name__}"
+                " or a function that makes one, such as lambda: MyEnv(size=3)"
+            )
+        self.source = source
+        env = self.instance()
+        try:
+            known = env.spec
+            self.name = known.id if known else type(env.unwrapped).__name__
+            self.limit = time_limit(env)
+            obs = reader(env.observation_space, self.name)
+            self.spec = Spec(structs(obs), action_spec(env.action_space, self.name))
+        finally:
+            env.close()
+
+    def __repr__(self) -> str:
+        return f"Gymnasium({self.name!r})"
+
+    def instance(self, render_mode: str | None = None) -> gymnasium.Env:
+        """One plain environment."""
+        options = {} if render_mode is None else {"render_mode": render_mode}
+        source = self.source
+        called = source if isinstance(source, str) else getattr(source, "__name__", repr(source))
+        try:
+            with warnings.catch_warnings():
+                # Remarks about precision, spaces and versions do not hinder anybody.
+                warnings.simplefilter("ignore")
+                if isinstance(source, str):
+                    env = gymnasium.make(source, disable_env_checker=True, **options)
+                else:
+                    env = source(**options)
+        except Exception as error:
+            if render_mode and isinstance(error, TypeError) and "render_mode" in str(error):
+                raise ThespisError(
+                    f"{called} cannot be drawn: it must take the argument render_mode"
+                ) from error
+            raise ThespisError(why_not(called, error)) from error
+        if not isinstance(env, gymnasium.Env):
+            raise ThespisError(
+                f"{called} made a {type(env).__name__}, not a gymnasium.Env: return an instance"
+            )
+        return env
+
+    def open(self, n: int, seed: int, render_mode: str | None = None) -> GymnasiumEnvs:
+        """n environments of their own; the i-th is seeded with seed + i at its first reset."""
+        return GymnasiumEnvs([self.instance(render_mode) for _ in range(n)], seed, self.name)
+
+
+class GymnasiumEnvs:
+    """n running environments that reset in the step after an episode's end (see `core.Step`)."""
+
+    def __init__(self, envs: list[gymnasium.Env], seed: int, name: str):
+        self.envs, self.name = envs, name
+        self.seeds: list[int | None] = [seed + i for i in range(len(envs))]
+        self.over = [False] * len(envs)  # the next step starts a new episode
+        self.time = 0  # calls of `step`
+        self.read = reader(envs[0].observation_space, name)
+        self.act = rescaler(envs[0].action_space)
+        self.shape = (len(envs), *(envs[0].action_space.shape or ()))
+        self.size = math.prod(self.shape)
+
+    def reset(self) -> Step:
+        """A new episode everywhere."""
+        self.over = [True] * len(self.envs)
+        return self._advance([None] * len(self.envs))
+
+    def step(self, action: ArrayLike) -> Step:
+        """`action` [n, ...] in [-1, 1], flat or in the environment's shape, or [n] integers."""
+        action = np.asarray(action)
+        if action.size != self.size or len(action) != len(self.envs):
+            raise ThespisError(f"{self.name}: actions of shape {action.shape}, not {self.shape}")
+        self.time += 1
+        return self._advance(self.act(action.reshape(self.shape)))
+
+    def render(self) -> list[Any]:
+        """One frame per environment."""
+        if self.envs[0].render_mode is None:
+            raise ThespisError(f"{self.name} does not draw: open it with render_mode='rgb_array'")
+        try:
+            return [env.render() for env in self.envs]
+        except Exception as error:
+            raise ThespisError(why_not(self.name, error)) from error
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+    def _advance(self, actions) -> Step:
+        # The arrays are new each time: JAX may keep using those it was handed.
+        n = len(self.envs)
+        obs = empty(self.read, n)
+        rewards, terminated, truncated = [0.0] * n, [False] * n, [False] * n
+        for i, env in enumerate(self.envs):
+            try:
+                if self.over[i]:
+                    # Seeded once only, so that every episode has a start state of its own.
+                    raw, _ = env.reset(seed=self.seeds[i])
+                    self.seeds[i] = None
+                else:
+                    raw, reward, ended, cut, _ = env.step(actions[i])
+                    rewards[i] = reward.item() if isinstance(reward, np.ndarray) else float(reward)
+                    terminated[i] = bool(ended)
+                    truncated[i] = bool(cut) and not ended
+                write(self.read, obs, i, raw)
+            except Exception as error:
+                what = f"{type(error).__name__}: {one_line(error)}"
+                raise ThespisError(f"{self._at(i)} {what}") from error
+            if not math.isfinite(rewards[i]):
+                raise ThespisError(f"{self._at(i)} the reward is {rewards[i]}; {MEND}")
+        self._check(self.read, obs)
+        self.over = [a or b for a, b in zip(terminated, truncated, strict=True)]
+        return Step(obs, np.array(rewards, np.float32), np.array(terminated), np.array(truncated))
+
+    def _check(self, node: Node, obs, key: str = "") -> None:
+        """Refuse observations that are not finite."""
+        if isinstance(node, list):
+            for name, _, child in node:
+                self._check(child, obs[name], f"{key}/{name}" if key else name)
+        elif obs.dtype != np.uint8 and not math.isfinite(np.vdot(obs, obs)):
+            # The square of a large number may overflow, so look again.
+            for i, index in zip(*np.nonzero(~np.isfinite(obs.reshape(len(obs), -1))), strict=True):
+                where = f"obs[{key!r}]" if key else "obs"
+                value = obs[i].reshape(-1)[index]
+                raise ThespisError(f"{self._at(i)} {where} is {value} at index {index}; {MEND}")
+
+    def _at(self, i: int) -> str:
+        return f"{self.name}, environment {i}, step {self.time}:"
+
+
+# --- observations ---------------------------------------------------------------------------
+
+
+class Leaf(NamedTuple):
+    """How one array is read: `encode` turns what an environment returns into `shape`, `dtype`."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    encode: Callable[[Any], np.ndarray]
+
+
+# Each child has the name under which it is stored and the key under which it is found.
+Node = Leaf | list[tuple[str, Any, Any]]
+
+
+def reader(space: spaces.Space, name: str) -> Node:
+    """Floats become float32, images stay uint8, numbers of a choice become one-hot vectors."""
+    if isinstance(space, spaces.Dict):
+        return [(str(key), key, reader(child, name)) for key, child in space.items()]
+    if isinstance(space, spaces.Tuple):
+        return [(str(i), i, reader(child, name)) for i, child in enumerate(space)]
+    if isinstance(space, spaces.Box):
+        image = space.dtype == np.uint8 and len(space.shape) >= 2
+        return array(space.shape, np.uint8 if image else np.float32)
+    if isinstance(space, spaces.MultiBinary):
+        return array(space.shape, np.float32)
+    if isinstance(space, spaces.Discrete):
+        return one_hot(np.array([space.n]), np.array([space.start]))
+    if isinstance(space, spaces.MultiDiscrete):
+        return one_hot(space.nvec.reshape(-1), space.start.reshape(-1))
+    raise ThespisError(
+        f"{name}: observations of {type(space).__name__} are not supported; wrap the environment"
+        " in gymnasium.wrappers.TransformObservation to give a Box, a Discrete or a Dict of them"
+    )
+
+
+def array(shape: tuple[int, ...], dtype) -> Leaf:
+    stored = shape or (1,)  # a lone number is a vector of one
+
+    def encode(obs):
+        x = np.asarray(obs, dtype)
+        if x.shape != shape:
+            raise ValueError(f"the observation has shape {x.shape}, its space says {shape}")
+        return x
+
+    return Leaf(stored, dtype, encode)
+
+
+def one_hot(sizes: np.ndarray, starts: np.ndarray) -> Leaf:
+    """One block per choice, side by side."""
+    total = int(sizes.sum())
+    offsets = np.cumsum(sizes) - sizes - starts
+
+    def encode(obs):
+        x = np.zeros(total, np.float32)
+        x[offsets + np.reshape(obs, -1)] = 1.0
+        return x
+
+    return Leaf((total,), np.float32, encode)
+
+
+def structs(node: Node):
+    """The shapes and types of one observation."""
+    if isinstance(node, Leaf):
+        return jax.ShapeDtypeStruct(node.shape, node.dtype)
+    return {name: structs(child) for name, _, child in node}
+
+
+def empty(node: Node, n: int):
+    if isinstance(node, Leaf):
+        return np.empty((n, *node.shape), node.dtype)
+    return {name: empty(child, n) for name, _, child in node}
+
+
+def write(node: Node, out, i: int, obs) -> None:
+    """Put environment i's observation into its row."""
+    if isinstance(node, Leaf):
+        out[i] = node.encode(obs)
+    else:
+        for name, key, child in node:
+            write(child, out[name], i, obs[key])
+
+
+# --- actions --------------------------------------------------------------------------------
+
+
+def action_spec(space: spaces.Space, name: str) -> Box | Discrete:
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        low, high = space.low.reshape(-1), space.high.reshape(-1)
+        for i in np.flatnonzero(~(np.isfinite(low) & np.isfinite(high))):
+            raise ThespisError(
+                f"{name}: action dimension {i} has the bounds [{low[i]}, {high[i]}], but actions"
+                " need finite ones; wrap the environment in gymnasium.wrappers.ClipAction or"
+                " RescaleAction with finite bounds"
+            )
+        return Box(tuple(low.tolist()), tuple(high.tolist()), space.shape)
+    raise ThespisError(
+        f"{name}: actions of {type(space).__name__}({space.dtype}) are not supported, only a Box of"
+        " floats or Discrete; wrap the environment in gymnasium.wrappers.TransformAction"
+    )
+
+
+def rescaler(space: spaces.Space) -> Callable:
+    """From [-1, 1] to the environment's own units, one entry per environment."""
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return lambda action: (action + start).tolist()
+    assert isinstance(space, spaces.Box)
+    # In float64, so that -1 and 1 are the bounds themselves after rounding.
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    middle, half = (low + high) / 2, (high - low) / 2
+
+    def rescale(action):
+        own = np.minimum(np.maximum(middle + half * action, low), high)
+        return own.astype(space.dtype)
+
+    return rescale
+
+
+# --- making ---------------------------------------------------------------------------------
+
+
+def time_limit(env: gymnasium.Env) -> int | None:
+    limits = []
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.wrappers.TimeLimit):
+            limits.append(env._max_episode_steps)
+        env = env.env
+    return min(limits, default=None)
+
+
+def why_not(name: str, error: Exception) -> str:
+    """One line: what went wrong, and what to do."""
+    text = one_line(error)
+    known = gymnasium.registry.get(name)
+    if isinstance(error, gymnasium.error.DependencyNotInstalled | ModuleNotFoundError):
+        family = str(known.entry_point).split(".")[2:3] if known else []
+        asked = re.search(r"gymnasium\[([\w-]+)\]", text)
+        extra = EXTRAS.get((asked[1] if asked else "".join(family)).replace("_", "-"))
+        return f"{name} needs a missing library: " + (
+            f"pip install 'thespis[{extra}]'" if extra else text
+        )
+    if isinstance(error, gymnasium.error.Error) and not known:
+        hint = did_you_mean(name, gymnasium.registry)
+        return f"unknown environment {name!r}{hint or '; ids of another package are PACKAGE:ID'}"
+    return f"{name}: {type(error).__name__}: {text}"
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

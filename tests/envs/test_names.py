@@ -1,0 +1,80 @@
+"""Environments by name, by class and by object."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.envs.toys import GymTally, Tally
+from thespis.core import ThespisError
+from thespis.envs import label, make, names
+from thespis.envs.autoreset import Autoreset
+from thespis.envs.classic import CartPole, Pendulum, PointMass
+from thespis.envs.gymnasium import Gymnasium
+
+
+def test_every_jax_name_is_made():
+    assert names()["jax"] == ["jax:pendulum", "jax:mountain-car", "jax:cartpole", "jax:pointmass"]
+    for name in names()["jax"]:
+        assert isinstance(make(name), Autoreset)
+    assert make("jax:cartpole") == Autoreset(CartPole())
+
+
+def test_a_name_without_a_prefix_is_a_gymnasium_id():
+    env = make("Pendulum-v1")
+    assert isinstance(env, Gymnasium)
+    assert "Pendulum-v1" in names()["gymnasium"]
+
+
+def test_a_module_may_be_named_that_registers_the_id():
+    assert make("gymnasium:CartPole-v1").name == "CartPole-v1"
+
+
+def test_objects_are_taken_as_they_are():
+    assert make(PointMass(goal=(0.0, 1.0))) == Autoreset(PointMass(goal=(0.0, 1.0)))
+    assert isinstance(make(GymTally), Gymnasium)
+    assert isinstance(make(lambda: GymTally(end=2)), Gymnasium)
+    for env in (make("jax:pendulum"), make("CartPole-v1")):
+        assert make(env) is env
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("jax:pendulm", "jax:pendulum"),
+        ("jax:cart-pole", "jax:cartpole"),
+        ("jxa:pendulum", "jax:pendulum"),
+        ("Pendulum-v7", "Pendulum-v1"),
+        ("cartpole", "CartPole-v1"),
+    ],
+)
+def test_a_name_nearly_right_is_told_its_neighbours(wrong, meant):
+    with pytest.raises(ThespisError) as caught:
+        make(wrong)
+    assert meant in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_environment_is_refused():
+    with pytest.raises(ThespisError):
+        make(3)
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        ("Pendulum-v1", "Pendulum-v1"),
+        ("jax:mountain-car", "jax-mountain-car"),
+        (Pendulum(), "jax-pendulum"),
+        (Tally(), "Tally"),
+        (GymTally, "GymTally"),
+        ("phys2d/CartPole-v1", "phys2d-CartPole-v1"),
+    ],
+)
+def test_labels_are_fit_for_files(env, name):
+    assert label(env) == name
+
+
+def test_optional_libraries_are_not_imported():
+    code = "import thespis.envs, sys; sys.exit(any(m in sys.modules for m in ('brax', 'mujoco')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
