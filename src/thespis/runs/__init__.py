@@ -1,0 +1,1 @@
+"""The run directory: config, metrics, checkpoints, resume."""

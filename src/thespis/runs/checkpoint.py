@@ -1,0 +1,279 @@
+"""Checkpoints: one safetensors file per part and a JSON manifest, written whole or not at all.
+
+    checkpoints/000000050000/
+      manifest.json        step, info, and per part: checksum, leaf names, shapes, types
+      state.safetensors    ...one file per part, so that playing need not read the replay
+
+Nothing here can run code on loading, and any tool that reads safetensors opens the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from thespis.core import ThespisError
+from thespis.runs.directory import sync, sync_folder, writing
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+TEMPORARY = ".tmp-"  # how the names of unfinished folders begin
+REPLACED = "~"  # marks a checkpoint that gives way to a new one of the same step
+
+CODES = {  # safetensors' names of the types
+    "bool": "BOOL",
+    "int8": "I8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+    "uint16": "U16",
+    "uint32": "U32",
+    "uint64": "U64",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+}
+
+
+class Damaged(ThespisError):
+    """The files of a checkpoint are not what was once written."""
+
+
+# --- saving ---------------------------------------------------------------------------------
+
+
+def save(folder: Path, step: int, parts: dict[str, PyTree], info: dict[str, Any]) -> Path:
+    """Write `<folder>/<step>/`; a crash at any moment leaves what was there, or all of it."""
+    final = folder / f"{step:012d}"
+    replaced = final.with_name(final.name + REPLACED)
+    with writing(final):
+        folder.mkdir(parents=True, exist_ok=True)
+        with _temporary(folder) as aside:
+            new = aside / final.name
+            new.mkdir()
+            saved = {part: _write_part(_file(new, part), part, parts[part]) for part in parts}
+            _write_manifest(new, {"format": FORMAT, "step": step, "info": info, "parts": saved})
+            sync_folder(new)
+            # A folder cannot be renamed over another. `latest` knows the name the old one
+            # bears in between.
+            if final.exists():
+                if replaced.exists():
+                    os.rename(replaced, aside / "older")
+                os.rename(final, replaced)
+            os.rename(new, final)
+            sync_folder(folder)
+            if replaced.exists():
+                os.rename(replaced, aside / "old")
+    return final
+
+
+def prune(folder: Path, keep: int = 2) -> None:
+    """Delete all but the newest `keep` checkpoints, and what crashes have left behind."""
+    assert keep >= 1
+    with writing(folder):
+        for stale in folder.glob(f"{TEMPORARY}*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        for old in latest(folder)[keep:]:
+            # Renamed first, so that a half deleted checkpoint never looks complete.
+            with _temporary(folder) as aside:
+                os.rename(old, aside / old.name)
+
+
+def _write_part(path: Path, part: str, tree: PyTree) -> dict[str, Any]:
+    """Stream the leaves into a safetensors file without copying them -> its manifest entry."""
+    leaves = _leaves(part, tree)
+    # Wide types first: then every array starts at a multiple of its item size.
+    names = sorted(leaves, key=lambda name: -leaves[name].dtype.itemsize)
+    header, end = {}, 0
+    for name in names:
+        spec, begin, end = _spec(leaves[name]), end, end + leaves[name].nbytes
+        code = CODES[spec["dtype"]]
+        header[name] = {"dtype": code, "shape": spec["shape"], "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+
+    digest = hashlib.sha256()
+    with open(path, "wb") as file:
+
+        def put(data):
+            digest.update(data)
+            file.write(data)
+
+        put(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            put(np.asarray(leaves[name], order="C").reshape(-1).view(np.uint8).data)
+        size = file.tell()
+        sync(file)
+    return {
+        "file": path.name,
+        "bytes": size,
+        "sha256": digest.hexdigest(),
+        "leaves": {name: _spec(leaf) for name, leaf in leaves.items()},
+    }
+
+
+def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
+    content = json.loads(json.dumps(content))  # tuples as lists, keys as strings: as read back
+    with open(folder / MANIFEST, "w", encoding="utf-8") as file:
+        json.dump({**content, "sha256": _digest(content)}, file, indent=1)
+        sync(file)
+
+
+# --- loading --------------------------------------------------------------------------------
+
+
+def load(path: Path, templates: dict[str, PyTree]) -> dict[str, PyTree]:
+    """Fill the templates (arrays or `jax.ShapeDtypeStruct`) with the parts they name.
+
+    Leaves are NumPy arrays: where they live on devices is the caller's choice. Whatever does
+    not fit a template exactly is an error, and files that changed since are `Damaged`.
+    """
+    content = manifest(path)
+    wanted = {part: _leaves(part, tree) for part, tree in templates.items()}
+    for part, leaves in wanted.items():
+        if part not in content["parts"]:
+            there = ", ".join(content["parts"])
+            raise ThespisError(f"{path} has no part {part!r}: it holds {there}; save it anew")
+        expected = {name: _spec(leaf) for name, leaf in leaves.items()}
+        _compare(path, part, content["parts"][part]["leaves"], expected)
+    arrays = {part: _read_part(_file(path, part), content["parts"][part]) for part in templates}
+    return {
+        part: jax.tree.unflatten(jax.tree.structure(tree), [arrays[part][n] for n in wanted[part]])
+        for part, tree in templates.items()
+    }
+
+
+def load_newest(
+    folder: Path,
+    templates: dict[str, PyTree] | Callable[[dict[str, Any]], dict[str, PyTree]],
+    warn: Callable[[str], None],
+) -> tuple[Path, dict[str, PyTree]]:
+    """The newest undamaged checkpoint and its parts.
+
+    `templates` may be a function of the manifest, for parts whose sizes differ between steps.
+    """
+    paths = latest(folder)
+    for path in paths:
+        try:
+            wanted = templates(manifest(path)) if callable(templates) else templates
+            return path, load(path, wanted)
+        except Damaged as fault:
+            warn(f"{fault}; trying the checkpoint before it")
+    state = f"all {len(paths)} are damaged" if paths else "there is none"
+    raise ThespisError(f"no checkpoint to load in {folder}: {state}; start a new run")
+
+
+def latest(folder: Path) -> list[Path]:
+    """The complete checkpoints in a folder, newest first."""
+
+    def order(path: Path) -> tuple[int, bool]:
+        return int(path.name.removesuffix(REPLACED)), not path.name.endswith(REPLACED)
+
+    named = (p for p in folder.glob("*") if re.fullmatch(rf"\d{{12,}}{REPLACED}?", p.name))
+    return sorted((p for p in named if (p / MANIFEST).is_file()), key=order, reverse=True)
+
+
+def manifest(path: Path) -> dict[str, Any]:
+    """The step, the info and the parts' leaves, without reading any array."""
+    file = path / MANIFEST
+    try:
+        content = json.loads(file.read_bytes())
+        if content["format"] != FORMAT:
+            version = content["format"]
+            raise ThespisError(f"{file} has format {version}, not {FORMAT}; update thespis")
+        whole = content.pop("sha256") == _digest(content)
+    except OSError as error:
+        raise Damaged(f"{file} is damaged: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"{file} is damaged: it is no manifest") from error
+    if not whole:
+        raise Damaged(f"{file} is damaged: it does not match its checksum")
+    return content
+
+
+def _read_part(path: Path, entry: dict[str, Any]) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        size = path.stat().st_size
+        if size != entry["bytes"]:
+            raise Damaged(f"{path} is damaged: {size} bytes, expected {entry['bytes']}")
+        with open(path, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
+                raise Damaged(f"{path} is damaged: it does not match its checksum")
+        arrays = load_file(path)
+    except OSError as error:
+        raise Damaged(f"{path} is damaged: {error.strerror}") from error
+    except SafetensorError as error:
+        raise Damaged(f"{path} is damaged: {error}") from error
+    if {name: _spec(array) for name, array in arrays.items()} != entry["leaves"]:
+        raise Damaged(f"{path} is damaged: it does not hold what {MANIFEST} says")
+    return arrays
+
+
+def _compare(path: Path, part: str, found: dict[str, Any], expected: dict[str, Any]) -> None:
+    def show(spec: dict[str, Any] | None) -> str:
+        return f"{spec['dtype']}{spec['shape']}" if spec else "absent"
+
+    names = [*expected, *(name for name in found if name not in expected)]
+    faults = [
+        f"{part}.{name} is {show(found.get(name))}, expected {show(expected.get(name))}"
+        for name in names
+        if found.get(name) != expected.get(name)
+    ]
+    if faults:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        advice = "use the environment, algorithm and sizes it was saved with"
+        raise ThespisError(f"{path} does not fit: {faults[0]}{more}; {advice}")
+
+
+# --- leaves ---------------------------------------------------------------------------------
+
+
+def _leaves(part: str, tree: PyTree) -> dict[str, Any]:
+    """Name -> leaf, in the tree's order; names such as `actor.layers.0.weight`."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    leaves = {
+        jax.tree_util.keystr(path, simple=True, separator=".") or part: leaf for path, leaf in paths
+    }
+    assert len(leaves) == len(paths), f"two leaves of {part} have the same name"
+    for name, leaf in leaves.items():
+        if str(getattr(leaf, "dtype", None)) not in CODES:
+            raise TypeError(f"{part}.{name} cannot be saved: {leaf!r} is not an array of numbers")
+    return leaves
+
+
+def _file(folder: Path, part: str) -> Path:
+    return folder / f"{part}.safetensors"
+
+
+def _spec(leaf) -> dict[str, Any]:
+    return {"shape": list(leaf.shape), "dtype": str(leaf.dtype)}
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _temporary(folder: Path) -> Iterator[Path]:
+    """A place on the same file system, gone with all that is in it at the end of the block."""
+    with tempfile.TemporaryDirectory(
+        prefix=TEMPORARY, dir=folder, ignore_cleanup_errors=True
+    ) as name:
+        yield Path(name)

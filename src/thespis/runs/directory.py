@@ -1,0 +1,129 @@
+"""The run directory: numbered folders, small JSON files, and writing that survives a crash."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import importlib.metadata
+import json
+import os
+import platform
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from thespis.core import ThespisError
+
+ADVICE = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EACCES: "choose a folder you may write to",
+    errno.EPERM: "choose a folder you may write to",
+    errno.EROFS: "choose a folder you may write to",
+}
+
+
+def create(out: Path | str, algo: str, env_label: str) -> Path:
+    """Make `out/<algo>/<env>_<n>/` with the next free n; two processes never get the same one."""
+    name = re.sub(r"[^\w.+-]+", "-", env_label)
+    parent = Path(out) / algo
+    with writing(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        numbered = (re.fullmatch(re.escape(name) + r"_(\d+)", p.name) for p in parent.iterdir())
+        n = 1 + max((int(match[1]) for match in numbered if match), default=0)
+        while True:
+            try:
+                (parent / f"{name}_{n}").mkdir()
+                return parent / f"{name}_{n}"
+            except FileExistsError:  # somebody was faster
+                n += 1
+
+
+def find(path: Path | str) -> Path:
+    """The run folder at `path`, which is one that holds config.json."""
+    path = Path(path)
+    if (path / "config.json").is_file():
+        return path
+    start = next(p for p in [path, *path.absolute().parents] if p.is_dir())
+    below = (p for depth in ("*", "*/*", "*/*/*") for p in start.glob(f"{depth}/config.json"))
+    above = (p / "config.json" for p in path.absolute().parents)
+    runs = {str(p.parent) for p in (*below, *above) if p.is_file()}
+    near = difflib.get_close_matches(str(path), sorted(runs), n=3, cutoff=0)
+    hint = f"the nearest runs are {', '.join(near)}" if near else f"there are no runs in {start}"
+    raise ThespisError(f"no run at {path}: looked for {path / 'config.json'}; {hint}")
+
+
+def versions() -> dict[str, str]:
+    """What a run depends on, to be kept beside its results."""
+    import jax
+
+    def of(package: str) -> str:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return "not installed"
+
+    return {
+        "python": platform.python_version(),
+        **{package: of(package) for package in ("thespis", "jax", "jaxlib", "numpy")},
+        "platform": platform.platform(),
+        "device": jax.devices()[0].device_kind,
+    }
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+def write_json(path: Path, obj: Any) -> None:
+    write(path, (json.dumps(obj, indent=2) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise ThespisError(f"cannot read {path}: {error.strerror}; check the path") from error
+    except ValueError as error:
+        raise ThespisError(f"{path} is not valid JSON ({error}); mend or restore it") from error
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replace a file as a whole: whatever happens, the path holds the old or the new content."""
+    aside = path.with_name(f".{path.name}.tmp")
+    with writing(path):
+        try:
+            with open(aside, "wb") as file:
+                file.write(data)
+                sync(file)
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def sync(file) -> None:
+    """Return once the content is on the disk and not merely in the system's memory."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Return once the names in a folder are on the disk: what makes a rename last."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into one line that the user can act on."""
+    try:
+        yield
+    except OSError as error:
+        advice = ADVICE.get(error.errno or 0, "check the path and the disk")
+        reason = error.strerror or str(error)
+        raise ThespisError(f"cannot write {path}: {reason}; {advice}") from error
