@@ -1,0 +1,1 @@
+"""What people see: learning curves, pictures, videos and tables."""

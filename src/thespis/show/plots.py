@@ -1,0 +1,227 @@
+"""Learning curves over seeds, made from the run folders alone."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from thespis.core import ThespisError
+from thespis.runs import directory, metrics
+from thespis.show import statistics
+
+# Okabe and Ito's colours without the yellow, which vanishes on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
+LINES = ("-", "--", ":", "-.")  # take over when the colours begin again
+INK, GREY, FAINT = "#262626", "#8C8C8C", "#E8E8E8"
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": GREY,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "figure.titlesize": 12,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "legend.title_fontsize": 8.5,
+    "lines.solid_joinstyle": "round",
+    "pdf.fonttype": 42,  # publishers refuse Type 3 fonts
+    "svg.hashsalt": "thespis",  # the same curves give the same file
+}
+WORDS = {"eval/mean_reward": "evaluation return", "rollout/ep_rew_mean": "training return"}
+STATISTICS = {"iqm": statistics.iqm, "mean": statistics.mean}
+UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a plot: (steps, values) of every seed. Curves of one `env` share a panel."""
+
+    label: str
+    runs: list[tuple[np.ndarray, np.ndarray]]
+    env: str = ""
+
+
+# --- from run folders to curves -------------------------------------------------------------
+
+
+def curves_of(run_folders: Iterable[Path | str], metric: str = "eval/mean_reward") -> list[Curve]:
+    """Runs of the same algorithm, environment and preset become one curve over all members.
+
+    Runs that repeat a seed are not independent, or differ in a setting: each of them is then
+    a curve of its own, named after its folder.
+    """
+    groups: dict[tuple, list[tuple[Path, dict]]] = {}
+    for folder in map(directory.find, run_folders):
+        config = directory.read_json(folder / "config.json")
+        kind = (config["algo"], config["env"], config.get("preset"))
+        groups.setdefault(kind, []).append((folder, config))
+
+    curves = []
+    for (algo, env, preset), runs in groups.items():
+        label = algo.upper().replace("_", " ") + (f" {preset}" if preset else "")
+        members = [_members(folder, metric) for folder, _ in runs]
+        seeds = [seed for _, config in runs for seed in config.get("seeds", [])]
+        if len(seeds) == len(set(seeds)):
+            curves.append(Curve(label, [run for some in members for run in some], env))
+        else:
+            for (folder, _), some in zip(runs, members, strict=True):
+                curves.append(Curve(f"{label} {folder.name}", some, env))
+    if not curves:
+        raise ThespisError("no runs to plot: name at least one run folder")
+    return curves
+
+
+def _members(folder: Path, metric: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(steps, values) of every member that has this metric."""
+    path = folder / "metrics.csv"
+    columns = metrics.read(path) if path.exists() else {}
+    if not columns or not len(columns["step"]):
+        raise ThespisError(f"{folder} has no data yet: wait for its first lines in metrics.csv")
+    if metric not in columns:
+        names = [name for name in columns if name not in ("step", "member")]
+        near = difflib.get_close_matches(metric, names, n=3, cutoff=0.3) or names
+        raise ThespisError(f"{path} has no metric {metric!r}: try {', '.join(near)}")
+
+    step, member, value = columns["step"], columns["member"], columns[metric]
+    present = np.isfinite(value)
+    if not present.any():
+        raise ThespisError(f"{folder} has no {metric} yet: wait for its first value")
+    runs = []
+    for m in np.unique(member[present]):
+        mine = present & (member == m)
+        # In order of steps; of a step written twice the later line counts.
+        steps, last = np.unique(step[mine][::-1], return_index=True)
+        runs.append((steps, value[mine][::-1][last]))
+    return runs
+
+
+# --- from curves to a picture ---------------------------------------------------------------
+
+
+def learning_curve(
+    curves: Sequence[Curve],
+    path: Path | str,
+    metric: str = "eval/mean_reward",
+    statistic: Literal["iqm", "mean"] = "iqm",
+    title: str | None = None,
+) -> Path:
+    """Draw every seed, their statistic and its 95 % bootstrap band; .png, .svg or .pdf."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    path = Path(path)
+    form = path.suffix[1:].lower()
+    if form not in UNDATED:
+        raise ThespisError(f"cannot write {path.name}: a plot is .png, .svg or .pdf")
+    if not curves or not all(curve.runs for curve in curves):
+        raise ThespisError("nothing to plot: a curve has no runs")
+    if statistic not in STATISTICS:
+        raise ThespisError(f"no statistic {statistic!r}: choose {' or '.join(STATISTICS)}")
+
+    envs = list(dict.fromkeys(curve.env for curve in curves))
+    labels = list(dict.fromkeys(curve.label for curve in curves))
+    columns = 2 if len(envs) == 4 else min(len(envs), 3)
+    rows = math.ceil(len(envs) / columns)
+    width, height = (6.4, 4.0) if len(envs) == 1 else (3.6 * columns, 2.9 * rows + 0.4)
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False)
+        for env, panel in zip(envs, panels.flat, strict=False):
+            here = [curve for curve in curves if curve.env == env]
+            for curve in here:
+                _draw(panel, curve, *_look(labels.index(curve.label)), STATISTICS[statistic])
+            _dress(panel, end=max(steps[-1] for curve in here for steps, _ in curve.runs))
+            panel.set_title(env)
+        for panel in panels.flat[: len(envs)][-columns:]:
+            panel.set_xlabel("environment steps")
+        for panel in panels.flat[len(envs) :]:
+            panel.set_axis_off()
+        if title and len(envs) == 1:
+            panels[0, 0].set_title(title)
+        elif title:
+            figure.suptitle(title)
+        for panel in panels[:, 0]:
+            panel.set_ylabel(WORDS.get(metric, metric))
+        name = "IQM" if statistic == "iqm" else statistic
+        banded = any(len(curve.runs) > 1 for curve in curves)
+        meaning = f"{name} over seeds with 95 % bootstrap interval" if banded else None
+        _legend(figure, curves, labels, meaning)
+        with directory.writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, format=form, dpi=200, metadata=UNDATED[form])
+    return path
+
+
+def _look(index: int) -> tuple[str, str]:
+    return PALETTE[index % len(PALETTE)], LINES[index // len(PALETTE) % len(LINES)]
+
+
+def _draw(panel, curve: Curve, colour: str, line: str, statistic) -> None:
+    for steps, values in curve.runs:
+        panel.plot(steps, values, _mark(steps), color=colour, linewidth=0.7, alpha=0.3, zorder=2)
+    grid, values = statistics.on_grid(*zip(*curve.runs, strict=True))
+    band = statistics.bootstrap(values, statistic)
+    if band is not None:
+        panel.fill_between(grid, *band, color=colour, alpha=0.18, linewidth=0, zorder=1)
+    panel.plot(grid, statistic(values), line + _mark(grid), color=colour, linewidth=2, zorder=3)
+
+
+def _mark(steps: np.ndarray) -> str:
+    """A line through a single evaluation would be invisible."""
+    return "o" if len(steps) == 1 else ""
+
+
+def _dress(panel, end: float) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    end = max(end, 1)
+    panel.set_xlim(-0.01 * end, 1.01 * end)
+    panel.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: thousands(x)))
+    panel.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+    panel.grid(axis="y", color=FAINT, linewidth=0.8)
+    panel.set_axisbelow(True)
+
+
+def _legend(figure, curves: Sequence[Curve], labels: list[str], title: str | None) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles, names = [], []
+    for index, label in enumerate(labels):
+        colour, line = _look(index)
+        seeds = sorted({len(curve.runs) for curve in curves if curve.label == label})
+        count = "–".join(map(str, seeds[:1] + seeds[1:][-1:]))
+        band = Patch(facecolor=colour, alpha=0.18)
+        handles.append((band, Line2D([], [], color=colour, ls=line, lw=2)))
+        names.append(f"{label} ({count} seed{'s' * (count != '1')})")
+    columns = max(1, min(len(names), int(figure.get_figwidth() / 1.8)))
+    legend = figure.legend(handles, names, loc="outside lower center", ncols=columns, title=title)
+    legend.get_title().set_color(GREY)
+
+
+def thousands(steps: float) -> str:
+    """20000 -> 20k, 1500000 -> 1.5M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(steps) >= size:
+            return f"{steps / size:g}{letter}"
+    return f"{steps:g}"

@@ -1,0 +1,48 @@
+"""The tables that close a run in the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+
+def summary(rows: Sequence[dict[str, Any]], title: str | None = None) -> Table:
+    """One line per row, one column per key, in order of appearance.
+
+    Whole numbers and steps have thousand separators, others one decimal (three digits in a
+    column where none exceeds one, such as rates); what is missing or NaN is a dash.
+    """
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = []
+    for name in names:
+        values = [row.get(name) for row in rows]
+        numeric = any(isinstance(value, Real) for value in values)
+        table.add_column(escape(name), justify="right" if numeric else "left", no_wrap=numeric)
+        columns.append(cells(name, values))
+    for line in zip(*columns, strict=True):
+        table.add_row(*map(escape, line))
+    return table
+
+
+def cells(name: str, values: Sequence[Any]) -> list[str]:
+    """The values of one column as tidy text."""
+    real = [abs(float(v)) for v in values if isinstance(v, Real) and math.isfinite(v)]
+    small = bool(real) and 0 < max(real) <= 1
+
+    def text(value) -> str:
+        if value is None or (isinstance(value, Real) and math.isnan(value)):
+            return "–"
+        if isinstance(value, bool) or not isinstance(value, Real):
+            return str(value)
+        if isinstance(value, Integral) or (name.endswith(("step", "steps")) and value % 1 == 0):
+            return f"{int(float(value)):,}"
+        return f"{value:.3g}" if small else f"{value:,.1f}"
+
+    return [text(value) for value in values]

@@ -1,0 +1,117 @@
+"""Frames to an animated GIF, or to MP4 where imageio-ffmpeg is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from thespis.core import ThespisError
+from thespis.runs.directory import writing
+
+
+def default_suffix() -> str:
+    """.mp4 if it can be written here, else .gif."""
+    return ".mp4" if importlib.util.find_spec("imageio_ffmpeg") else ".gif"
+
+
+def write(frames: Sequence[np.ndarray], path: Path | str, fps: int) -> Path:
+    """Frames uint8 [height, width, 3] to a .gif or .mp4 file."""
+    path = Path(path)
+    writer = {".gif": _gif, ".mp4": _mp4}.get(path.suffix.lower())
+    if writer is None:
+        raise ThespisError(f"cannot write {path.name}: a video is .gif or .mp4")
+    if not len(frames):
+        raise ThespisError(f"no frames for {path.name}: record at least one step")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writer(frames, path, fps)
+    return path
+
+
+def _gif(frames: Sequence[np.ndarray], path: Path, fps: int) -> None:
+    # Players slow frames down that last under 0.02 s: rather show fewer at the right speed.
+    every = -(-fps // 50)
+    shown = [Image.fromarray(frame) for frame in frames[::every]]
+    # A GIF counts in hundredths of a second; rounding the moments keeps the whole in time.
+    moments = np.round(np.arange(len(shown) + 1) * every * 100 / fps).astype(int) * 10
+    # One palette for all, without dithering: what stands still does not flicker, and only
+    # the rectangle that changes is stored.
+    palette = _palette(shown)
+    shown = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in shown]
+    shown[0].save(
+        path,
+        save_all=True,
+        append_images=shown[1:],
+        duration=np.diff(moments).tolist(),
+        loop=0,
+        disposal=1,
+        optimize=False,
+    )
+
+
+def _palette(images: Sequence[Image.Image]) -> Image.Image:
+    """256 colours for all images, from at most 16 of them laid side by side."""
+    some = images[:: -(-len(images) // 16)]
+    width, height = some[0].size
+    sheet = Image.new("RGB", (width, height * len(some)))
+    for i, image in enumerate(some):
+        sheet.paste(image, (0, i * height))
+    return sheet.quantize(256, method=Image.Quantize.FASTOCTREE)
+
+
+def _mp4(frames: Sequence[np.ndarray], path: Path, fps: int) -> None:
+    try:
+        from imageio_ffmpeg import get_ffmpeg_exe
+
+        program = get_ffmpeg_exe()
+    except (ImportError, RuntimeError):
+        raise ThespisError(
+            f"cannot write {path.name} without imageio-ffmpeg: "
+            "pip install 'thespis[video]', or name the file .gif"
+        ) from None
+
+    height, width = frames[0].shape[:2]
+    source = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {fps} -i -"
+    # Colours at half the resolution, hence even sizes, and a matrix that players need not guess.
+    even = "crop=trunc(iw/2)*2:trunc(ih/2)*2"
+    colours = "scale=out_color_matrix=bt709:flags=accurate_rnd+full_chroma_int"
+    tags = "-colorspace bt709 -color_primaries bt709 -color_trc bt709"
+    target = f"-vf {even},{colours} -c:v libx264 -crf 18 -pix_fmt yuv420p {tags}"
+    # imageio-ffmpeg's own writer forks this process, which JAX's threads may not survive.
+    command = [program, "-y", "-loglevel", "error", *source.split(), *target.split()]
+    command += ["-movflags", "+faststart", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as ffmpeg:
+        assert ffmpeg.stdin
+        with contextlib.suppress(BrokenPipeError):  # then it tells the reason below
+            for frame in frames:
+                ffmpeg.stdin.write(np.ascontiguousarray(frame).data)
+        _, complaint = ffmpeg.communicate()
+    if ffmpeg.returncode:
+        reason = (complaint.decode(errors="replace").splitlines() or ["no reason given"])[-1]
+        raise ThespisError(f"cannot write {path}: ffmpeg says {reason!r}; try .gif")
+
+
+def caption(frame: np.ndarray, text: str) -> np.ndarray:
+    """The frame [height, width, 3] with a small line of text in its lower left corner."""
+    image = Image.fromarray(frame)
+    size = max(10, round(image.height / 24))
+    ground = np.median(frame[-2 * size :], axis=(0, 1))
+    ink = (34, 48, 60) if ground.mean() > 127 else (255, 255, 255)
+    # The outline has the colour of the ground: unseen on plain paper, it parts the text from
+    # whatever passes behind it.
+    ImageDraw.Draw(image).text(
+        (size, image.height - size),
+        text,
+        font=ImageFont.load_default(size),
+        anchor="ls",  # by its baseline, so that it stands still whatever the letters
+        fill=ink,
+        stroke_width=max(1, size // 7),
+        stroke_fill=tuple(int(c) for c in ground),
+    )
+    return np.asarray(image)
