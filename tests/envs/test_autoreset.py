@@ -1,6 +1,7 @@
 """Tasks as users write them, under Autoreset."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +13,17 @@ from thespis.core import Box
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import CartPole, Pendulum
 
+# JAX takes every choice between two keys for a use of both.
+unchecked = jax.debug_key_reuse(False)
+
 
 @dataclass(frozen=True)
 class Walk:
     """A random walk: its randomness is a key in its state, and its numbers are weakly typed."""
 
     limit: int = 3
-    obs = {"now": jax.ShapeDtypeStruct((), jnp.float32)}
-    action = Box((-1.0,) * 4, (1.0,) * 4, (2, 2))
+    obs: ClassVar = {"now": jax.ShapeDtypeStruct((), jnp.float32)}
+    action: ClassVar = Box((-1.0,) * 4, (1.0,) * 4, (2, 2))
 
     def start(self, key):
         return {"key": key, "now": 0.0}
@@ -33,15 +37,18 @@ class Walk:
         return {"key": key, "now": now}, 1.0, False
 
 
+@unchecked
 def test_a_task_may_be_random_and_of_any_structure():
     env = Autoreset(Walk())
     state, step = env.reset(random.key(0), 2)
+    advance = jax.jit(env.step)
     for i in range(9):
-        state, step = env.step(state, jnp.zeros((2, 4)), random.key(i + 1))
+        state, step = advance(state, jnp.zeros((2, 4)), random.key(i + 1))
         assert step.truncated.tolist() == [i % 4 == 2] * 2
         assert len(set(step.obs["now"].tolist())) == (1 if i % 4 == 3 else 2)
 
 
+@unchecked
 def test_a_step_compiles_once():
     env = Autoreset(Walk())
     step = jax.jit(env.step)
@@ -56,12 +63,12 @@ def test_a_flat_action_takes_the_shape_of_the_task():
     np.testing.assert_allclose(rescaled, [[[0, 0.25], [0.5, 0.75]]])
 
 
-def test_episodes_of_one_environment_do_not_depend_on_their_number():
-    """A start state per environment and step: the whole batch never starts alike."""
+def test_a_batch_that_ends_together_does_not_start_alike():
     env = Autoreset(Tally(end=1))
-    state, first = env.reset(random.key(0), 50)
-    state, _ = env.step(state, jnp.zeros((50, 2)), random.key(1))
-    state, again = env.step(state, jnp.zeros((50, 2)), random.key(2))
+    advance = jax.jit(env.step)
+    state, first = jax.jit(env.reset, static_argnums=1)(random.key(0), 50)
+    state, _ = advance(state, jnp.zeros((50, 2)), random.key(1))
+    state, again = advance(state, jnp.zeros((50, 2)), random.key(2))
     assert len(np.unique(np.concatenate([first.obs[:, 1], again.obs[:, 1]]))) == 100
 
 
@@ -84,8 +91,8 @@ def test_start_states_are_made_only_when_an_episode_ended():
 
 def test_environments_may_be_mapped_over_members():
     env = Autoreset(CartPole())
-    state, step = jax.vmap(lambda key: env.reset(key, 3))(random.split(random.key(0), 2))
+    state, step = jax.jit(jax.vmap(lambda key: env.reset(key, 3)))(random.split(random.key(0), 2))
     keys = random.split(random.key(1), 2)
-    state, step = jax.vmap(env.step)(state, jnp.zeros((2, 3), jnp.int32), keys)
+    state, step = jax.jit(jax.vmap(env.step))(state, jnp.zeros((2, 3), jnp.int32), keys)
     assert step.obs.shape == (2, 3, 4)
     assert step.reward.shape == (2, 3)

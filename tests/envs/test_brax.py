@@ -9,8 +9,8 @@ import pytest
 from jax import random
 
 from thespis.core import ThespisError
-from thespis.envs import label, make
 from thespis.envs import brax as adapter
+from thespis.envs import label, make
 
 
 def test_a_missing_install_names_the_extra(monkeypatch):

@@ -1,5 +1,6 @@
 """What every environment promises, whoever wrote it and wherever it runs."""
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -154,6 +155,12 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_real_environments_keep_the_contract(name):
     keeps_the_contract(REAL[name]())
+
+
+def test_mujoco_keeps_the_contract():
+    pytest.importorskip("mujoco")
+    pytest.importorskip("imageio")
+    keeps_the_contract(Gymnasium(lambda: gymnasium.make("Hopper-v5", max_episode_steps=60)))
 
 
 def test_brax_keeps_the_contract():

@@ -335,9 +335,7 @@ def test_a_fault_names_environment_step_and_cause(fault):
     envs.reset()
     envs.step(np.zeros((3, 2)))
     envs.step(np.zeros((3, 2)))
-    error = fails(
-        lambda: envs.step(np.zeros((3, 2))), "Faulty", "environment 1", "step 3", *words
-    )
+    error = fails(lambda: envs.step(np.zeros((3, 2))), "Faulty", "environment 1", "step 3", *words)
     if fault == "crash":
         assert isinstance(error.__cause__, ZeroDivisionError)
 

@@ -6,10 +6,9 @@ import importlib.util
 import re
 from typing import TYPE_CHECKING, Any
 
-from thespis.core import ThespisError
 from thespis.envs.autoreset import Autoreset, State, Task
 from thespis.envs.classic import TASKS
-from thespis.envs.names import did_you_mean
+from thespis.errors import ThespisError, did_you_mean, or_all
 
 if TYPE_CHECKING:
     from thespis.envs.gymnasium import Gymnasium
@@ -40,13 +39,13 @@ def named(name: str) -> Autoreset | Gymnasium:
     prefix, colon, rest = name.partition(":")
     if prefix == "jax":
         if name not in TASKS:
-            hint = did_you_mean(name, TASKS)
-            raise ThespisError(f"unknown environment {name!r}{hint or f'; known: {list(TASKS)}'}")
+            raise ThespisError(f"unknown environment {name!r}{or_all(name, TASKS)}")
         return Autoreset(TASKS[name]())
     if prefix == "brax":
         from thespis.envs.brax import Brax
 
-        return Autoreset(Brax(*rest.split("@", 1)))
+        environment, at, backend = rest.partition("@")
+        return Autoreset(Brax(environment, backend) if at else Brax(environment))
     # Gymnasium reads `module:id` as an id that the module registers.
     if colon and importlib.util.find_spec(prefix.partition(".")[0]) is None:
         hint = did_you_mean(name, [known for group in names().values() for known in group])

@@ -61,7 +61,13 @@ class Autoreset:
         task, reward, terminated = strong(moved)
         time = state.time + 1
         # A reset may cost as much as a step, so it is a branch. Start states are always new.
-        fresh = lambda: strong(jax.vmap(self.task.start)(random.split(key, time.size)))
+        # The key enters as data, since vmap makes a branch a select, which takes a key for used.
+        data, kind = random.key_data(key), random.key_impl(key)
+
+        def fresh():
+            keys = random.split(random.wrap_key_data(data, impl=kind), time.size)
+            return strong(jax.vmap(self.task.start)(keys))
+
         again = jax.lax.cond(state.final.any(), fresh, lambda: task)
         task = where(state.final, again, task)
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, PyTree
 
-from thespis.core import Box, Key, ThespisError
-from thespis.envs.names import did_you_mean
+from thespis.core import Box, Key
+from thespis.errors import ThespisError, or_all
 
 NAMES = (
     "ant",
@@ -86,8 +86,7 @@ def load(environment: str, backend: str) -> Any:
     if not installed():
         raise ThespisError(f"{name} needs a missing library: pip install 'thespis[brax]'")
     if backend not in BACKENDS:
-        hint = did_you_mean(backend, BACKENDS) or f"; known: {', '.join(BACKENDS)}"
-        raise ThespisError(f"unknown backend {backend!r} of {name}{hint}")
+        raise ThespisError(f"unknown backend {backend!r} of {name}{or_all(backend, BACKENDS)}")
     with lenient(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on the age of Brax and of what it imports
         with redirect_stdout(StringIO()):  # where MJX prints what it does without
@@ -95,7 +94,7 @@ def load(environment: str, backend: str) -> Any:
         try:
             return envs.get_environment(environment, backend=backend)
         except KeyError as error:
-            hint = did_you_mean(environment, NAMES) or f"; known: {', '.join(NAMES)}"
+            hint = or_all(environment, NAMES)
             raise ThespisError(f"unknown environment 'brax:{environment}'{hint}") from error
 
 

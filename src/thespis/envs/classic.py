@@ -1,4 +1,4 @@
-"""Small classic tasks as pure JAX functions; where Gymnasium has them, equal to its step by step."""
+"""Small classic tasks as pure JAX functions, equal to Gymnasium's where it has them."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
-from thespis.core import Box, Discrete, Spec, Step, ThespisError
-from thespis.envs.names import did_you_mean
+from thespis.core import Box, Discrete, Spec, Step
+from thespis.errors import ThespisError, did_you_mean
 
 EXTRAS = {  # Gymnasium's extras -> ours
     "mujoco": "mujoco",
@@ -58,7 +58,7 @@ class Gymnasium:
 
     def instance(self, render_mode: str | None = None) -> gymnasium.Env:
         """One plain environment."""
-        options = {} if render_mode is None else {"render_mode": render_mode}
+        options: Any = {} if render_mode is None else {"render_mode": render_mode}
         source = self.source
         called = source if isinstance(source, str) else getattr(source, "__name__", repr(source))
         try:
@@ -149,7 +149,8 @@ class GymnasiumEnvs:
                 raise ThespisError(f"{self._at(i)} the reward is {rewards[i]}; {MEND}")
         self._check(self.read, obs)
         self.over = [a or b for a, b in zip(terminated, truncated, strict=True)]
-        return Step(obs, np.array(rewards, np.float32), np.array(terminated), np.array(truncated))
+        rest: Any = np.array(rewards, np.float32), np.array(terminated), np.array(truncated)
+        return Step(obs, *rest)
 
     def _check(self, node: Node, obs, key: str = "") -> None:
         """Refuse observations that are not finite."""
@@ -160,8 +161,8 @@ class GymnasiumEnvs:
             # The square of a large number may overflow, so look again.
             for i, index in zip(*np.nonzero(~np.isfinite(obs.reshape(len(obs), -1))), strict=True):
                 where = f"obs[{key!r}]" if key else "obs"
-                value = obs[i].reshape(-1)[index]
-                raise ThespisError(f"{self._at(i)} {where} is {value} at index {index}; {MEND}")
+                what = f"{where} is {obs[i].reshape(-1)[index]} at index {index}"
+                raise ThespisError(f"{self._at(int(i))} {what}; {MEND}")
 
     def _at(self, i: int) -> str:
         return f"{self.name}, environment {i}, step {self.time}:"
