@@ -24,7 +24,7 @@ class TanhGaussian(eqx.Module):
     log_derivative: LogDerivative = eqx.field(static=True, default="exact")
 
     @classmethod
-    def of(cls, raw: Float[Array, "... 2*n"], std: Std, log_derivative: LogDerivative):
+    def of(cls, raw: Float[Array, "... raw"], std: Std, log_derivative: LogDerivative):
         """From a network's output: means first, then raw scales."""
         mean, scale = jnp.split(raw, 2, -1)
         if std == "exp":

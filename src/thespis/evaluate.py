@@ -13,7 +13,7 @@ from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
 from thespis.core import Mode, Row, where
-from thespis.loop import EVALUATE, Loop
+from thespis.loop import EVALUATE, Loop, environment_seeds
 
 LIMIT = 10_000  # steps of an episode whose environment knows no limit
 
@@ -70,39 +70,37 @@ class Evaluator:
 
     @cached_property
     def on_device(self):
-        def one(state, hp, key):
-            length = self.env.limit + 1
-            rows = unroll(
-                self.loop.algo, self.env, state, hp, key, self.episodes, length, self.mode
-            )
-            return outcome(rows)
+        algo, env, length = self.loop.algo, self.env, self.env.limit + 1
+
+        def one(_, state, hp, key):
+            k_unroll = random.fold_in(key, 0)  # the loop's own keys may be folded, not used up
+            rows = unroll(algo, env, state, hp, k_unroll, self.episodes, length, self.mode)
+            return None, outcome(rows)
 
         def all_members(state, hps, seeds, time):
-            return self.loop.each(one)(state, hps, self.loop.keys(seeds, EVALUATE, time))
+            keys = self.loop.keys(seeds, EVALUATE, time)
+            return self.loop.each(one, None, state, hps, keys)[1]
 
         return jax.jit(all_members)
 
     # --- host environments ------------------------------------------------------------------
 
     def on_host(self, state, hps, seeds, time):
-        """Each environment plays a fixed share of the episodes, so that short ones count no more."""
+        """Each environment plays a fixed share of the episodes: short ones count no more."""
         members, width = len(seeds), min(self.episodes, 10)
         share = np.array([len(range(i, self.episodes, width)) for i in range(width)])
-        seed = np.random.SeedSequence([*np.asarray(seeds), EVALUATE, int(time)]).generate_state(1)[
-            0
-        ]
+        starts = environment_seeds(np.asarray(seeds), EVALUATE, time, width)
         fold = lambda x: np.reshape(x, (members, width, *np.shape(x)[1:]))
         returns, lengths = (np.zeros((members, self.episodes), t) for t in (np.float32, int))
         total, steps, done = (np.zeros((members, width), t) for t in (float, int, int))
         begin, memory, t = np.ones((members, width), bool), None, 0
-        envs = self.env.open(members * width, int(seed) >> 1)
+        envs = self.env.open(members * width, starts)
         try:
             step = envs.reset()
             while (done < share).any():
-                total, steps = (
-                    np.where(begin, 0, total) + fold(step.reward),
-                    np.where(begin, 0, steps + 1),
-                )
+                # What arrives with a first observation belongs to no step.
+                total = np.where(begin, 0, total + fold(step.reward))
+                steps = np.where(begin, 0, steps + 1)
                 endless = steps >= (self.env.limit or LIMIT)
                 for m, w in zip(
                     *np.nonzero((fold(step.final) | endless) & (done < share)), strict=True
@@ -122,17 +120,16 @@ class Evaluator:
     def act(self):
         """One action of every member in every environment -> action [members, n, ...], memory."""
 
-        def one(state, hp, memory, begin, obs, key, step):
-            k_act, k_memory = random.split(key)
-            fresh = self.loop.algo.memory(k_memory, begin.shape[0])
-            memory = fresh if memory is None else where(begin, fresh, memory)
-            return self.loop.algo.act(state, hp, memory, obs, k_act, step, self.mode)[:2]
+        algo = self.loop.algo
 
         def all_members(state, hps, memory, begin, obs, seeds, time, step):
-            keys = jax.vmap(lambda k: random.fold_in(k, step))(
-                self.loop.keys(seeds, EVALUATE, time)
-            )
-            each = self.loop.each(lambda *xs: one(*xs, step))
-            return each(state, hps, memory, begin, obs, keys)
+            def one(_, state, hp, memory, begin, obs, key):
+                k_act, k_memory = random.split(random.fold_in(key, step))
+                fresh = algo.memory(k_memory, begin.shape[0])
+                memory = fresh if memory is None else where(begin, fresh, memory)
+                return None, algo.act(state, hp, memory, obs, k_act, step, self.mode)[:2]
+
+            keys = self.loop.keys(seeds, EVALUATE, time)
+            return self.loop.each(one, None, state, hps, memory, begin, obs, keys)[1]
 
         return jax.jit(all_members)

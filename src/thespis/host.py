@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from thespis.core import Mode, Step
-from thespis.loop import TRAIN, Learner, Loop
+from thespis.loop import TRAIN, Learner, Loop, environment_seeds
 
 
 class HostDriver:
@@ -21,57 +21,53 @@ class HostDriver:
     """
 
     def __init__(self, loop: Loop, seeds):
-        self.loop, self.members = loop, len(seeds)
-        seed = np.random.SeedSequence([int(s) for s in seeds]).generate_state(1)[0]
-        # A resumed run goes on with start states of its own, hence the salt.
-        self.open = lambda salt: loop.env.open(self.members * loop.envs, (int(seed) >> 2) + salt)
-        self.envs = self.open(0)
-        self.arrived = self.fold(self.envs.reset())
+        self.loop, self.seeds, self.members = loop, np.asarray(seeds), len(seeds)
+        self.open(time=0)
         self.programs = cache(self.compile)
+
+    def open(self, time: int) -> None:
+        """Begin with start states of this time's own."""
+        seeds = environment_seeds(self.seeds, TRAIN, time, self.loop.envs)
+        self.envs = self.loop.env.open(len(seeds), seeds)
+        self.arrived = self.fold(self.envs.reset())
 
     def init(self, seeds, hps, demos=None) -> Learner:
         return jax.jit(self.loop.init)(seeds, hps, demos, self.arrived)
 
     def resume(self, learner: Learner) -> Learner:
-        """Environments begin new episodes; the row they left behind is cut off from what follows."""
+        """Environments begin new episodes; the row they left is cut off from what follows."""
         self.close()
-        self.envs = self.open(int(learner.clock.iteration))
-        self.arrived = self.fold(self.envs.reset())
+        self.open(int(learner.clock.iteration))
         replay = learner.replay
         newest = (replay.head - 1) % replay.capacity
         truncated = replay.rows.truncated.at[newest].set(~replay.rows.terminated[newest])
-        begin = jnp.ones_like(learner.actors.begin)
-        changed = lambda x: (x.replay.rows.truncated, x.actors.begin, x.actors.arrived)
-        return eqx.tree_at(changed, learner, (truncated, begin, self.arrived))
+        changed = lambda x: (x.replay.rows.truncated, x.actors.begin)
+        return eqx.tree_at(changed, learner, (truncated, jnp.ones_like(learner.actors.begin)))
 
-    def run(
-        self, learner: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool
-    ) -> Learner:
-        """`length` iterations, `learner` is used up."""
-        leaves, structure = jax.tree.flatten(learner)
+    def run(self, x: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool) -> Learner:
+        """`length` iterations, `x` is used up."""
+        leaves, structure = jax.tree.flatten(x)
         given, kind = jax.tree.flatten((hps, demos, seeds))
         respond, absorb = self.programs(structure, kind, mode, learn)
         for _ in range(length):
-            row, actors = respond(leaves, given, self.arrived)
-            action = np.asarray(row.action)
-            leaves = absorb(leaves, given, row, actors)
+            answer = respond(leaves, given, self.arrived.obs)
+            action = np.asarray(answer[0])
+            leaves = absorb(leaves, given, self.arrived, answer)
             self.arrived = self.fold(self.envs.step(action.reshape(-1, *action.shape[2:])))
-        learner = jax.tree.unflatten(structure, leaves)
-        return eqx.tree_at(lambda x: x.actors.arrived, learner, self.arrived)
+        return jax.tree.unflatten(structure, leaves)
 
     def compile(self, structure, kind, mode: Mode, learn: bool):
         """The two halves of an iteration, over lists: these cross into compiled code faster."""
 
-        def respond(leaves, given, arrived):
-            learner, (hps, _, seeds) = jax.tree.unflatten(structure, leaves), unflatten(given)
-            keys = self.loop.keys(seeds, TRAIN, learner.clock.iteration)
-            actors = eqx.tree_at(lambda a: a.arrived, learner.actors, arrived)
-            return self.loop.respond(learner.state, hps, actors, keys, learner.clock, mode)
+        def respond(leaves, given, obs):
+            x, (hps, _, seeds) = jax.tree.unflatten(structure, leaves), unflatten(given)
+            keys = self.loop.keys(seeds, TRAIN, x.clock.iteration)
+            return self.loop.respond(x.state, hps, x.actors, obs, keys, x.clock, mode)
 
-        def absorb(leaves, given, row, actors):
-            learner, (hps, demos, seeds) = jax.tree.unflatten(structure, leaves), unflatten(given)
-            keys = self.loop.keys(seeds, TRAIN, learner.clock.iteration)
-            return jax.tree.leaves(self.loop.absorb(learner, hps, demos, row, actors, keys, learn))
+        def absorb(leaves, given, arrived, answer):
+            x, (hps, demos, seeds) = jax.tree.unflatten(structure, leaves), unflatten(given)
+            keys = self.loop.keys(seeds, TRAIN, x.clock.iteration)
+            return jax.tree.leaves(self.loop.absorb(x, hps, demos, arrived, answer, keys, learn))
 
         unflatten = lambda given: jax.tree.unflatten(kind, given)
         return jax.jit(respond), jax.jit(absorb, donate_argnums=0)

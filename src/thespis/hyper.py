@@ -16,6 +16,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import random
 from jaxtyping import Array
 
@@ -30,6 +31,11 @@ class Uniform:
     low: float
     high: float
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The coordinates between which it is uniform."""
+        return self.low, self.high
+
     def coordinate(self, x: Array) -> Array:
         return x
 
@@ -40,6 +46,10 @@ class Uniform:
 class LogUniform(Uniform):
     """Uniform in the logarithm: for rates and scales."""
 
+    @property
+    def ends(self):
+        return math.log(self.low), math.log(self.high)
+
     def coordinate(self, x):
         return jnp.log(x)
 
@@ -47,7 +57,7 @@ class LogUniform(Uniform):
         return jnp.exp(coordinate)
 
 
-class OneMinusLogUniform(Uniform):
+class OneMinusLogUniform(LogUniform):
     """Uniform in log(1 - x), with 1 - x in [low, high]: for discounts."""
 
     def coordinate(self, x):
@@ -77,7 +87,7 @@ def prior(default: float, distribution: Uniform, help: str, low=-math.inf, high=
 
 def declared(Hyper) -> dict[str, Declared]:
     fields = dataclasses.fields(Hyper)
-    return {f.name: Declared(f.name, f.default, **f.metadata) for f in fields}
+    return {f.name: Declared(f.name, f.default, **f.metadata) for f in fields}  # type: ignore
 
 
 def check(Hyper, values: dict[str, Any], members: int = 1) -> None:
@@ -86,7 +96,7 @@ def check(Hyper, values: dict[str, Any], members: int = 1) -> None:
     for name, value in values.items():
         if name not in known:
             raise ThespisError(f"unknown hyper-parameter {name!r}{or_all(name, known)}")
-        legal, given = known[name], [value] if isinstance(value, int | float) else list(value)
+        legal, given = known[name], numbers(name, value)
         for x in given:
             if not (math.isfinite(x) and legal.low <= x <= legal.high):
                 span = f"between {legal.low:g} and {legal.high:g}"
@@ -97,12 +107,25 @@ def check(Hyper, values: dict[str, Any], members: int = 1) -> None:
             )
 
 
+def numbers(name: str, value: Any) -> list[float]:
+    """A number or a list of them, as plain Python numbers."""
+    try:
+        given = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        given = np.asarray(None)
+    if given.dtype.kind not in "iuf" or given.ndim > 1:
+        raise ThespisError(
+            f"hyper-parameter {name} = {value!r}: give a number, or a list of one per member"
+        )
+    return given.reshape(-1).tolist()
+
+
 def fill(Hyper, values: dict[str, Any], members: int = 1):
     """`Hyper` with leaves [members], from defaults and `values`: a number, or one per member."""
     check(Hyper, values, members)
 
     def leaf(name, default):
-        return jnp.broadcast_to(jnp.asarray(values.get(name, default), jnp.float32), members)
+        return jnp.broadcast_to(np.asarray(values.get(name, default), np.float32), members)
 
     return Hyper(**{name: leaf(name, d.default) for name, d in declared(Hyper).items()})
 
@@ -111,9 +134,8 @@ def sample(Hyper, key: Key, members: int):
     """Every hyper-parameter of every member drawn from its prior."""
 
     def leaf(key, p):
-        ends = p.coordinate(jnp.asarray([p.low, p.high]))
-        u = random.uniform(key, (members,), minval=ends.min(), maxval=ends.max())
-        return p.value(u)
+        low, high = p.ends
+        return p.value(random.uniform(key, (members,), minval=low, maxval=high))
 
     known = declared(Hyper)
     keys = random.split(key, len(known))

@@ -41,8 +41,8 @@ def use_cache() -> None:
     """Keep compiled programs on disk between processes, unless the user chose a place already."""
     import jax
 
-    if jax.config.jax_compilation_cache_dir is None:
-        home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(home / "thespis" / "jax"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
@@ -56,9 +56,9 @@ class Ledger:
         self.seconds = 0.0
         jax.monitoring.register_event_duration_secs_listener(self.note)
 
-    def note(self, event: str, seconds: float, **_) -> None:
+    def note(self, event: str, duration_secs: float, **_) -> None:
         if event.endswith(("/backend_compile_duration", "/jaxpr_to_mlir_module_duration")):
-            self.seconds += seconds
+            self.seconds += duration_secs
 
     def close(self) -> None:
         import jax

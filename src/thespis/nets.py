@@ -50,7 +50,7 @@ class MLP(eqx.Module):
 
 
 class Critics(eqx.Module):
-    """Independent Q networks of one input; a tuple, because CPUs multiply them faster than a stack."""
+    """Independent Q networks of one input; a tuple, since CPUs multiply a stack more slowly."""
 
     networks: tuple[MLP, ...]
 
@@ -67,7 +67,8 @@ def features(spec: PyTree[jax.ShapeDtypeStruct], obs: PyTree) -> Float[Array, ".
 
     def flat(s, x):
         x = x.reshape(*x.shape[: x.ndim - len(s.shape)], -1)
-        return x / jnp.float32(255) if s.dtype == jnp.uint8 else x.astype(jnp.float32)
+        x, image = x.astype(jnp.float32), s.dtype == jnp.uint8
+        return x / 255 if image else x
 
     return jnp.concatenate(jax.tree.leaves(jax.tree.map(flat, spec, obs)), -1)
 

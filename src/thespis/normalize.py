@@ -22,12 +22,14 @@ class Running(eqx.Module):
     def update(self, rows: Float[Array, "..."]) -> Running:
         """Leading axes are merged."""
         rows = rows.reshape(-1, *self.mean.shape)
-        count = self.count + rows.shape[0]
-        off = rows - self.mean[None]
-        mean = self.mean + off.sum(0) / count.astype(jnp.float32)
-        squares = (off * (rows - mean[None])).sum(0)
+        n, count = rows.shape[0], self.count + rows.shape[0]
+        share = n / count.astype(jnp.float32)
+        centre = rows.mean(0)  # deviations from it are small even where values are large
+        off = centre - self.mean
+        mean = self.mean + off * share
+        squares = ((rows - centre[None]) ** 2).sum(0) + off**2 * n * (1 - share)
         # var = (1 + all squares) / (count + 1), as an increment so that it never drifts.
-        var = self.var + (squares - rows.shape[0] * self.var) / (count + 1).astype(jnp.float32)
+        var = self.var + (squares - n * self.var) / (count + 1).astype(jnp.float32)
         return Running(mean, var, count)
 
     def __call__(self, x: Float[Array, "..."], clip: float | None = 5.0) -> Float[Array, "..."]:

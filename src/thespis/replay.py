@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, Int
 
-from thespis.core import Key, Row, Transition
+from thespis.core import Key, Row, Transition, behind
 
 
 class Index(NamedTuple):
@@ -45,9 +45,14 @@ class Replay(eqx.Module):
     def capacity(self) -> int:
         return self.rows.reward.shape[0]
 
-    def add(self, row: Row) -> Replay:
-        """Write one row of every environment, leaves [members, envs, ...], over the oldest."""
-        write = lambda ring, x: jax.lax.dynamic_update_index_in_dim(ring, x, self.head, 0)
+    def add(self, row: Row, after=None) -> Replay:
+        """Write one row of every environment, leaves [members, envs, ...], over the oldest.
+
+        `after` is whatever was read from this ring before: then the row is written in place,
+        where the compiler might otherwise keep a copy of the ring for the reader.
+        """
+        head = self.head if after is None else behind(self.head, after)
+        write = lambda ring, x: jax.lax.dynamic_update_index_in_dim(ring, x, head, 0)
         rows = jax.tree.map(write, self.rows, row)
         head = (self.head + 1) % self.capacity
         return Replay(rows, head, jnp.minimum(self.size + 1, self.capacity))
@@ -63,11 +68,15 @@ class View(eqx.Module):
     member: Int[Array, ""]
 
     def draw(self, key: Key, batch: int, length: int) -> Index:
-        """Uniform starts of `length` consecutive rows; no window reaches past the newest row."""
-        k_time, k_env = random.split(key)
-        envs = self.ring.rows.reward.shape[2]
-        time = random.randint(k_time, (batch,), 0, self.ring.size - length + 1)
-        return Index(time, random.randint(k_env, (batch,), 0, envs))
+        """Uniform starts of `length` consecutive rows, none of which reaches past the newest row.
+
+        That many must be stored: else they are rows of zeros, which the caller has to leave out.
+        """
+        starts, envs = self.ring.size - length + 1, self.ring.rows.reward.shape[2]
+        # The remainder of 32 random bits favours none by more than starts / 2^32.
+        time, env = random.bits(key, (2, batch), jnp.uint32)
+        rest = lambda bits, n: (bits % n.astype(jnp.uint32)).astype(jnp.int32)
+        return Index(rest(time, starts), rest(env, jnp.asarray(envs)))
 
     def at(self, index: Index, leaf=lambda rows: rows):
         """The rows at an index of any shape, or the `leaf` of them."""
@@ -84,25 +93,30 @@ class View(eqx.Module):
         """n-step transitions; shorter where the episode ends, with the true final observation.
 
         Rows are drawn uniformly. One that ends an episode starts no transition: it is kept as
-        an invalid entry, because moving to its neighbour would favour that one.
+        an invalid entry, because moving to its neighbour would favour that one. All entries are
+        invalid while fewer than n + 1 rows are stored.
         """
         start = self.draw(key, batch, n + 1)
-        reward, final = self.at(start.window(1, n + 1), lambda r: (r.reward, r.final))
-        going = jnp.concatenate([jnp.ones((1, batch), bool), ~final[:-1]])
-        alive = jnp.cumprod(going.astype(jnp.float32), 0)  # up to and with the episode's end
+        parts = lambda r: (r.reward, r.terminated, r.truncated)
+        reward, *flags = self.at(start.window(0, n + 1), parts)  # [n + 1, batch]
+        terminated, truncated = (f.astype(jnp.float32) for f in flags)
+        going = 1.0 - jnp.maximum(terminated, truncated)
+        first = jnp.ones((1, batch))
+        alive = jnp.cumprod(jnp.concatenate([first, going[1:-1]]), 0)  # up to and with the end
+        last = alive * jnp.concatenate([1.0 - going[1:-1], first])  # 1 in the last step only
         discount = jnp.power(gamma, jnp.arange(n, dtype=jnp.float32))[:, None]
         steps = alive.sum(0)
 
-        now, then = self.at(start), self.at(start.later(steps.astype(jnp.int32)))
+        obs, action, extra = self.at(start, lambda r: (r.obs, r.action, r.extra))
         return Transition(
-            obs=now.obs,
-            action=now.action,
-            reward=(alive * discount * reward).sum(0),
-            next_obs=then.obs,
-            terminated=then.terminated.astype(jnp.float32),
-            truncated=then.truncated.astype(jnp.float32),
+            obs=obs,
+            action=action,
+            reward=(alive * discount * reward[1:]).sum(0),
+            next_obs=self.at(start.later(steps.astype(jnp.int32)), lambda r: r.obs),
+            terminated=(last * terminated[1:]).sum(0),
+            truncated=(last * truncated[1:]).sum(0),
             steps=steps,
-            valid=(~now.final).astype(jnp.float32),
+            valid=going[0] * (self.ring.size > n).astype(jnp.float32),
             weight=jnp.ones(batch),
-            extra=now.extra,
+            extra=extra,
         )

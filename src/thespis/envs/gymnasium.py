@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -81,17 +81,20 @@ class Gymnasium:
             )
         return env
 
-    def open(self, n: int, seed: int, render_mode: str | None = None) -> GymnasiumEnvs:
-        """n environments of their own; the i-th is seeded with seed + i at its first reset."""
-        return GymnasiumEnvs([self.instance(render_mode) for _ in range(n)], seed, self.name)
+    def open(
+        self, n: int, seed: int | Sequence[int], render_mode: str | None = None
+    ) -> GymnasiumEnvs:
+        """n environments, seeded at their first reset: with seed, seed + 1, ..., or one each."""
+        seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
+        return GymnasiumEnvs([self.instance(render_mode) for _ in range(n)], seeds, self.name)
 
 
 class GymnasiumEnvs:
     """n running environments that reset in the step after an episode's end (see `core.Step`)."""
 
-    def __init__(self, envs: list[gymnasium.Env], seed: int, name: str):
+    def __init__(self, envs: list[gymnasium.Env], seeds: Sequence[int], name: str):
         self.envs, self.name = envs, name
-        self.seeds: list[int | None] = [seed + i for i in range(len(envs))]
+        self.seeds: list[int | None] = list(seeds)
         self.over = [False] * len(envs)  # the next step starts a new episode
         self.time = 0  # calls of `step`
         self.read = reader(envs[0].observation_space, name)

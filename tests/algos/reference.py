@@ -1,0 +1,338 @@
+"""SAC and TD3 once more: NumPy, 64 bits, gradients by finite differences, own Adam.
+
+It shares no code with the library, only the names of options and fields. Networks are lists of
+(weight [in, out], bias), everything that Adam moves is an `Adam`, a state is a dict of these.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+from thespis.core import Box, Spec, Transition
+from thespis.nets import MLP, Critics
+from thespis.normalize import Running
+from thespis.optim import Learned
+
+BATCH = 10
+
+
+class Adam(NamedTuple):
+    params: Any
+    first: Any
+    second: Any
+    count: float
+
+    def descend(self, loss, rate) -> tuple[Adam, float]:
+        grad = gradient(loss, self.params)
+        count = self.count + 1
+        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, self.first, grad)
+        second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, self.second, grad)
+
+        def step(p, m, v):
+            m, v = m / (1 - 0.9**count), v / (1 - 0.999**count)
+            return p - rate * m / (np.sqrt(v) + 1e-8)
+
+        return Adam(jax.tree.map(step, self.params, first, second), first, second, count), loss(
+            self.params
+        )
+
+
+def gradient(loss, params, h=1e-6):
+    """Central differences."""
+    params = jax.tree.map(np.array, params)
+    leaves, structure = jax.tree.flatten(params)
+    out = [np.zeros_like(x) for x in leaves]
+    for x, g in zip(leaves, out):
+        for i in np.ndindex(x.shape):
+            here = x[i]
+            x[i] = here + h
+            above = loss(params)
+            x[i] = here - h
+            below = loss(params)
+            x[i] = here
+            g[i] = (above - below) / (2 * h)
+    return jax.tree.unflatten(structure, out)
+
+
+# --- from the library to NumPy --------------------------------------------------------------
+
+
+def plain(x) -> Any:
+    """The library's states and batches as NumPy arrays of 64 bits."""
+    match x:
+        case None:
+            return None
+        case Learned():
+            return Adam(plain(x.params), plain(x.first), plain(x.second), float(x.count))
+        case MLP():
+            return [(turned(plain(w)), plain(b)) for w, b in zip(x.weights, x.biases)]
+        case Critics():
+            return [plain(network) for network in x.networks]
+        case Running():
+            return plain(x.mean), plain(x.var)
+        case eqx.Module():
+            return {name: plain(value) for name, value in vars(x).items()}
+        case _:
+            return np.array(x, np.float64)
+
+
+def turned(weight):
+    """As [in, out], whichever way the library stores its weights."""
+    network = jax.eval_shape(lambda key: MLP(key, (1, 2)), random.key(0))
+    return weight if network.weights[0].shape == (1, 2) else weight.T
+
+
+def close(actual, wanted, rtol=2e-4, atol=2e-5):
+    """Two trees of numbers are equal, or the failure names the leaf."""
+    actual, wanted = plain(actual), dict(wanted)
+    assert actual.keys() == wanted.keys()
+    for name in wanted:
+        ours, theirs = (jax.tree_util.tree_leaves_with_path(x[name]) for x in (actual, wanted))
+        assert [path for path, _ in ours] == [path for path, _ in theirs]
+        for (path, a), (_, w) in zip(ours, theirs):
+            where = name + jax.tree_util.keystr(path)
+            np.testing.assert_allclose(a, w, rtol, atol, err_msg=where)
+
+
+# --- forward --------------------------------------------------------------------------------
+
+
+def forward(net, x):
+    for weight, bias in net[:-1]:
+        x = np.maximum(x @ weight + bias, 0)
+    return x @ net[-1][0] + net[-1][1]
+
+
+def values(critics, obs, action):
+    return np.stack([forward(net, np.concatenate([obs, action], -1))[:, 0] for net in critics])
+
+
+def softplus(x):
+    return np.logaddexp(0, x)
+
+
+def tanh_gaussian(out, std, log_derivative, noise):
+    """A network's output -> action and log-probability."""
+    mean, raw = np.split(out, 2, -1)
+    sigma = np.exp(np.clip(raw, -20, 2)) if std == "exp" else softplus(raw) + 0.001
+    u = mean + sigma * noise
+    action = np.tanh(u)
+    normal = np.exp(-0.5 * ((u - mean) / sigma) ** 2) / (sigma * np.sqrt(2 * np.pi))
+    if log_derivative == "exact":
+        derivative = -2 * np.log(np.cosh(u))
+    else:
+        derivative = np.log(1 - action**2 + 1e-6)
+    return action, (np.log(normal) - derivative).sum(-1)
+
+
+def seen(state, obs):
+    if state["stats"] is None:
+        return obs
+    mean, var = state["stats"]
+    return np.clip((obs - mean) / np.sqrt(np.clip(var, 1e-6, 1e6)), -5, 5)
+
+
+def averaged(x, kept):
+    """The mean over the kept entries of the batch."""
+    return x[..., kept.astype(bool)].mean(-1)
+
+
+def follow(target, online, tau):
+    return jax.tree.map(lambda t, o: (1 - tau) * t + tau * o, target, online)
+
+
+# --- the algorithms -------------------------------------------------------------------------
+
+
+def bellman(algo, hp, b, next_value):
+    alive = 1 if algo.ignore_done else 1 - b["terminated"]
+    return hp["reward_scale"] * b["reward"] + hp["gamma"] ** b["steps"] * alive * next_value
+
+
+def kept(algo, b):
+    """Which entries train the critics."""
+    return b["valid"] * (1 - b["truncated"]) if algo.drop_truncated else b["valid"]
+
+
+def sac(algo, state, hp, b, noise):
+    """One update -> state, metrics, priorities; `noise` [batch, n] is every normal draw."""
+    obs, next_obs = seen(state, b["obs"]), seen(state, b["next_obs"])
+    x = None if state["temperature"] is None else state["temperature"].params
+    if algo.temperature == "fixed":
+        alpha = hp["alpha"]
+    else:
+        alpha = x if algo.temperature == "linear" else np.exp(x)
+
+    def act(actor, obs):
+        return tanh_gaussian(forward(actor, obs), algo.std, algo.log_derivative, noise)
+
+    action, log_p = act(state["actor"].params, next_obs)
+    next_value = values(state["target"], next_obs, action).min(0) - alpha * log_p
+    target = bellman(algo, hp, b, next_value)
+
+    def critic_loss(critics):
+        squares = (values(critics, obs, b["action"]) - target) ** 2
+        per_critic = averaged(b["weight"] * squares, kept(algo, b))
+        return per_critic.sum() if algo.critic_loss == "sum" else 0.5 * per_critic.mean()
+
+    critic, q_loss = state["critic"].descend(critic_loss, hp["critic_lr"])
+    climbed = (critic if algo.order == "sequential" else state["critic"]).params
+
+    def actor_loss(actor):
+        action, log_p = act(actor, obs)
+        return averaged(alpha * log_p - values(climbed, obs, action).min(0), b["valid"])
+
+    actor, pi_loss = state["actor"].descend(actor_loss, hp["actor_lr"])
+    log_p = averaged(act(state["actor"].params, obs)[1], b["valid"])
+    wanted = hp["target_entropy"] * algo.spec.action.size
+
+    def temperature_loss(x):
+        return (np.exp(x) if algo.temperature == "exp" else x) * (-log_p - wanted)
+
+    temperature, x_loss = None, 0.0
+    if algo.temperature != "fixed":
+        temperature, x_loss = state["temperature"].descend(temperature_loss, hp["alpha_lr"])
+    if algo.temperature == "linear":
+        temperature = temperature._replace(params=np.maximum(temperature.params, 0))
+
+    error = np.abs(values(state["critic"].params, obs, b["action"]) - target).mean(0)
+    metrics = {
+        "actor_loss": pi_loss,
+        "critic_loss": q_loss,
+        "ent_coef": alpha,
+        "ent_coef_loss": x_loss,
+        "total_loss": pi_loss + q_loss + x_loss,
+        "td_error": averaged(error, kept(algo, b)),
+        "target_value": averaged(next_value, kept(algo, b)),
+        "log_prob": log_p,
+        "obs_mean": obs.mean(),
+        "obs_std": obs.std(),
+    }
+    new = {
+        "actor": actor,
+        "critic": critic,
+        "target": follow(state["target"], critic.params, hp["tau"]),
+        "temperature": temperature,
+        "stats": state["stats"],
+    }
+    return new, metrics, error
+
+
+def td3(algo, state, hp, b, noise, updates):
+    """One update, `updates` were done before -> state, metrics, priorities."""
+    obs, next_obs = seen(state, b["obs"]), seen(state, b["next_obs"])
+    smooth = np.clip(hp["target_noise"] * noise, -hp["noise_clip"], hp["noise_clip"])
+    action = np.clip(np.tanh(forward(state["target_actor"], next_obs)) + smooth, -1, 1)
+    next_value = values(state["target_critic"], next_obs, action).min(0)
+    target = bellman(algo, hp, b, next_value)
+
+    def critic_loss(critics):
+        squares = (values(critics, obs, b["action"]) - target) ** 2
+        return averaged(b["weight"] * squares, kept(algo, b)).sum()
+
+    critic, q_loss = state["critic"].descend(critic_loss, hp["critic_lr"])
+    climbed = (critic if algo.order == "sequential" else state["critic"]).params
+
+    def actor_loss(actor):
+        q = values(climbed[:1], obs, np.tanh(forward(actor, obs)))[0]
+        return -averaged(q, b["valid"])
+
+    new = state | {"critic": critic}
+    due = (updates + 1) % algo.delay == 0
+    pi_loss = None
+    if due:
+        new["actor"], pi_loss = state["actor"].descend(actor_loss, hp["actor_lr"])
+        new["target_actor"] = follow(state["target_actor"], new["actor"].params, hp["tau"])
+    if due or algo.critic_target == "every":
+        new["target_critic"] = follow(state["target_critic"], critic.params, hp["tau"])
+
+    error = np.abs(values(state["critic"].params, obs, b["action"]) - target).mean(0)
+    metrics = {
+        "actor_loss": pi_loss,
+        "critic_loss": q_loss,
+        "td_error": averaged(error, kept(algo, b)),
+        "target_value": averaged(next_value, kept(algo, b)),
+    }
+    return new, metrics, error
+
+
+# --- things to test on ----------------------------------------------------------------------
+
+
+def spec(obs: int = 2, action: int = 2) -> Spec:
+    bounds = Box((-1.0,) * action, (1.0,) * action, (action,))
+    return Spec(jax.ShapeDtypeStruct((obs,), jnp.float32), bounds)
+
+
+def transitions(action: int = 2, seed: int = 0) -> Transition:
+    """One of each kind: middle, terminal, truncated, both kinds over several steps, invalid."""
+    rng = np.random.default_rng(seed)
+    flags = lambda *at: jnp.asarray(np.isin(np.arange(BATCH), at), jnp.float32)
+    floats = lambda x: jnp.asarray(x, jnp.float32)
+    invalid = flags(6, 9)
+    return Transition(
+        obs=floats(rng.normal(size=(BATCH, 2))),
+        action=floats(rng.uniform(-1, 1, (BATCH, action))),
+        # What stands in an invalid entry must not matter, so it stands out.
+        reward=floats(rng.normal(size=BATCH)) + 30 * invalid,
+        next_obs=floats(rng.normal(size=(BATCH, 2))),
+        terminated=flags(1, 4, 9),
+        truncated=flags(2, 5),
+        steps=floats([1, 1, 1, 3, 3, 2, 1, 2, 1, 1]),
+        valid=1 - invalid,
+        weight=floats(rng.uniform(0.2, 1, BATCH)),
+    )
+
+
+def aged(learned: Learned, seed: int) -> Learned:
+    """As after some updates: fresh moments would hide the gradient's size, all but its sign."""
+    rng = np.random.default_rng(seed)
+    draw = lambda x, low, high: jnp.asarray(rng.uniform(low, high, x.shape), jnp.float32)
+    first = jax.tree.map(lambda x: draw(x, -0.1, 0.1), learned.first)
+    second = jax.tree.map(lambda x: draw(x, 1e-4, 1e-3), learned.second)
+    return Learned(learned.params, first, second, jnp.int32(3))
+
+
+def fixed_noise(monkeypatch, action: int = 2) -> np.ndarray:
+    """Every normal draw of a batch becomes this one, however keys are split."""
+    noise = np.random.default_rng(5).normal(size=(BATCH, action)).astype(np.float32)
+    draw = lambda key, shape=(), dtype=jnp.float32: jnp.broadcast_to(jnp.asarray(noise), shape)
+    monkeypatch.setattr(random, "normal", draw)
+    return noise.astype(np.float64)
+
+
+def members(Hyper, values: dict[str, float], changed: dict[str, float]):
+    """Hyper-parameters [1 + changed]: `values`, and then each with one of `changed` instead."""
+    sets = [values, *(values | {name: x} for name, x in changed.items())]
+    return Hyper(**{name: jnp.asarray([s[name] for s in sets], jnp.float32) for name in values})
+
+
+def difference(a, b) -> float:
+    """The greatest difference of two trees of numbers."""
+    both = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return max(np.abs(np.float64(x) - np.float64(y)).max() for x, y in both)
+
+
+def member(tree, i: int):
+    """The i-th member of a population, as NumPy arrays."""
+    return jax.tree.map(lambda x: np.asarray(x)[i], tree)
+
+
+def named(options: dict[str, Any]) -> str:
+    """What pytest calls a test of these options."""
+    return "-".join(f"{name}={value}" for name, value in options.items()) or "defaults"
+
+
+def effects(parts: dict[str, Any], changed) -> dict[str, set[str]]:
+    """Which parts of a population, made by `members`, each change made differ."""
+    differs = lambda x, i: difference(member(x, 0), member(x, i)) > 2e-6
+    return {
+        name: {part for part, x in parts.items() if differs(x, i)}
+        for i, name in enumerate(changed, 1)
+    }

@@ -1,0 +1,484 @@
+"""The training loop: what is stored, when it learns, and that members and epochs change nothing."""
+
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, partial
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+from thespis import hyper
+from thespis.algos import SAC, TD3
+from thespis.core import Box, Mean, Spec, mean
+from thespis.envs.autoreset import Autoreset
+from thespis.hyper import Uniform, prior
+from thespis.loop import Clock, DeviceDriver, Loop
+
+# --- a task and an algorithm that tell all --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lives:
+    """Episodes of random lengths, 1 to 7, of which those beyond the limit are cut.
+
+    Observes [steps taken, length, name of the episode, first number of the last action]; the
+    second number enters the reward.
+    """
+
+    limit: int = 5
+    obs: ClassVar = jax.ShapeDtypeStruct((4,), jnp.float32)
+    action: ClassVar = Box((-2.0, -1.0), (6.0, 1.0), (2,))
+
+    def start(self, key):
+        length, name = random.uniform(key, (2,))
+        return jnp.stack([0.0, jnp.floor(1 + 7 * length), name, 0.0])
+
+    def observe(self, state):
+        return state
+
+    def step(self, state, action):
+        state = jnp.stack([state[0] + 1, state[1], state[2], action[0]])
+        return state, state[1] + 0.1 * action[1], state[0] >= state[1]
+
+
+@dataclass(frozen=True)
+class Clerk:
+    """Acts at random, follows the mean reward, and keeps books of all that it is asked to do."""
+
+    spec: Spec
+
+    class Hyper(eqx.Module):
+        rate: float = prior(0.1, Uniform(0, 1), "how fast the guess follows")
+        gamma: float = prior(0.9, Uniform(0, 1), "discount")
+        bad_row: float = prior(-1, Uniform(-1, 99), "when the action of environment 1 is NaN")
+        bad_part: float = prior(0, Uniform(0, 1), "and which of its numbers")
+        bad_update: float = prior(-1, Uniform(-1, 99), "the update whose loss is NaN")
+
+    def init(self, key, hp):
+        zero = jnp.zeros((), jnp.int32)
+        return {"guess": random.uniform(key), "rows": zero, "updates": zero, "punctual": zero}
+
+    def memory(self, key, n):
+        return {"age": jnp.zeros(n, jnp.int32), "skill": random.uniform(key, (n,))}
+
+    def act(self, state, hp, memory, obs, key, step, mode):
+        n = memory["age"].shape[0]
+        action = random.uniform(key, (n, 2), minval=-1, maxval=1)
+        if mode == "greedy":
+            action = jnp.zeros_like(action)
+        env, part = jnp.arange(n)[:, None], jnp.arange(2.0)[None]
+        bad = (step.astype(float) == hp.bad_row) & (env == 1) & (part == hp.bad_part)
+        extra = memory | {"step": jnp.full(n, step)}
+        return jnp.where(bad, jnp.nan, action), memory | {"age": memory["age"] + 1}, extra
+
+    def observe(self, state, rows):
+        return state | {"rows": state["rows"] + rows.reward.size}
+
+    def sample(self, replay, demos, hp, key, step):
+        return replay.transitions(key, 4, hp.gamma)
+
+    def update(self, state, hp, batch, key, step):
+        error, time = batch.reward - state["guess"], step.astype(float)
+        loss = mean(error**2, batch.valid) + jnp.where(time == hp.bad_update, jnp.nan, 0.0)
+        even = (step % 2 == 0).astype(float)
+        new = {
+            "guess": state["guess"] + hp.rate * mean(error, batch.valid),
+            "rows": state["rows"],
+            "updates": state["updates"] + 1,
+            "punctual": state["punctual"] + (step == state["updates"]).astype(int),
+        }
+        return new, {"loss": loss, "even": Mean(even * time, even)}, jnp.abs(error)
+
+
+class Run:
+    """A driver and what it needs; programs are compiled once for all tests that share it."""
+
+    def __init__(self, loop, members, hp=None, seed=0):
+        self.driver = DeviceDriver(loop, jnp.arange(members))
+        self.hps = hyper.fill(loop.algo.Hyper, hp or {}, members)
+        self.seeds = jnp.arange(seed, seed + members, dtype=jnp.int32)
+
+    def init(self):
+        return self.driver.init(self.seeds, self.hps)
+
+    def train(self, *lengths, start=None, mode="explore", learn=True):
+        """From the beginning, unless a learner is given."""
+        learner = self.init() if start is None else start
+        for length in lengths:
+            learner = self.driver.run(learner, self.hps, None, self.seeds, length, mode, learn)
+        return learner
+
+    def but(self, hps=None, seeds=None):
+        """The same programs with other hypers or seeds."""
+        other = copy(self)
+        other.hps, other.seeds = hps or self.hps, self.seeds if seeds is None else seeds
+        return other
+
+
+@cache
+def clerks(members, envs, ratio, capacity, side_by_side=False):
+    env = Autoreset(Lives())
+    return Run(Loop(Clerk(env.spec), env, envs, capacity, Fraction(ratio), side_by_side), members)
+
+
+MANY = 4, 3, "3/2", 64  # 4.5 updates per iteration
+ONE = 1, 1, "1/3", 10
+
+
+def rows_of(learner):
+    """Rows [time, members, envs, ...] as NumPy arrays, oldest first."""
+    size, head = int(learner.replay.size), int(learner.replay.head)
+    order = (np.arange(size) + (head if size == learner.replay.capacity else 0)) % size
+    return jax.tree.map(lambda x: np.asarray(x)[order], learner.replay.rows)
+
+
+def member(learner, i):
+    """The part of one member, as of a population of one."""
+    one = lambda tree: jax.tree.map(lambda x: np.asarray(x)[i : i + 1], tree)
+    second = lambda tree: jax.tree.map(lambda x: np.asarray(x)[:, i : i + 1], tree)
+    return {
+        "state": one(learner.state),
+        "actors": one(learner.actors),
+        "world": one(learner.world),
+        "rows": second(learner.replay.rows),
+        "tally": second(learner.tally),
+        "clock": jax.tree.map(np.asarray, learner.clock),
+    }
+
+
+def assert_equal(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@contextmanager
+def compilations():
+    """A list that grows by one for every program compiled meanwhile."""
+    seen = []
+    note = lambda event, *_, **__: seen.append(event) if "backend_compile" in event else None
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+
+
+# --- what is stored -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def done():
+    """Four members with three environments each after 60 iterations."""
+    return clerks(*MANY).train(60)
+
+
+def test_rows_equal_a_simulation_of_single_environments(done):
+    rows = rows_of(done)
+    names = []
+    for m, e in np.ndindex(4, 3):
+        begin, steps = True, 0
+        for t in range(60):
+            obs, reward = rows.obs[t, m, e], rows.reward[t, m, e]
+            terminated, truncated = rows.terminated[t, m, e], rows.truncated[t, m, e]
+            if begin:
+                _, length, name, _ = obs
+                names.append(name)
+                steps, own, expected = 0, 0.0, 0.0
+            else:
+                steps += 1
+                shown, hidden = rows.action[t - 1, m, e]
+                own, expected = -2 + 8 * (shown + 1) / 2, length + hidden / 10
+            np.testing.assert_allclose(obs, [steps, length, name, own], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(reward, expected, rtol=1e-5, atol=1e-6)
+            assert terminated == (steps >= length)
+            assert truncated == (steps >= 5 and steps < length)
+            begin = terminated or truncated
+    assert len(set(names)) == len(names) > 120  # every episode has a start of its own
+    assert rows.terminated.any()
+    assert rows.truncated.any()
+
+
+def test_memory_restarts_with_every_episode(done):
+    rows = rows_of(done)
+    np.testing.assert_array_equal(rows.extra["age"], rows.obs[..., 0])
+
+
+def test_memory_is_drawn_anew_for_every_episode_and_kept_within(done):
+    rows = rows_of(done)
+    skill, name = rows.extra["skill"], rows.obs[..., 2]
+    pairs = set(zip(skill.reshape(-1), name.reshape(-1)))
+    assert len(pairs) == len(np.unique(skill)) == len(np.unique(name))
+
+
+def test_acting_is_told_the_number_of_rows_so_far(done):
+    steps = rows_of(done).extra["step"]
+    np.testing.assert_array_equal(
+        steps, np.broadcast_to(3 * np.arange(60)[:, None, None], (60, 4, 3))
+    )
+
+
+def test_every_row_is_observed_once(done):
+    np.testing.assert_array_equal(done.state["rows"], [180] * 4)
+
+
+def test_updates_are_told_how_many_there_were_before(done):
+    np.testing.assert_array_equal(done.state["updates"], [270] * 4)
+    np.testing.assert_array_equal(done.state["punctual"], [270] * 4)
+
+
+def test_episode_statistics_equal_those_of_the_rows(done):
+    rows = rows_of(done)
+    final = rows.terminated | rows.truncated
+    for m in range(4):
+        returns, lengths = [], []
+        for e in range(3):
+            ends = np.flatnonzero(final[:, m, e])
+            for a, b in zip([0, *(ends[:-1] + 1)], ends):
+                returns.append(rows.reward[a : b + 1, m, e].sum())
+                lengths.append(b - a)
+        means = done.tally.means(m)
+        np.testing.assert_allclose(means["rollout/ep_rew_mean"], np.mean(returns), rtol=1e-5)
+        np.testing.assert_allclose(means["rollout/ep_len_mean"], np.mean(lengths), rtol=1e-6)
+
+
+def test_transitions_leave_first_rows_out(done):
+    rows = rows_of(done)
+    arrivals = (rows.obs[..., 0] > 0).sum((0, 2))
+    np.testing.assert_array_equal(done.actors.transitions.sum(1), arrivals)
+
+
+def test_metrics_are_means_over_the_updates_that_had_them(done):
+    means = done.tally.means(0)
+    np.testing.assert_allclose(means["train/even"], np.arange(0, 270, 2).mean(), rtol=1e-6)
+    assert np.isfinite(means["train/loss"])
+
+
+# --- when it learns -------------------------------------------------------------------------
+
+
+RATIOS = ["0", "1/4", "1/3", "1", "3/2", "2"]
+
+
+@pytest.mark.parametrize("envs", [1, 3])
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_the_clock_counts_every_update_that_is_due(ratio, envs):
+    loop = Loop(None, None, envs, updates_per_step=Fraction(ratio))
+    clock = Clock.zero()
+    for done in range(1, 18):
+        clock = loop.tick(clock, learn=True)
+        assert clock.iteration == done
+        assert clock.updates == int(Fraction(ratio) * envs * done)
+
+
+def test_warm_up_leaves_no_debt_of_updates():
+    loop, clock = Loop(None, None, updates_per_step=Fraction(1, 4)), Clock.zero()
+    for learn in [True] + [False] * 7 + [True] * 2:
+        clock = loop.tick(clock, learn)
+    assert clock.updates == 0
+    assert loop.tick(clock, learn=True).updates == 1
+
+
+@pytest.mark.parametrize("kind", [MANY, ONE])
+def test_the_update_ratio_is_exact(kind):
+    run, (members, envs, ratio, _) = clerks(*kind), kind
+    learner, done = run.init(), 0
+    for length in (1, 6, 10):
+        learner = run.train(length, start=learner)
+        done += length
+        expected = int(Fraction(ratio) * envs * done)
+        assert learner.clock.updates == expected
+        np.testing.assert_array_equal(learner.state["updates"], [expected] * members)
+        np.testing.assert_array_equal(learner.state["punctual"], [expected] * members)
+
+
+def test_without_updates_there_are_no_losses():
+    run = clerks(1, 1, "0", 10)
+    assert not any("train/" in name for name in jax.eval_shape(run.init).tally.names)
+    jax.eval_shape(lambda: run.train(3))
+
+
+def test_a_full_replay_holds_the_newest_rows():
+    rows = rows_of(clerks(*ONE).train(37))
+    np.testing.assert_array_equal(rows.extra["step"][:, 0, 0], np.arange(27, 37))
+    np.testing.assert_array_equal(rows.extra["age"], rows.obs[..., 0])
+
+
+def test_warm_up_stores_rows_and_does_no_update():
+    run = clerks(*MANY)
+    before = jax.tree.map(np.asarray, run.init().state)
+    learner = run.train(8, mode="random", learn=False)
+    assert (learner.replay.size, learner.clock.iteration, learner.clock.updates) == (8, 8, 0)
+    np.testing.assert_array_equal(learner.state["rows"], [24] * 4)  # statistics see them too
+    np.testing.assert_array_equal(learner.state["updates"], [0] * 4)
+    np.testing.assert_array_equal(learner.state["guess"], before["guess"])
+    assert "train/loss" not in learner.tally.means(0)
+
+
+# --- members --------------------------------------------------------------------------------
+
+RATES = {"gamma": [0.8, 0.95], "critic_lr": [1e-2, 1e-3]}
+
+
+@cache
+def agents(algorithm, members, side_by_side=False):
+    env = Autoreset(Lives())
+    algo = algorithm(env.spec, hidden=(8,), batch_size=8, n_step=2, normalize_observations=True)
+    loop = Loop(algo, env, 2, 25, Fraction(3, 4), side_by_side)
+    return Run(loop, members, RATES if members == 2 else {}, seed=3)
+
+
+@pytest.fixture(scope="module", params=[TD3, pytest.param(SAC, marks=pytest.mark.slow)])
+def algorithm(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def pair(algorithm):
+    """Two members trained together, until the replay has begun to forget."""
+    return agents(algorithm, 2).train(40)
+
+
+def test_a_member_equals_its_run_alone_bit_for_bit(algorithm, pair):
+    for i in range(2):
+        hps = hyper.fill(algorithm.Hyper, {k: v[i] for k, v in RATES.items()})
+        alone = agents(algorithm, 1).but(hps, seeds=jnp.array([3 + i], jnp.int32)).train(40)
+        assert_equal(member(pair, i), member(alone, 0))
+
+
+def test_any_split_into_epochs_gives_the_same_bits(algorithm, pair):
+    assert_equal(agents(algorithm, 2).train(1, 7, 0, 32), pair)
+
+
+def test_another_seed_gives_another_run(algorithm, pair):
+    other = agents(algorithm, 2).but(seeds=jnp.array([10, 11], jnp.int32)).train(40)
+    assert (other.replay.rows.obs[0] != pair.replay.rows.obs[0]).any()
+    weight = lambda x: x.state.actor.params.weights[0]
+    assert (weight(other) != weight(pair)).all()
+
+
+def test_members_of_one_seed_start_alike_and_part_by_their_hypers(algorithm):
+    run = agents(algorithm, 2).but(seeds=jnp.array([5, 5], jnp.int32))
+    assert_equal(*(member(run.init(), i) for i in range(2)))
+    weight = run.train(40).state.actor.params.weights[0]
+    assert (weight[0] != weight[1]).any()
+
+
+def test_changing_hypers_seeds_or_epoch_length_compiles_nothing(algorithm):
+    run = agents(algorithm, 2)
+    learner = run.train(2)
+    half = [
+        eqx.tree_at(lambda h, name=name: getattr(h, name), run.hps, getattr(run.hps, name) / 2)
+        for name in hyper.declared(algorithm.Hyper)
+    ]
+    seeds = run.seeds + 1
+    with compilations() as seen:
+        for i, hps in enumerate(half):
+            learner = run.but(hps, seeds).train(i, start=learner)
+    assert not seen
+
+
+@pytest.mark.parametrize(
+    "make", [partial(clerks, *MANY), pytest.param(partial(agents, TD3, 2), marks=pytest.mark.slow)]
+)
+def test_members_side_by_side_are_the_same_but_for_rounding(make):
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
+    jax.tree.map(close, make().train(12), make(side_by_side=True).train(12))
+
+
+def test_nothing_is_learned_while_there_is_no_whole_transition():
+    run = agents(TD3, 1)
+    critic = lambda x: jax.tree.map(np.asarray, x.state.critic.params)
+    learner = run.train(2)  # of two steps, none fits into two rows
+    assert learner.clock.updates == 3
+    assert_equal(critic(learner), critic(run.init()))
+    learner = run.train(2, start=learner)
+    differs = jax.tree.map(lambda a, b: (a != b).any(), critic(learner), critic(run.init()))
+    assert any(jax.tree.leaves(differs))
+
+
+# --- memory ---------------------------------------------------------------------------------
+
+
+def footprint(members, envs, ratio, capacity):
+    run = clerks(members, envs, ratio, capacity)
+    learner = jax.eval_shape(run.init)
+    args = learner, run.hps, None, run.seeds, jax.ShapeDtypeStruct((), jnp.int32)
+    compiled = run.driver.epoch.lower(*args, mode="explore", learn=True).compile()
+    return compiled.memory_analysis(), learner.replay
+
+
+@pytest.mark.parametrize("kind", [MANY, ONE])
+def test_a_larger_replay_needs_no_more_temporary_memory(kind):
+    small, _ = footprint(*kind)
+    large, replay = footprint(*kind[:3], capacity=500 * kind[3])
+    assert large.temp_size_in_bytes == small.temp_size_in_bytes
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(replay))
+    assert large.temp_size_in_bytes < size / 10
+    assert large.alias_size_in_bytes >= size  # written in place
+
+
+def test_the_learner_is_used_up():
+    run = clerks(*ONE)
+    learner = run.init()
+    run.train(1, start=learner)
+    assert learner.replay.rows.obs.is_deleted()
+
+
+# --- faults ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def faulty(done):
+    """Four members: a good one, and one each with a bad observation, reward and loss.
+
+    Also when they should be noticed: in the row after the bad action, and in the iteration of
+    update 20, which is the fifth.
+    """
+    final = rows_of(done).terminated | rows_of(done).truncated
+    act = [np.flatnonzero(~final[5 + 2 * m :, m, 1])[0] + 5 + 2 * m for m in range(4)]
+    hp = {
+        "bad_row": [-1, 3 * act[1], 3 * act[2], -1],
+        "bad_part": [0, 0, 1, 0],
+        "bad_update": [-1, -1, -1, 20],
+    }
+    run = clerks(*MANY).but(hyper.fill(Clerk.Hyper, hp, 4))
+    return run, run.train(30), [-1, act[1] + 1, act[2] + 1, 4]
+
+
+def test_a_fault_is_found_in_the_iteration_of_its_first_sign(faulty):
+    _, learner, expected = faulty
+    np.testing.assert_array_equal(learner.tally.fault[0], expected)
+
+
+def test_a_fault_says_what_is_not_finite(faulty):
+    _, learner, _ = faulty
+    names = [learner.tally.watched[what] for what in learner.tally.fault[1, 1:]]
+    assert names == ["observation", "reward", "train/loss"]
+
+
+def test_a_fault_of_an_environment_says_which(faulty):
+    np.testing.assert_array_equal(faulty[1].tally.fault[2, 1:3], [1, 1])
+
+
+def test_a_fault_of_one_member_leaves_the_others_as_they_were(faulty):
+    good = clerks(*MANY).train(30)
+    assert_equal(member(faulty[1], 0), member(good, 0))
+
+
+def test_without_a_fault_none_is_named(done):
+    np.testing.assert_array_equal(done.tally.fault[0], [-1] * 4)
+
+
+def test_a_fault_outlives_the_log_that_was_cleared(faulty):
+    run, learner, expected = faulty
+    learner = jax.tree.map(jnp.copy, learner)
+    learner = eqx.tree_at(lambda x: x.tally, learner, learner.tally.clear())
+    learner = run.train(5, start=learner)
+    np.testing.assert_array_equal(learner.tally.fault[0], expected)
+    assert np.isfinite(learner.tally.means(3)["train/loss"])
