@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Callable
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from thespis import envs, machine
 from thespis.errors import ThespisError
+from thespis.loop import Loop
+from thespis.options import convert
+from thespis.runs import checkpoint
 from thespis.runs import config as configs
-from thespis.runs.directory import create
+from thespis.runs.config import Config
+from thespis.runs.directory import create, versions, write_json
 from thespis.runs.run import Run
-from thespis.runs.trainer import Trainer, build, status, write_config
+from thespis.runs.trainer import (
+    Trainer,
+    alone,
+    build,
+    state_shapes,
+    status,
+    stoppable,
+    transplant,
+)
+from thespis.show.progress import Silent, Terminal
 
 
-def train(algo: str, env=None, *, out: str | Path = "runs", progress: bool = True, **given) -> Run:
+def train(
+    algo: str, env: Any = None, *, out: str | Path = "runs", progress: bool = True, **given: Any
+) -> Run:
     """Train and return the run: `train("sac", env="Pendulum-v1", steps=20_000, seed=0)`.
 
     `env` is a name, a `gymnasium.Env` class, a function that makes one, or a JAX task. All else
@@ -24,19 +44,33 @@ def train(algo: str, env=None, *, out: str | Path = "runs", progress: bool = Tru
     algorithm (`hidden`, `batch_size`, ...) and hyper-parameters (`gamma`, `actor_lr`, ...).
     """
     config = configs.make(algo, {"env": env} | given)
-    reporter = watch(config, progress)
+    reporter = Terminal() if progress else Silent()
+    threads = set_threads(config)
+    if threads != config.threads:
+        reporter.note(
+            f"JAX has started with {threads} threads; {config.threads} would suit these networks "
+            f"better: set NPROC={config.threads} before Python starts, or use the command line"
+        )
+        config = dataclasses.replace(config, threads=threads)
     pieces = build(config)
+    if config.init_from:  # refuse what does not fit before there is a folder
+        transplant(state_shapes(config, pieces[0]), config.init_from, reporter.note)
     folder = create(out, algo, envs.label(pieces[0].env))
-    write_config(folder, config, reporter.command)
-    with reporter.watching(folder):
-        return finish(Trainer(config, pieces, folder, reporter), Trainer.start)
+    try:
+        configs.write(folder, config, shlex.join(sys.argv))
+        return finish(config, pieces, folder, reporter, Trainer.start)
+    finally:
+        if not newest(folder):  # it could not even begin
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def resume(
     path: str | Path,
     steps: int | None = None,
+    *,
     member: int | str | None = None,
-    env=None,
+    env: Any = None,
+    eval_env: Any = None,
     out: str | Path = "runs",
     progress: bool = True,
 ) -> Run:
@@ -44,63 +78,140 @@ def resume(
 
     `member` takes one member out of several and goes on with it in a run of its own.
     """
-    run = Run(path, env)  # refuses an environment that was given as an object and is not now
-    config, folder = run.config, run.path
+    run = Run(path, env, eval_env)
+    reporter = Terminal() if progress else Silent()
+    config, folder, done = run.config, run.path, step_of(newest(run.path))
     if steps is not None:
-        config = dataclasses.replace(config, steps=steps)
-    reporter = watch(config, progress)
-    pieces = build(config, env)
-    begin = Trainer.restore
-    if member is not None and len(config.seeds) > 1:
+        config = dataclasses.replace(config, steps=convert("steps", int, steps))
+        if config.steps < done:
+            raise ThespisError(f"steps = {steps}: {folder} has {done} already; give more")
+    if member is not None:
         number = run.member(member)
-        source = Trainer(config, pieces, folder, reporter)
-        alone = {k: v[number] if isinstance(v, list) else v for k, v in config.hp.items()}
-        config = dataclasses.replace(config, seeds=config.seeds[number : number + 1], hp=alone)
-        folder = create(out, config.algo, envs.label(pieces[0].env))
-        begin = partial(Trainer.adopt, source=source, member=number)
-    write_config(folder, config, run.saved["command"])
-    with reporter.watching(folder):
-        return finish(Trainer(config, pieces, folder, reporter), begin)
+        if len(config.seeds) > 1:
+            return branch(run, config, number, out, reporter)
+    if finished(run) and (steps is None or config.steps == done):
+        reporter.note(f"{folder} is done at step {done}; to train on: {command(folder)} --steps N")
+        return run
+    compare(run, reporter)
+    begin = partial(go_on, run=run)
+    return finish(config, run.build(config), folder, reporter, begin)
 
 
-def load(path: str | Path, env=None) -> Run:
+def load(path: str | Path, env: Any = None, eval_env: Any = None) -> Run:
     """A run on disk. `env` is needed only if it was trained on an environment without a name."""
-    return Run(path, env)
+    return Run(path, env, eval_env)
 
 
-def watch(config: configs.Config, progress: bool) -> Any:
-    """Prepare the machine for this run, and somebody to watch it."""
-    from thespis.show.progress import Silent, Terminal
-
-    reporter = Terminal(config) if progress else Silent()
-    machine.use_cache()
-    if not machine.set_threads(config.threads):
-        reporter.note(
-            f"JAX had started before Thespis could give it {config.threads} thread(s), which suits "
-            f"these networks: set NPROC={config.threads} before Python starts"
-        )
-    return reporter
+# --- what they share ------------------------------------------------------------------------
 
 
-def finish(trainer: Trainer, begin: Callable[[Trainer], None]) -> Run:
-    """Run a trainer to its end, leave a learning curve, and close what it opened."""
+def finish(
+    config: Config,
+    pieces: tuple[Loop, Any],
+    folder: Path,
+    reporter: Silent,
+    begin: Callable[[Trainer], None],
+) -> Run:
+    """Train to the end, leave a learning curve, and close what was opened."""
     from thespis.show.plots import curves_of, learning_curve
 
-    folder = trainer.folder
-    try:
+    with (
+        alone(folder),
+        stoppable() as stop,
+        closing(Trainer(config, pieces, folder, reporter)) as trainer,
+        reporter.watching(config, folder, step_of(newest(folder))),
+    ):
         begin(trainer)
-        state = trainer.run()
-    except ThespisError:
-        status(folder, "failed", -1)
-        raise
-    finally:
-        trainer.close()
-    curve = folder / "plots" / "learning_curve.png"
-    try:
-        curve.parent.mkdir(exist_ok=True)
-        learning_curve(curves_of([folder]), curve)
-    except ThespisError:  # stopped before the first evaluation
+        try:
+            state = trainer.run(stop)
+        except BaseException as error:
+            fail(folder, error)
+            raise
         curve = None
-    run = Run(folder, trainer.loop.env)
-    trainer.reporter.done(run, state, curve)
+        with suppress(ThespisError):  # stopped before the first evaluation
+            curve = learning_curve(curves_of([folder]), folder / "plots" / "learning_curve.png")
+        run = Run(folder)
+        run.parts = pieces
+        reporter.done(run, state, curve)
     return run
+
+
+def go_on(trainer: Trainer, run: Run) -> None:
+    """Restore a run, or start it again if it was killed before it had saved anything."""
+    if newest(run.path):
+        trainer.restore()
+    else:
+        trainer.start()
+    if trainer.config.steps != run.config.steps:
+        write_json(run.path / "config.json", run.saved | {"steps": trainer.config.steps})
+
+
+def branch(run: Run, config: Config, number: int, out: str | Path, reporter: Silent) -> Run:
+    """Go on with one member of several, in a folder of its own."""
+    compare(run, reporter)
+    pieces = run.build(config)
+    hp = {name: x[number] if isinstance(x, list) else x for name, x in config.hp.items()}
+    config = dataclasses.replace(config, seeds=(config.seeds[number],), hp=hp)
+    folder = create(out, config.algo, envs.label(pieces[0].env))
+    try:
+        changed = {"seeds": config.seeds, "hp": hp, "steps": config.steps}
+        changed["command"] = shlex.join(sys.argv)
+        write_json(folder / "config.json", run.saved | changed)
+        members = len(run.config.seeds)
+        begin = partial(Trainer.adopt, folder=run.path, members=members, member=number)
+        return finish(config, pieces, folder, reporter, begin)
+    finally:
+        if not newest(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def fail(folder: Path, error: BaseException) -> None:
+    """Say in the folder, and in the message, what is left after an error."""
+    step = step_of(newest(folder))
+    with suppress(ThespisError):  # the disk may be the reason
+        status(folder, "failed", step, error=str(error) or type(error).__name__)
+    if isinstance(error, ThespisError):
+        raise ThespisError(f"{error}; saved up to step {step}: {command(folder)}") from error
+
+
+def finished(run: Run) -> bool:
+    """Whether it came to its end, be it that the wanted reward was reached early."""
+    return (run.path / "status.json").exists() and run.status["state"] == "done"
+
+
+def set_threads(config: Config) -> int:
+    """Give XLA as many threads as the config says -> how many it has."""
+    machine.use_cache()
+    wanted = config.threads or 1
+    return wanted if machine.set_threads(wanted) else int(os.environ.get("NPROC", machine.cores()))
+
+
+def compare(run: Run, reporter: Silent) -> None:
+    """Say what stands in the way of going on bit for bit."""
+    wanted, threads = run.config.threads, set_threads(run.config)
+    changed = []
+    if threads != wanted:
+        changed.append(
+            f"{wanted} thread(s) (now {threads}: set NPROC={wanted} before Python starts)"
+        )
+    before, now = run.saved.get("versions", {}), versions()
+    for name in ("thespis", "jax", "jaxlib", "device"):
+        if before.get(name) != now[name]:
+            changed.append(f"{name} {before.get(name)} (now {now[name]})")
+    if changed:
+        reporter.note(
+            f"{run.path} was trained with {', '.join(changed)}: what follows may differ in the "
+            "last bits from a run that never stopped"
+        )
+
+
+def newest(folder: Path) -> Path | None:
+    return next(iter(checkpoint.latest(folder / "checkpoints")), None)
+
+
+def step_of(path: Path | None) -> int:
+    return int(path.name.rstrip(checkpoint.REPLACED)) if path else 0
+
+
+def command(folder: Path) -> str:
+    return f"thespis resume {shlex.quote(str(folder))}"

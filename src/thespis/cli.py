@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
+import os
 import sys
+import textwrap
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from thespis import __version__
 from thespis.errors import ThespisError, or_all
@@ -15,19 +17,19 @@ from thespis.options import Option, describe, fields, parse
 HELP = """\
 usage: thespis VERB ... [--help]
 
-  train ALGO --env ENV    train an agent, several seeds, or go through a preset
+  train ALGO --env ENV    train an agent, one or several seeds at once
   resume RUN              go on exactly where a run stopped
   eval RUN                episodes of the trained policy, and their returns
   play RUN                a video of the trained policy, or a window
   plot RUN ... -o FILE    learning curves over seeds with 95 % bands
-  list                    algorithms, environments, presets
+  list                    algorithms, presets, environments
 
 example: thespis train sac --env jax:pendulum --steps 20000 --seed 0
 """
 
-JSON = Option("json", bool, "Print one machine-readable line.", False)
-MEMBER = Option("member", str, "Which member of several: a number or best.", "best")
-WHICH = Option("best", bool, "The policy of the best evaluation instead of the last one.", False)
+JSON = Option("json", bool, "Print one machine-readable line.")
+BEST = Option("best", bool, "The policy of the best evaluation instead of the last one.")
+SEED = Option("seed", int, "Seed of the start states.", 0)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,15 +40,21 @@ def main(argv: list[str] | None = None) -> int:
     if argv[0] in ("--version", "version"):
         print(f"thespis {__version__}")
         return 0
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # so that --env module:id finds the user's module
     try:
         if argv[0] not in VERBS:
             raise ThespisError(f"unknown verb {argv[0]!r}{or_all(argv[0], VERBS)}")
         VERBS[argv[0]](["--output" if word == "-o" else word for word in argv[1:]])
         return 0
     except ThespisError as error:
-        print(f"thespis: {error}", file=sys.stderr)
+        print(f"thespis: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
+    except KeyboardInterrupt:
+        print("thespis: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # nobody reads on, as after `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
@@ -55,28 +63,22 @@ def main(argv: list[str] | None = None) -> int:
 
 def train(argv: list[str]) -> None:
     from thespis.algos import ALGORITHMS
-    from thespis.runs import config
+    from thespis.runs.config import ALIASES, COMPUTED, Config
 
-    if not argv or argv[0].startswith("-"):
-        if not argv or argv[0] in ("--help", "-h"):
-            print(
-                "usage: thespis train ALGO --env ENV [options]; options: thespis train ALGO --help"
-            )
-            print(f"algorithms: {', '.join(ALGORITHMS)}")
-            print("example: thespis train sac --env Pendulum-v1 --steps 20000 --seeds 0-4")
-            return
-        raise ThespisError(f"name the algorithm first: thespis train ALGO {argv[0]} ...")
-    algo, *rest = argv
-    algorithm = config.Config(algo, None).Algorithm
-    run = [
-        Option("seeds", tuple[str, ...], "Seeds, such as 0-4 or 1 2 3; one member each.", ("0",))
-    ]
-    run += fields(config.Config, skip=("algo", "options", "hp", "seeds"))
-    run += [
-        Option("seed", int, "One seed.", 0),
-        Option("out", str, "Folder of the runs.", "runs"),
-        JSON,
-    ]
+    run = fields(Config, skip=("algo", "options", "hp"))
+    run = [replace(o, kind=tuple[str, ...]) if o.name == "seeds" else o for o in run]
+    run.insert(3, Option("seed", int, "One seed."))
+    run += [Option("out", str, "Folder of the runs.", "runs"), JSON]
+    algo, *rest = argv or ["--help"]
+    if algo in ("--help", "-h"):
+        print("usage: thespis train ALGO --env ENV [options]\n")
+        print(f"algorithms: {', '.join(ALGORITHMS)}; `thespis train ALGO --help` has more\n")
+        print(f"{describe(run)}\n")
+        print("example: thespis train sac --env Pendulum-v1 --steps 20000 --seeds 0-4")
+        return
+    if algo.startswith("-"):
+        raise ThespisError(f"name the algorithm first: thespis train ALGO {algo} ...")
+    algorithm = Config(algo, None).Algorithm
     choices = fields(algorithm, "algo.", skip=("spec",))
     hypers = fields(algorithm.Hyper, "hp.")
     if "--help" in rest or "-h" in rest:
@@ -87,80 +89,79 @@ def train(argv: list[str]) -> None:
         print("The prefixes algo. and hp. may be left out; Stable-Baselines3's names work as well.")
         print(f"example: thespis train {algo} --env jax:pendulum --steps 20000 --hp.gamma 0.98")
         return
-    _, given = parse(
-        rest, run + choices + hypers + short(choices + hypers) + aliases(run + choices + hypers), 0
-    )
-    machine_readable, out = given.pop("json", False), given.pop("out", "runs")
-    if "seeds" in given:
-        given["seeds"] = seeds_of(given["seeds"])
-    env = given.pop("env", None)
+    short = [replace(o, name=o.name.partition(".")[2]) for o in choices + hypers]
+    kinds = {o.name: o.kind for o in run + short}
+    same = [Option(name, kinds[ours]) for name, ours in ALIASES.items() if ours in kinds]
+    computed = [Option(name, kind) for name, kind in COMPUTED.items()]
+    _, given = parse(rest, run + choices + hypers + short + same + computed, 0)
 
     from thespis import api
 
-    result = api.train(algo, env, out=out, progress=not machine_readable, **given)
-    if machine_readable:
+    silent, out = given.pop("json", False), given.pop("out", "runs")
+    result = api.train(algo, given.pop("env", None), out=out, progress=not silent, **given)
+    if silent:
         tell(result)
 
 
 def resume(argv: list[str]) -> None:
     options = [
         Option("steps", int, "Train to this many steps instead of the run's own."),
-        Option("member", str, "Go on with this member alone, in a run of its own."),
+        Option("member", str, "Go on with this member (a number, or best) in a run of its own."),
         Option("out", str, "Folder of that run.", "runs"),
         JSON,
     ]
-    if wants_help("resume RUN", argv, options, "resume runs/sac/jax-pendulum_1 --steps 50000"):
+    example = "resume runs/sac/jax-pendulum_1 --steps 50000"
+    path, given = run_and_options("resume RUN", argv, options, example)
+    if path is None:
         return
-    (path,), given = words(argv, options, "resume RUN")
-    machine_readable = given.pop("json", False)
 
     from thespis import api
 
-    result = api.resume(path, progress=not machine_readable, **given)
-    if machine_readable:
+    silent = given.pop("json", False)
+    result = api.resume(path, progress=not silent, **given)
+    if silent:
         tell(result)
 
 
 def evaluate(argv: list[str]) -> None:
     options = [
-        Option("episodes", int, "Episodes.", 100),
-        Option("seed", int, "Seed of the start states.", 0),
-        MEMBER,
-        WHICH,
+        Option("episodes", int, "Episodes of each member.", 100),
+        Option("member", str, "One member of several: a number, or best. Without it, all."),
+        BEST,
+        SEED,
         JSON,
     ]
-    if wants_help("eval RUN", argv, options, "eval runs/sac/jax-pendulum_1 --episodes 100"):
+    example = "eval runs/sac/jax-pendulum_1 --episodes 100"
+    path, given = run_and_options("eval RUN", argv, options, example)
+    if path is None:
         return
-    (path,), given = words(argv, options, "eval RUN")
-    episodes = given.get("episodes", 100)
-    if episodes < 1:
-        raise ThespisError(f"--episodes {episodes}: give at least 1")
 
-    run = opened(path)
-    which = "best" if given.get("best") else "last"
-    result = run.evaluate(episodes, given.get("member"), which, given.get("seed", 0))
+    run, which = opened(path), "best" if given.get("best") else "last"
+    member = given.get("member")
+    result = run.evaluate(given.get("episodes", 100), member, which, given.get("seed", 0))
     if given.get("json"):
         print(json.dumps({"run": str(run.path), **result}))
         return
-    returns = result["returns"] if isinstance(result["returns"][0], list) else [result["returns"]]
-    member = given.get("member")
-    seeds = run.config.seeds if len(returns) > 1 else [run.config.seeds[run.member(member or 0)]]
+
     from statistics import fmean, pstdev
 
     from rich.console import Console
 
     from thespis.show.table import summary
 
+    several = isinstance(result["returns"][0], list)
+    returns = result["returns"] if several else [result["returns"]]
+    seeds = run.config.seeds if several else [run.config.seeds[run.member(member or 0)]]
     rows = [
         {
-            "seed": s,
-            "episodes": len(r),
-            "mean": fmean(r),
-            "± std": pstdev(r),
-            "min": min(r),
-            "max": max(r),
+            "seed": seed,
+            "episodes": len(rewards),
+            "reward": fmean(rewards),
+            "± std": pstdev(rewards),
+            "min": min(rewards),
+            "max": max(rewards),
         }
-        for s, r in zip(seeds, returns, strict=True)
+        for seed, rewards in zip(seeds, returns, strict=True)
     ]
     Console().print(summary(rows, f"{run.config.algo} on {run.config.env}, {which} policy"))
 
@@ -169,23 +170,24 @@ def play(argv: list[str]) -> None:
     options = [
         Option("output", str, "Video file (.mp4 or .gif); by default in the run's videos folder."),
         Option("episodes", int, "Episodes.", 1),
-        Option("seed", int, "Seed of the start states.", 0),
-        Option("human", bool, "A window instead of a file.", False),
-        MEMBER,
-        WHICH,
+        Option("human", bool, "A window instead of a file."),
+        Option("member", str, "Which member of several: a number, or best.", "best"),
+        BEST,
+        SEED,
         JSON,
     ]
-    if wants_help("play RUN", argv, options, "play runs/sac/jax-pendulum_1 -o swing-up.gif"):
+    example = "play runs/sac/jax-pendulum_1 -o swing-up.gif"
+    path, given = run_and_options("play RUN", argv, options, example)
+    if path is None:
         return
-    (path,), given = words(argv, options, "play RUN")
 
     run = opened(path)
-    from thespis.show.play import play as film
+    from thespis.show.play import play as show
 
-    policy = run.policy(given.get("member", "best"), "best" if given.get("best") else "last")
-    file, returns = film(
+    file, returns = show(
         run,
-        policy,
+        member=given.get("member", "best"),
+        which="best" if given.get("best") else "last",
         path=given.get("output"),
         episodes=given.get("episodes", 1),
         seed=given.get("seed", 0),
@@ -193,65 +195,57 @@ def play(argv: list[str]) -> None:
     )
     if given.get("json"):
         print(json.dumps({"run": str(run.path), "video": file and str(file), "returns": returns}))
-    else:
-        print(
-            f"returns {', '.join(f'{r:,.1f}' for r in returns)}"
-            + (f"\nvideo   {file}" if file else "")
-        )
+        return
+    print(f"returns  {', '.join(f'{reward:,.1f}' for reward in returns)}")
+    if file:
+        print(f"video    {file}")
 
 
 def plot(argv: list[str]) -> None:
     options = [
         Option("output", str, "Picture: .png, .svg or .pdf.", "curves.png"),
         Option("metric", str, "Column of metrics.csv.", "eval/mean_reward"),
-        Option("statistic", str, "iqm or mean over seeds.", "iqm"),
+        Option("statistic", Literal["iqm", "mean"], "What is drawn over seeds.", "iqm"),
         Option("title", str, "Title."),
         JSON,
     ]
-    if wants_help(
-        "plot RUN ... -o FILE", argv, options, "plot runs/sac/* runs/td3/* -o curves.png"
-    ):
+    example = "plot runs/sac/* runs/td3/* -o curves.png"
+    if wants_help("plot RUN ... -o FILE", argv, options, example):
         return
-    paths, given = parse(argv, options, -1)
+    paths, given = parse(argv, options)
     if not paths:
         raise ThespisError("name at least one run: thespis plot RUN ... -o FILE")
-    statistic = given.get("statistic", "iqm")
-    if statistic not in ("iqm", "mean"):
-        raise ThespisError(f"--statistic {statistic}: give iqm or mean")
 
-    from thespis.runs.directory import find
     from thespis.show.plots import curves_of, learning_curve
 
-    metric = given.get("metric", "eval/mean_reward")
-    curves = curves_of([find(p) for p in paths], metric)
+    metric, statistic = given.get("metric", "eval/mean_reward"), given.get("statistic", "iqm")
     output = Path(given.get("output", "curves.png"))
+    curves = curves_of(paths, metric)
     file = learning_curve(curves, output, metric, statistic, given.get("title"))
     print(json.dumps({"plot": str(file)}) if given.get("json") else f"plot  {file}")
 
 
 def list_(argv: list[str]) -> None:
-    if wants_help("list", argv, [JSON], "list"):
+    if wants_help("list", argv, [JSON], "list --json"):
         return
     _, given = parse(argv, [JSON], 0)
 
     from thespis import envs
     from thespis.algos import ALGORITHMS
 
-    presets = {name: list(a.presets) for name, a in ALGORITHMS.items()}
+    presets = {name: list(algorithm.presets) for name, algorithm in ALGORITHMS.items()}
     names = envs.names()
     if given.get("json"):
-        print(
-            json.dumps({"algorithms": list(ALGORITHMS), "presets": presets, "environments": names})
-        )
+        found = {"algorithms": list(ALGORITHMS), "presets": presets, "environments": names}
+        print(json.dumps(found))
         return
     print("algorithms")
     for name, algorithm in ALGORITHMS.items():
         print(f"  {name:<6}{algorithm.__doc__}  presets: {', '.join(presets[name])}")
     print("environments")
     for group, ids in names.items():
-        hint = "" if ids else f"  (pip install 'thespis[{group}]')"
-        print(f"  {group}{hint}")
-        for line in wrapped(ids):
+        print(f"  {group}" + ("" if ids else f"  (pip install 'thespis[{group}]')"))
+        for line in textwrap.wrap("  ".join(ids), 92, break_on_hyphens=False):
             print(f"    {line}")
 
 
@@ -275,68 +269,48 @@ def wants_help(usage: str, argv: list[str], options: list[Option], example: str)
     return True
 
 
-def words(argv: list[str], options: list[Option], usage: str) -> tuple[list[str], dict[str, Any]]:
-    found, given = parse(argv, options, 1)
-    if not found:
+def run_and_options(
+    usage: str, argv: list[str], options: list[Option], example: str
+) -> tuple[str | None, dict[str, Any]]:
+    """The run that a verb is about and its options; no run if help was wanted and given."""
+    if wants_help(usage, argv, options, example):
+        return None, {}
+    words, given = parse(argv, options, 1)
+    if not words:
         raise ThespisError(f"name the run: thespis {usage}")
-    return found, given
+    return words[0], given
 
 
 def opened(path: str):
     """A run, with XLA's threads as it was trained with."""
-    from thespis import api, machine
+    from thespis import api
 
     run = api.load(path)
-    machine.use_cache()
-    machine.set_threads(run.config.threads or 1)
+    api.set_threads(run.config)
     return run
 
 
 def tell(run) -> None:
-    """The last line of `train --json` and `resume --json`."""
-    table = run.metrics
-    last = {}
+    """The line of `train --json` and `resume --json`.
+
+    `rewards` are the last evaluations of the `seeds`, `metrics` the last values of every
+    column, as means over the seeds.
+    """
+    table, seeds = run.metrics, run.config.seeds
+    last = {}  # of every column, the last value of each seed that has one
     for name, column in table.items():
-        known = column[column == column]
-        if len(known):
-            last[name] = float(known[-1])
-    print(json.dumps({"run": str(run.path), **run.status, "metrics": last}))
-
-
-def short(options: list[Option]) -> list[Option]:
-    """algo.NAME and hp.NAME without their prefix."""
-    return [Option(o.name.partition(".")[2], o.kind, o.help, o.default) for o in options]
-
-
-def aliases(options: list[Option]) -> list[Option]:
-    """Stable-Baselines3's names, with the types of ours."""
-    from thespis.runs.config import ALIASES
-
-    kinds = {o.name.rpartition(".")[2]: o.kind for o in options}
-    kinds |= {"learning_rate": float, "ent_coef": str, "gradient_steps": int, "train_freq": int}
-    return [Option(a, kinds[name]) for a, name in ALIASES.items() if name in kinds and a != "seed"]
-
-
-def seeds_of(texts: tuple[str, ...]) -> tuple[int, ...]:
-    """0-4, or 1 2 3."""
-    seeds: list[int] = []
-    for text in texts:
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
-        if not match:
-            raise ThespisError(
-                f"--seeds {text}: give a range such as 0-4, or numbers such as 1 2 3"
-            )
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last < first:
-            raise ThespisError(f"--seeds {text} is empty: give a range such as {last}-{first}")
-        seeds += range(first, last + 1)
-    return tuple(seeds)
-
-
-def wrapped(names: list[str], width: int = 92) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap("  ".join(names), width, break_on_hyphens=False, break_long_words=False)
+        known = (column[(table["member"] == m) & (column == column)] for m in range(len(seeds)))
+        last[name] = [float(x[-1]) if len(x) else None for x in known]
+    means = {name: [x for x in values if x is not None] for name, values in last.items()}
+    found = {
+        "run": str(run.path),
+        "state": run.status["state"],
+        "step": run.status["step"],
+        "seeds": seeds,
+        "rewards": last["eval/mean_reward"],
+        "metrics": {k: sum(xs) / len(xs) for k, xs in means.items() if xs and k != "member"},
+    }
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -1,117 +1,149 @@
-"""Command-line options from typed fields: `--name value`, one-line errors, help from docstrings."""
+"""Typed values from what people write: command-line options, or arguments from Python."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
 import inspect
+import itertools
+import math
+import os
 import textwrap
 import types
 import typing
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
-from thespis.errors import ThespisError, did_you_mean
+from thespis.errors import ThespisError, did_you_mean, or_all
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option; `kind` is its Python type, `bool` options take no value."""
+    """One option of the command line; `kind` is its Python type."""
 
     name: str
     kind: Any
     help: str = ""
     default: Any = None
 
-    def parse(self, words: list[str]) -> Any:
-        """The value of the words that followed the option."""
-        kind, many = self.kind, False
-        if typing.get_origin(kind) in (typing.Union, types.UnionType):
-            if words == ["none"]:
-                return None
-            kind = next(k for k in typing.get_args(kind) if k is not type(None))
-        if typing.get_origin(kind) is tuple:
-            kind, many = typing.get_args(kind)[0], True
-        if kind is bool:
-            if words and words != ["true"] and words != ["false"]:
-                raise ThespisError(
-                    f"--{self.name} {' '.join(words)}: give true or false, or nothing"
-                )
-            return words != ["false"]
-        if many:
-            words = [w for word in words for w in word.replace(",", " ").split()]
-        if not words:
-            raise ThespisError(f"--{self.name} needs a value{self.such()}")
-        if not many and len(words) > 1:
-            raise ThespisError(f"--{self.name} takes one value, not {' '.join(words)}")
-        values = tuple(self.convert(kind, word) for word in words)
-        return values if many else values[0]
 
-    def convert(self, kind, word: str) -> Any:
-        if kind is Any or kind is str:
-            return word
-        if typing.get_origin(kind) is Literal:
-            choices = typing.get_args(kind)
-            if word not in choices:
-                raise ThespisError(f"--{self.name} {word}: give one of {', '.join(choices)}")
-            return word
-        try:
-            if kind is int:
-                value = float(word.replace("_", ""))  # 1e6 is how people write a million
-                if value != int(value):
-                    raise ValueError
-                return int(value)
-            return float(word)
-        except (ValueError, OverflowError):
-            noun = "a whole number" if kind is int else "a number"
-            raise ThespisError(f"--{self.name} {word}: give {noun}") from None
+# --- values ---------------------------------------------------------------------------------
 
-    def such(self) -> str:
-        return "" if self.default in (None, ()) else f", such as {show(self.default)}"
+
+def convert(name: str, kind: Any, value: Any) -> Any:
+    """A value as the type of its field, whether it is text or already a Python object."""
+    if optional(kind):
+        if value is None or value == "none":
+            return None
+        kind = needed(kind)
+    if typing.get_origin(kind) is tuple:
+        items = value.replace(",", " ").split() if isinstance(value, str) else value
+        items = items if isinstance(items, list | tuple) or hasattr(items, "tolist") else [items]
+        return tuple(convert(name, typing.get_args(kind)[0], item) for item in items)
+    if typing.get_origin(kind) is Literal:
+        return one_of(name, typing.get_args(kind), value)
+    if kind is bool:
+        return (
+            value if isinstance(value, bool) else one_of(name, ("true", "false"), value) == "true"
+        )
+    if kind in (int, float):
+        return number(name, value, kind is int)
+    if kind is str and not isinstance(value, str | os.PathLike):
+        raise ThespisError(f"{name} = {value!r}: give text")
+    return str(value) if kind is str else value
+
+
+def one_of(name: str, choices: tuple[str, ...], value: Any) -> str:
+    if value not in choices:
+        raise ThespisError(f"{name} = {value}: give one of {', '.join(choices)}")
+    return value
+
+
+def number(name: str, value: Any, whole: bool = False) -> float:
+    """A finite number; people write 1e6 and 1_000_000 for a million."""
+    try:
+        x = float(value) if isinstance(value, Real | str) and not isinstance(value, bool) else None
+        if x is None or not math.isfinite(x) or (whole and x != int(x)):
+            raise ValueError
+    except ValueError:
+        noun = "a whole number" if whole else "a number"
+        raise ThespisError(f"{name} = {value}: give {noun}") from None
+    return int(x) if whole else x
+
+
+def optional(kind: Any) -> bool:
+    return typing.get_origin(kind) in (typing.Union, types.UnionType)
+
+
+def needed(kind: Any) -> Any:
+    """The type of a field apart from None."""
+    if not optional(kind):
+        return kind
+    return next(k for k in typing.get_args(kind) if k is not type(None))
+
+
+# --- the command line -----------------------------------------------------------------------
 
 
 def parse(
-    argv: list[str], options: list[Option], positional: int
+    argv: list[str], options: list[Option], positional: float = math.inf
 ) -> tuple[list[str], dict[str, Any]]:
-    """Positional words and {name: value} of what was given. `positional` of -1 is any number."""
+    """At most `positional` plain words, and {name: value} of the options that were given.
+
+    `--some-name 1`, `--some_name=1` and, for what is true or false, `--name` and `--no-name`.
+    """
     known = {o.name.replace("-", "_"): o for o in options}
     words: list[str] = []
     given: dict[str, Any] = {}
     queue = list(argv)
     while queue:
         word = queue.pop(0)
-        if not word.startswith("--"):
+        if not flag(word):
             words.append(word)
             continue
-        name, equals, value = word[2:].partition("=")
+        name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
-        negated = name.removeprefix("no_")
-        if name not in known and negated in known and known[negated].kind is bool:
-            given[negated] = False
+        denied = name.removeprefix("no_")
+        if name not in known and denied in known and known[denied].kind is bool:
+            given[denied] = False
             continue
-        if name not in known:
-            raise ThespisError(f"unknown option --{word[2:]}{did_you_mean(name, known)}")
+        if name not in known or not word.startswith("--"):
+            names = [n.replace("_", "-") for n in known]
+            nearest = or_all if len(names) <= 12 else did_you_mean
+            hint = nearest(name.replace("_", "-"), names) or "; --help lists them all"
+            raise ThespisError(f"unknown option {word.partition('=')[0]}{hint}")
+        option = known[name]
         values = [value] if equals else []
-        limit = many(known[name].kind)
-        while queue and not equals and len(values) < limit and not flag(queue[0]):
+        while queue and not equals and len(values) < most_words(option.kind) and not flag(queue[0]):
             values.append(queue.pop(0))
-        given[name] = known[name].parse(values)
-    if 0 <= positional < len(words):
-        raise ThespisError(f"unexpected {words[positional]!r}: options start with --")
+        given[name] = read(option, values)
+    if len(words) > positional:
+        raise ThespisError(f"unexpected {words[int(positional)]!r}: options start with --")
     return words, given
 
 
-def many(kind) -> float:
+def read(option: Option, words: list[str]) -> Any:
+    """The value of the words that followed an option."""
+    text = " ".join(words).strip()
+    if option.kind is bool:
+        return convert(option.name, bool, text or True)
+    if not text:
+        such = "" if option.default in (None, ()) else f", such as {show(option.default)}"
+        raise ThespisError(f"--{option.name.replace('_', '-')} needs a value{such}")
+    return convert(option.name, option.kind, text)
+
+
+def most_words(kind: Any) -> float:
     """How many words an option of this type may take."""
-    kinds = [kind, *typing.get_args(kind)]
-    if any(typing.get_origin(k) is tuple for k in kinds):
-        return float("inf")
+    if typing.get_origin(needed(kind)) is tuple:
+        return math.inf
     return 0 if kind is bool else 1
 
 
 def flag(word: str) -> bool:
     """An option, and not a negative number."""
-    if not word.startswith("-"):
+    if not word.startswith("-") or word == "-":
         return False
     try:
         float(word)
@@ -120,13 +152,15 @@ def flag(word: str) -> bool:
     return False
 
 
+# --- options of a dataclass, and their help -------------------------------------------------
+
+
 def fields(cls: type, prefix: str = "", skip: tuple[str, ...] = ()) -> list[Option]:
-    """Options of a dataclass: a string below a field is its help."""
+    """Options of a dataclass: its metadata, or a string below a field, is the help."""
     kinds, helps = typing.get_type_hints(cls), docstrings(cls)
+    about = lambda f: f.metadata.get("help", helps.get(f.name, ""))
     return [
-        Option(
-            prefix + f.name, kinds[f.name], f.metadata.get("help", helps.get(f.name, "")), f.default
-        )
+        Option(prefix + f.name, kinds[f.name], about(f), f.default)
         for f in dataclasses.fields(cls)
         if f.name not in skip
     ]
@@ -135,10 +169,9 @@ def fields(cls: type, prefix: str = "", skip: tuple[str, ...] = ()) -> list[Opti
 def docstrings(cls: type) -> dict[str, str]:
     """The string that stands below each field in the source."""
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore
-    pairs = zip(body, body[1:], strict=False)
     return {
         field.target.id: " ".join(text.value.value.split())  # type: ignore
-        for field, text in pairs
+        for field, text in itertools.pairwise(body)
         if isinstance(field, ast.AnnAssign)
         and isinstance(text, ast.Expr)
         and isinstance(text.value, ast.Constant)
@@ -149,11 +182,9 @@ def describe(options: list[Option]) -> str:
     """Help text, one option a paragraph."""
     lines = []
     for o in options:
-        kind = choices(o.kind)
-        default = (
-            "" if o.default in (None, dataclasses.MISSING) else f" (default {show(o.default)})"
-        )
-        head = f"  --{o.name.replace('_', '-')} {kind}".rstrip()
+        missing = o.default in (None, dataclasses.MISSING) or o.kind is bool
+        default = "" if missing else f" (default {show(o.default)})"
+        head = f"  --{o.name.replace('_', '-')} {placeholder(o.kind)}".rstrip()
         body = textwrap.wrap(f"{o.help}{default}".strip(), 66)
         if body and len(head) < 30:
             lines.append(f"{head:<30}{body.pop(0)}")
@@ -163,9 +194,8 @@ def describe(options: list[Option]) -> str:
     return "\n".join(lines)
 
 
-def choices(kind) -> str:
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        kind = next(k for k in typing.get_args(kind) if k is not type(None))
+def placeholder(kind: Any) -> str:
+    kind = needed(kind)
     if typing.get_origin(kind) is Literal:
         return "{" + ",".join(typing.get_args(kind)) + "}"
     if typing.get_origin(kind) is tuple:
@@ -173,7 +203,7 @@ def choices(kind) -> str:
     return {bool: "", int: "N", float: "X"}.get(kind, "TEXT")
 
 
-def show(value) -> str:
+def show(value: Any) -> str:
     if isinstance(value, tuple | list):
         return " ".join(str(v) for v in value)
     return f"{value:g}" if isinstance(value, float) else str(value)

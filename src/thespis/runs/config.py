@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
+import typing
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from thespis import hyper, machine
+from thespis import envs, hyper, machine
 from thespis.algos import ALGORITHMS
 from thespis.errors import ThespisError, or_all
+from thespis.options import convert, number, show
+from thespis.runs.directory import read_json, versions, write_json
+
+SEEDS = 2**31  # seeds are 32-bit integers on devices
 
 
 @dataclass(frozen=True)
@@ -21,7 +30,7 @@ class Config:
     steps: int = 100_000
     """Environment steps of every member."""
     seeds: tuple[int, ...] = (0,)
-    """One member per seed, all trained in one program."""
+    """One member per seed, all trained in one program; such as 0-4, or 1 2 3."""
     preset: str | None = None
     """Defaults of another family (see `thespis list`)."""
     envs: int = 1
@@ -62,18 +71,11 @@ class Config:
         return ALGORITHMS[self.algo]
 
 
-TRAIN_FIELDS = {
-    f.name: f for f in dataclasses.fields(Config) if f.name not in ("algo", "options", "hp")
-}
-
-
-def option_fields(algorithm: type) -> dict[str, dataclasses.Field]:
-    """The static choices of an algorithm."""
-    return {f.name: f for f in dataclasses.fields(algorithm) if f.name != "spec"}
+# --- from names as users write them ---------------------------------------------------------
 
 
 def make(algo: str, given: dict[str, Any]) -> Config:
-    """A complete `Config` from names as users write them.
+    """A complete `Config`.
 
     A name may be a field of the run, a choice of the algorithm or a hyper-parameter (also as
     `algo.NAME`, `hp.NAME`), or what Stable-Baselines3 calls it. What is given wins over the
@@ -85,44 +87,53 @@ def make(algo: str, given: dict[str, Any]) -> Config:
     preset = given.get("preset")
     if preset is not None:
         if preset not in algorithm.presets:
-            raise ThespisError(
-                f"{algo} has no preset {preset!r}{or_all(preset, algorithm.presets)}"
-            )
+            hint = or_all(str(preset), algorithm.presets)
+            raise ThespisError(f"preset = {preset}: {algo} has none of this name{hint}")
         for group, values in algorithm.presets[preset].items():
             chosen[group] |= values
+    known = groups(algorithm)
     for name, value in translate(algorithm, given).items():
-        group, field_name = place(algorithm, name)
-        chosen[group][field_name] = value
-    config = Config(algo, **chosen["train"], options=chosen["algo"], hp=chosen["hp"])
-    return complete(config)
+        group, field_name = place(known, name)
+        if group == "hp":
+            values = hyper.numbers(field_name, value)
+            chosen[group][field_name] = values[0] if len(values) == 1 else values
+        else:
+            chosen[group][field_name] = convert(field_name, known[group][field_name], value)
+    return complete(Config(algo, **chosen["train"], options=chosen["algo"], hp=chosen["hp"]))
 
 
-def place(algorithm: type, name: str) -> tuple[str, str]:
-    """Where a name belongs: ("train" | "algo" | "hp", field)."""
-    known = {
-        "train": TRAIN_FIELDS,
-        "algo": option_fields(algorithm),
-        "hp": hyper.declared(algorithm.Hyper),
+def groups(algorithm: type) -> dict[str, dict[str, Any]]:
+    """The fields of a run, of its algorithm and of its hyper-parameters, with their types."""
+    kinds = lambda cls, *skip: {
+        name: kind
+        for name, kind in typing.get_type_hints(cls).items()
+        if name not in skip and typing.get_origin(kind) is not typing.ClassVar
     }
-    group, dot, rest = name.partition(".")
-    if dot and group in known and rest in known[group]:
-        return group, rest
-    if not dot:
-        for group, fields in known.items():
-            if name in fields:
-                return group, name
-    prefix = {"train": "", "algo": "algo.", "hp": "hp."}
-    if dot and group in known:
-        every = [f"{prefix[group]}{field}" for field in known[group]]
+    return {
+        "train": kinds(Config, "algo", "options", "hp"),
+        "algo": kinds(algorithm, "spec"),
+        "hp": dict.fromkeys(hyper.declared(algorithm.Hyper), float),
+    }
+
+
+def place(known: dict[str, dict[str, Any]], name: str) -> tuple[str, str]:
+    """Where a name belongs: ("train" | "algo" | "hp", field)."""
+    prefix, dot, rest = name.partition(".")
+    if dot and rest in known.get(prefix, ()):
+        return prefix, rest
+    for group, fields in known.items():
+        if name in fields:
+            return group, name
+    if dot and prefix in known:
+        hint = or_all(rest, known[prefix])
     else:
-        every = [f"{prefix[g]}{field}" for g, fields in known.items() for field in fields]
-        every += [field for g in ("algo", "hp") for field in known[g]] + list(ALIASES)
-    kind = "hyper-parameter" if group == "hp" and dot else "option"
-    raise ThespisError(f"unknown {kind} {name!r}{or_all(name, every)}")
+        hint = or_all(name, [*(field for fields in known.values() for field in fields), *ALIASES])
+    raise ThespisError(
+        f"unknown {'hyper-parameter' if prefix == 'hp' else 'option'} {name!r}{hint}"
+    )
 
 
-# --- Stable-Baselines3's names --------------------------------------------------------------
-
+# Stable-Baselines3's names: those that mean the same as one of ours ...
 ALIASES = {
     "total_timesteps": "steps",
     "n_timesteps": "steps",
@@ -134,12 +145,13 @@ ALIASES = {
     "policy_delay": "delay",
     "target_policy_noise": "target_noise",
     "target_noise_clip": "noise_clip",
-    "discount": "gamma",
-    "seed": "seed",
-    "learning_rate": "learning_rate",
-    "ent_coef": "ent_coef",
-    "gradient_steps": "gradient_steps",
-    "train_freq": "train_freq",
+}
+# ... and those that `translate` must compute.
+COMPUTED = {
+    "learning_rate": float,
+    "ent_coef": str,
+    "gradient_steps": int,
+    "train_freq": int,
 }
 
 
@@ -147,32 +159,50 @@ def translate(algorithm: type, given: dict[str, Any]) -> dict[str, Any]:
     """Stable-Baselines3's names and meanings as ours; all else stays."""
     out = {ALIASES.get(name, name): value for name, value in given.items()}
     if "seed" in out:
-        out["seeds"] = (out.pop("seed"),)
+        if "seeds" in out:
+            raise ThespisError("both seed and seeds are given: leave one of them out")
+        out["seeds"] = number("seed", out.pop("seed"), whole=True)
     if "seeds" in out:
-        out["seeds"] = tuple(int(s) for s in out["seeds"])
+        out["seeds"] = seed_list(out["seeds"])
     if "learning_rate" in out:
         rate = number("learning_rate", out.pop("learning_rate"))
         rates = [name for name in hyper.declared(algorithm.Hyper) if name.endswith("_lr")]
-        out = {f"hp.{name}": rate for name in rates} | out
+        out = {f"hp.{name}": rate for name in rates} | out  # a rate of its own wins
     if "ent_coef" in out:
         value = str(out.pop("ent_coef"))
-        head, _, start = value.partition("_")
-        if head == "auto":
+        learned, _, start = value.partition("_")
+        if learned == "auto":
             out |= {"alpha": number("ent_coef", start)} if start else {}
         else:
             out |= {"temperature": "fixed", "alpha": number("ent_coef", value)}
     if "gradient_steps" in out or "train_freq" in out:
-        updates, every = (int(out.pop(k, 1)) for k in ("gradient_steps", "train_freq"))
-        rows = every * int(out.get("envs", 1))
-        out["updates_per_step"] = 1.0 if updates < 0 else updates / rows
+        both = ("gradient_steps", "train_freq")
+        updates, every, envs = (
+            number(name, value, whole=True)
+            for name, value in [*((n, out.pop(n, 1)) for n in both), ("envs", out.get("envs", 1))]
+        )
+        require(every >= 1, f"train_freq = {every}: give at least 1")
+        # A negative number of gradient steps is one for every environment step.
+        out["updates_per_step"] = 1.0 if updates < 0 else updates / (every * max(envs, 1))
     return out
 
 
-def number(name: str, value) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ThespisError(f"{name} = {value!r} is not a number") from None
+def seed_list(given: Any) -> tuple[int, ...]:
+    """Seeds from a number, a range such as "0-4", or several of them."""
+    texts = given.replace(",", " ").split() if isinstance(given, str) else given
+    seeds: list[int] = []
+    for text in texts if isinstance(texts, Iterable) else [texts]:
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(text))
+        if not match:
+            raise ThespisError(f"seeds = {text}: give a range such as 0-4, or numbers like 1 2 3")
+        first, last = int(match[1]), int(match[2] or match[1])
+        require(first <= last, f"seeds = {text} is empty: give a range such as {last}-{first}")
+        require(last < SEEDS, f"seeds = {text}: give numbers below {SEEDS}")
+        seeds += range(first, last + 1)
+    require(seeds, "seeds is empty: give a range such as 0-4, or numbers like 1 2 3")
+    twice = [seed for seed in dict.fromkeys(seeds) if seeds.count(seed) > 1]
+    require(not twice, f"seeds = {show(seeds)}: {show(twice)} is there twice; give each once")
+    return tuple(seeds)
 
 
 # --- completing and checking ----------------------------------------------------------------
@@ -181,29 +211,27 @@ def number(name: str, value) -> float:
 def complete(config: Config) -> Config:
     """Fill in what follows from other fields, and refuse what cannot work."""
     require(config.env is not None, "env is missing: give --env, for example jax:pendulum")
-    require(config.steps >= 1, f"steps = {config.steps}: give at least 1")
-    require(config.envs >= 1, f"envs = {config.envs}: give at least 1")
-    require(len(config.seeds) >= 1, "seeds is empty: give a range such as 0-4, or 3 5 8")
-    require(len(set(config.seeds)) == len(config.seeds), f"seeds {config.seeds} repeat one of them")
-    require(
-        config.updates_per_step >= 0, f"updates_per_step = {config.updates_per_step} is negative"
+    choices = (f for f in dataclasses.fields(config.Algorithm) if f.name != "spec")
+    options: dict[str, Any] = {f.name: f.default for f in choices} | config.options
+    config = dataclasses.replace(config, options=options)
+    for name, value in [*vars(config).items(), *options.items()]:
+        at_least_one(name, value)
+    batch, steps = options["batch_size"], config.steps
+    window = (options["n_step"] + 2) * config.envs  # rows that hold at least one transition
+    start = config.learning_starts or max(batch, window, min(1000, steps // 10))
+    eval_freq = config.eval_freq or max(1, steps // 20)
+    config = dataclasses.replace(
+        config,
+        learning_starts=start,
+        eval_freq=eval_freq,
+        log_freq=config.log_freq or eval_freq,
+        checkpoint_freq=config.checkpoint_freq or max(1, steps // 10),
+        threads=config.threads or default_threads(options["hidden"]),
     )
-    require(config.eval_episodes >= 1, f"eval_episodes = {config.eval_episodes}: give at least 1")
-    options = {f.name: f.default for f in option_fields(config.Algorithm).values()} | config.options
-    batch = options["batch_size"]
-    require(batch >= 1, f"batch_size = {batch}: give at least 1")
-    start = config.learning_starts
-    if start is None:
-        start = max(batch, min(1000, config.steps // 10), (options["n_step"] + 2) * config.envs)
-    fill = {
-        "learning_starts": start,
-        "eval_freq": config.eval_freq or max(1, config.steps // 20),
-        "checkpoint_freq": config.checkpoint_freq or max(1, config.steps // 10),
-        "threads": config.threads or machine.threads_for(options["hidden"]),
-    }
-    fill["log_freq"] = config.log_freq or fill["eval_freq"]
-    for name, value in fill.items():
-        require(value >= 1, f"{name} = {value}: give at least 1")
+    require(
+        config.updates_per_step >= 0,
+        f"updates_per_step = {config.updates_per_step:g}: give 0 or more",
+    )
     require(
         start <= config.buffer_size,
         f"learning_starts = {start} is more than buffer_size = {config.buffer_size} holds: "
@@ -215,20 +243,60 @@ def complete(config: Config) -> Config:
         "lower it or raise learning_starts",
     )
     require(
-        start < config.steps,
-        f"steps = {config.steps} end before learning starts at {start}: raise steps or lower "
-        "learning_starts (and batch_size)",
-    )
-    windows = (options["n_step"] + 2) * config.envs
-    require(
-        start >= windows,
+        window <= start,
         f"learning_starts = {start} holds no {options['n_step']}-step transition of "
-        f"{config.envs} environments: give at least {windows}",
+        f"{config.envs} environments: give at least {window}",
+    )
+    require(
+        start < steps,
+        f"steps = {steps} end before learning starts at {start}: raise steps, or lower "
+        "learning_starts and batch_size",
     )
     hyper.check(config.Algorithm.Hyper, config.hp, len(config.seeds))
-    return dataclasses.replace(config, **fill, options=options)
+    return config
 
 
-def require(holds: bool, message: str) -> None:
+def at_least_one(name: str, value: Any) -> None:
+    """Whole numbers count something: steps, layers, critics. Seeds alone may be 0."""
+    counts = value if isinstance(value, tuple) else [value]
+    if name != "seeds" and any(type(n) is int and n < 1 for n in counts):
+        raise ThespisError(f"{name} = {show(value)}: give at least 1")
+
+
+def default_threads(hidden: tuple[int, ...]) -> int:
+    """What the user asked of XLA, or else what suits the networks."""
+    asked = os.environ.get("NPROC", "")
+    return int(asked) if asked.isdigit() and int(asked) else machine.threads_for(hidden)
+
+
+def require(holds: Any, message: str) -> None:
     if not holds:
         raise ThespisError(message)
+
+
+# --- config.json ----------------------------------------------------------------------------
+
+
+def write(folder: Path, config: Config, command: str) -> None:
+    """Enough to run it again, except for environments that have no name."""
+    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    known = hyper.declared(config.Algorithm.Hyper)
+    fields["hp"] = {name: config.hp.get(name, d.default) for name, d in known.items()}
+    for name in ("env", "eval_env"):
+        if fields[name] is not None and not isinstance(fields[name], str):
+            fields[name], fields[f"{name}_given"] = envs.label(fields[name]), True
+    write_json(folder / "config.json", fields | {"command": command, "versions": versions()})
+
+
+def read(folder: Path) -> tuple[Config, dict[str, Any]]:
+    """The config, and all that was written with it."""
+    path = folder / "config.json"
+    saved = read_json(path)
+    tuples = lambda x: tuple(x) if isinstance(x, list) else x
+    try:
+        fields = {f.name: saved[f.name] for f in dataclasses.fields(Config)}
+        fields["seeds"] = tuple(fields["seeds"])
+        fields["options"] = {name: tuples(value) for name, value in fields["options"].items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ThespisError(f"{path} is not the config of a run: check {error}") from error
+    return Config(**fields), saved

@@ -1,7 +1,9 @@
-"""A finished or stopped run: its metrics, its policies, and their evaluation."""
+"""A run on disk: its metrics, its policies, and their evaluation."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,33 +12,40 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from thespis import hyper
+from thespis import envs, hyper
 from thespis.core import Box
-from thespis.errors import ThespisError, or_all
+from thespis.envs import Autoreset
+from thespis.envs import gymnasium as gym
+from thespis.errors import ThespisError
 from thespis.evaluate import Evaluator
+from thespis.loop import Loop
 from thespis.runs import checkpoint, metrics
+from thespis.runs import config as configs
+from thespis.runs.config import Config
 from thespis.runs.directory import find, read_json
-from thespis.runs.trainer import build, read_config
+from thespis.runs.trainer import best_member, build, state_shapes
+
+LATER = 2**30  # evaluations after training draw other start states than those during it
 
 
 class Run:
-    """The folder of a run, opened for reading. `env` stands in for one that has no name."""
+    """The folder of a run, opened for reading.
 
-    def __init__(self, path: Path | str, env=None):
+    `env` and `eval_env` stand in for environments that were given as objects, not by name;
+    `eval_env` may also be another environment with the same spaces.
+    """
+
+    def __init__(self, path: Path | str, env: Any = None, eval_env: Any = None):
         self.path = find(path)
-        self.config, self.saved = read_config(self.path)
-        if env is None and self.saved.get("env_given"):
-            raise ThespisError(
-                f"{self.path} was trained on {self.config.env}, an environment given as an object: "
-                "pass it as env"
-            )
-        self.env = env
+        self.config, self.saved = configs.read(self.path)
+        self.env, self.eval_env = env, eval_env
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
 
     @property
     def status(self) -> dict[str, Any]:
+        """`state` (running, stopped, done or failed) and `step`."""
         return read_json(self.path / "status.json")
 
     @property
@@ -44,10 +53,28 @@ class Run:
         """Columns of metrics.csv, NaN where there is no value."""
         return metrics.read(self.path / "metrics.csv")
 
+    def build(self, config: Config) -> tuple[Loop, Any]:
+        """(loop, environment of evaluations) of this run, or of a longer one."""
+        for name in ("env", "eval_env"):
+            if getattr(self, name) is None and self.saved.get(f"{name}_given"):
+                raise ThespisError(
+                    f"{self.path} has {name} = {getattr(self.config, name)}, which was given as an "
+                    f"object: pass it as {name}, from Python"
+                )
+        pieces = build(config, self.env, self.eval_env)
+        if self.env is not None:
+            name, given = self.config.env, envs.label(pieces[0].env)
+            wanted = name if self.saved.get("env_given") else envs.label(name)
+            if given != wanted:
+                raise ThespisError(
+                    f"env = {given}: {self.path} was trained on {wanted}; leave env out, or pass "
+                    "another environment to play in as eval_env"
+                )
+        return pieces
+
     @cached_property
-    def parts(self):
-        """(loop, environment of evaluations)."""
-        return build(self.config, self.env)
+    def parts(self) -> tuple[Loop, Any]:
+        return self.build(self.config)
 
     # --- policies ---------------------------------------------------------------------------
 
@@ -55,32 +82,32 @@ class Run:
         """A member's number: given, or the one with the best evaluation."""
         members = len(self.config.seeds)
         if which == "best":
-            best = checkpoint.latest(self.path / "best")
-            reward = checkpoint.manifest(best[0])["info"]["reward"] if best else [0.0]
-            return int(np.argmax(reward))
+            return best_member(self.path)
         if not str(which).isdigit() or int(which) >= members:
-            raise ThespisError(
-                f"member {which!r}: {self.path} has members 0 to {members - 1}, or best"
-            )
+            there = f"members 0 to {members - 1}" if members > 1 else "one member, 0"
+            raise ThespisError(f"member = {which}: {self.path} has {there}; or give best")
         return int(which)
 
-    def state(self, which: str = "last"):
-        """The algorithm's state of all members: of the newest checkpoint, or of the best evaluation."""
+    def state(self, which: str = "last") -> tuple[Any, Any]:
+        """State and hyper-parameters of all members, of the "last" step or their "best" one."""
+        if which not in ("last", "best"):
+            raise ThespisError(f"which = {which}: give last or best")
+        if which == "best" and not checkpoint.latest(self.path / "best"):
+            raise ThespisError(f"{self.path} has no best policy: it was never evaluated; take last")
         loop, _ = self.parts
         hps = hyper.fill(self.config.Algorithm.Hyper, self.config.hp, len(self.config.seeds))
-        seeds = jnp.asarray(self.config.seeds, jnp.int32)
-        template = jax.eval_shape(jax.vmap(loop.algo.init), loop.keys(seeds, 0, 0), hps)
         folder = self.path / ("checkpoints" if which == "last" else "best")
-        _, found = checkpoint.load_newest(folder, {"state": template}, warn=print)
+        template = {"state": state_shapes(self.config, loop)}
+        _, found = checkpoint.load_newest(folder, template, note)
         return jax.tree.map(jnp.array, found["state"]), hps
 
     def policy(
         self, member: int | str = "best", which: str = "last", stochastic: bool = False
     ) -> Policy:
         """One member's policy, in the environment's own units."""
-        state, hps = self.state(which)
-        pick = lambda tree: jax.tree.map(lambda x: x[self.member(member)], tree)
-        return Policy(self.parts[0].algo, pick(state), pick(hps), stochastic)
+        number, (state, hps) = self.member(member), self.state(which)
+        state, hp = jax.tree.map(lambda x: x[number], (state, hps))
+        return Policy(self.parts[0], state, hp, stochastic)
 
     def evaluate(
         self,
@@ -93,28 +120,37 @@ class Run:
 
         Without a member, all of them: the lists are then one per member.
         """
+        if episodes < 1:
+            raise ThespisError(f"episodes = {episodes}: give at least 1")
+        if not 0 <= seed < LATER:
+            raise ThespisError(f"seed = {seed}: give a number from 0 to {LATER - 1}")
+        chosen = list(range(len(self.config.seeds)))
+        if member is not None or len(chosen) == 1:
+            chosen = [self.member(0 if member is None else member)]
         loop, eval_env = self.parts
-        state, hps = self.state(which)
-        seeds = jnp.asarray(self.config.seeds, jnp.int32)
-        returns, lengths = Evaluator(loop, eval_env, episodes)(state, hps, seeds, 2**30 + seed)
-        chosen = slice(None)
-        if member is not None or len(returns) == 1:
-            chosen = self.member(0 if member is None else member)
-        returns, lengths = returns[chosen], lengths[chosen]
+        state, hps = jax.tree.map(lambda x: x[jnp.asarray(chosen)], self.state(which))
+        seeds = jnp.asarray([self.config.seeds[m] for m in chosen], jnp.int32)
+        returns, lengths = Evaluator(loop, eval_env, episodes)(state, hps, seeds, LATER + seed)
+        lists = lambda x: x.tolist() if len(x) > 1 else x[0].tolist()
         return {
             "mean_reward": float(returns.mean()),
             "std_reward": float(returns.std()),
-            "returns": returns.tolist(),
-            "lengths": lengths.tolist(),
+            "returns": lists(returns),
+            "lengths": lists(lengths),
         }
+
+
+def note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
 
 
 class Policy:
     """Acts on one observation, or on a batch of them; remembers what its algorithm must."""
 
-    def __init__(self, algo, state, hp, stochastic: bool = False):
-        self.algo, self.state, self.hp = algo, state, hp
+    def __init__(self, loop: Loop, state: Any, hp: Any, stochastic: bool = False):
+        self.algo, self.state, self.hp = loop.algo, state, hp
         self.mode = "explore" if stochastic else "greedy"
+        self.batch = reader(loop.env)
         self.jitted = jax.jit(self._act)
         self.reset()
 
@@ -122,22 +158,17 @@ class Policy:
         """A new episode."""
         self.memory, self.time, self.seed = None, 0, seed
 
-    def __call__(self, obs) -> np.ndarray:
-        """The action, in the environment's own units and shape."""
-        spec = self.algo.spec
-        obs = jax.tree.map(lambda s, x: np.asarray(x, s.dtype), spec.obs, obs)
-        first, shape = jax.tree.leaves(obs)[0], jax.tree.leaves(spec.obs)[0].shape
-        alone = first.ndim == len(shape)
-        action = self.respond(jax.tree.map(lambda x: x[None], obs) if alone else obs)
-        if isinstance(spec.action, Box):
-            low, high = (
-                np.reshape(x, spec.action.shape) for x in (spec.action.low, spec.action.high)
-            )
-            unit = np.clip(action, -1, 1).reshape(-1, *spec.action.shape)
+    def __call__(self, obs: Any) -> np.ndarray:
+        """The action; both are as the environment has them, in its own units and shapes."""
+        batch, alone = self.batch(obs)
+        action, kind = self.respond(batch), self.algo.spec.action
+        if isinstance(kind, Box):
+            low, high = (np.reshape(x, kind.shape) for x in (kind.low, kind.high))
+            unit = np.clip(action, -1, 1).reshape(-1, *kind.shape)
             action = (low + 0.5 * (unit + 1) * (high - low)).astype(np.float32)
         return action[0] if alone else action
 
-    def respond(self, obs) -> np.ndarray:
+    def respond(self, obs: Any) -> np.ndarray:
         """The algorithm's own actions [n, ...] on a batch of observations."""
         action, self.memory = self.jitted(self.memory, obs, self.seed, self.time)
         self.time += 1
@@ -150,46 +181,33 @@ class Policy:
         return self.algo.act(self.state, self.hp, memory, obs, k_act, time, self.mode)[:2]
 
 
-# --- parts of another run -------------------------------------------------------------------
+def reader(env: Any) -> Callable[[Any], tuple[Any, bool]]:
+    """Observations as an environment gives them -> (a batch for networks, whether it was one)."""
+    if isinstance(env, Autoreset):
+        first = jax.tree.leaves(env.spec.obs)[0]
 
+        def from_task(obs):
+            obs = jax.tree.map(lambda s, x: np.asarray(x, s.dtype), env.spec.obs, obs)
+            alone = jax.tree.leaves(obs)[0].ndim == len(first.shape)
+            return (jax.tree.map(lambda x: x[None], obs) if alone else obs), alone
 
-def transplant(state, source: str):
-    """`state` [members, ...] with parts of another run's: RUN, or RUN:PART[,PART]."""
-    path, _, wanted = source.partition(":")
-    donor, _ = Run(path).state()
-    donor = {n: x for n, x in names(donor).items()}
-    own = names(state)
-    if wanted:
-        for part in wanted.split(","):
-            if not any(inside(n, part) for n in donor):
-                tops = sorted({n.split(".")[0] for n in donor})
-                raise ThespisError(f"init_from: {path} has no part {part!r}{or_all(part, tops)}")
-        donor = {n: x for n, x in donor.items() if any(inside(n, p) for p in wanted.split(","))}
-    best = Run(path).member("best")
-    for name, x in donor.items():
-        x = (
-            x
-            if x.shape == own.get(name, x).shape
-            else jnp.broadcast_to(x[best], (len_(state), *x.shape[1:]))
-        )
-        if name not in own or own[name].shape != x.shape or own[name].dtype != x.dtype:
-            here = f"{own[name].dtype}{list(own[name].shape[1:])}" if name in own else "nothing"
-            raise ThespisError(
-                f"init_from: {name} of {path} is {x.dtype}{list(x.shape[1:])}, this run has {here}: "
-                "choose parts that fit, such as RUN:actor"
-            )
-        own[name] = jnp.array(x)
-    return jax.tree.unflatten(jax.tree.structure(state), list(own.values()))
+        return from_task
 
+    instance = env.instance()
+    space: Any = instance.observation_space
+    instance.close()
+    node = gym.reader(space, env.name)
 
-def names(tree) -> dict[str, Any]:
-    path = lambda keys: jax.tree_util.keystr(keys, simple=True, separator=".")
-    return {path(keys): leaf for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    def from_gymnasium(obs):
+        inner, kind = obs, space
+        while kind.shape is None:  # a dict or a tuple: look at its first part
+            key = next(iter(kind)) if isinstance(inner, dict) else 0
+            inner, kind = inner[key], kind[key]
+        alone = np.ndim(inner) == len(kind.shape)
+        pick = lambda i: obs if alone else jax.tree.map(lambda x: x[i], obs)
+        out = gym.empty(node, 1 if alone else len(inner))
+        for i in range(1 if alone else len(inner)):
+            gym.write(node, out, i, pick(i))
+        return out, alone
 
-
-def inside(name: str, part: str) -> bool:
-    return name == part or name.startswith(f"{part}.")
-
-
-def len_(state) -> int:
-    return jax.tree.leaves(state)[0].shape[0]
+    return from_gymnasium

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,53 +11,75 @@ import numpy as np
 from jax import random
 
 from thespis import envs
-from thespis.core import Step, ThespisError
+from thespis.core import Step
 from thespis.envs import Autoreset
+from thespis.errors import ThespisError
 from thespis.evaluate import LIMIT
 from thespis.show import draw, video
 
 FPS = 30
 
 
-def play(run, policy, path=None, episodes: int = 1, seed: int = 0, human: bool = False):
-    """Play whole episodes -> the video's path (None for a window) and their returns."""
+def play(
+    run: Any,
+    member: int | str = "best",
+    which: str = "last",
+    path: Path | str | None = None,
+    episodes: int = 1,
+    seed: int = 0,
+    human: bool = False,
+) -> tuple[Path | None, list[float]]:
+    """Play whole episodes of a run's policy -> the video (None for a window), their returns."""
     if episodes < 1:
         raise ThespisError(f"episodes = {episodes}: give at least 1")
-    env = run.parts[1]
+    if not 0 <= seed < 2**31:
+        raise ThespisError(f"seed = {seed}: give a number from 0 to {2**31 - 1}")
+    env, number = run.parts[1], run.member(member)
+    several = f"_member{number}" if len(run.config.seeds) > 1 else ""
+    name = f"{envs.label(env)}{several}_seed{seed}{video.default_suffix()}"
+    file = Path(path) if path else run.path / "videos" / name
+    if file.suffix.lower() not in (".gif", ".mp4"):  # say so before the play, not after it
+        raise ThespisError(f"cannot write {file.name}: a video is .gif or .mp4")
+    policy = run.policy(number, which)
     stage = (DeviceStage if isinstance(env, Autoreset) else HostStage)(env, seed, human)
-    label = f"{run.config.algo}  {envs.label(env)}"
-    frames, returns, total, length = [], [], 0.0, 0
     try:
-        step = stage.reset()
-        policy.reset(seed)
-        while len(returns) < episodes:
-            total, length = total + float(step.reward[0]), length + 1
-            frame = stage.frame(step)
-            if not human:
-                frames.append(video.caption(frame, f"{label}  return {total:,.1f}"))
-            over = bool(step.final[0]) or length > (env.limit or LIMIT)
-            step = stage.step(policy.respond(step.obs))
-            if over:
-                returns, total, length = [*returns, total], 0.0, 0
-                policy.reset(seed + len(returns))
+        label = f"{run.config.algo}  {envs.label(env)}"
+        limit = env.limit or LIMIT
+        played = [episode(stage, policy, seed + i, limit, label) for i in range(episodes)]
     finally:
         stage.close()
+    returns = [total for _, total in played]
     if human:
         return None, returns
-    name = f"{envs.label(env)}_seed{seed}{video.default_suffix()}"
-    file = Path(path) if path else run.path / "videos" / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    return video.write(frames, file, FPS), returns
+    return video.write([frame for frames, _ in played for frame in frames], file, FPS), returns
+
+
+def episode(stage, policy, seed: int, limit: int, label: str) -> tuple[list[np.ndarray], float]:
+    """One episode from its first to its final observation -> frames (unless shown), return."""
+    policy.reset(seed)
+    step, frames, total = stage.reset(seed), [], 0.0
+    for time in range(limit + 1):
+        total += float(step.reward[0])
+        frame = stage.frame(step)
+        if frame is not None:
+            frames.append(video.caption(frame, f"{label}  return {total:,.1f}"))
+        if step.final[0] or time == limit:
+            break
+        step = stage.step(policy.respond(step.obs))
+    return frames, total
 
 
 class HostStage:
     """One Gymnasium environment, drawn by us if we know it, else by itself."""
 
-    def __init__(self, env, seed: int, human: bool):
+    def __init__(self, env: Any, seed: int, human: bool):
         self.name, self.human = env.name, human
         mode = "human" if human else None if env.name in draw.TASKS else "rgb_array"
         self.envs = env.open(1, seed, mode)
-        self.reset, self.step, self.close = self.envs.reset, self.envs.step, self.envs.close
+        self.step, self.close = self.envs.step, self.envs.close
+
+    def reset(self, seed: int) -> Step:
+        return self.envs.reset()  # seeded when it was opened
 
     def frame(self, step: Step) -> np.ndarray | None:
         if self.human:
@@ -73,36 +96,35 @@ class DeviceStage:
     """One JAX environment, drawn by us."""
 
     def __init__(self, env: Autoreset, seed: int, human: bool):
-        self.env, self.seed, self.time = env, seed, 0
         self.name = getattr(env.task, "name", type(env.task).__name__)
-        self.advance = jax.jit(env.step)
-        self.trail: list[np.ndarray] = []
+        self.goal = getattr(env.task, "goal", (0.0, 0.0))
+        self.begin = jax.jit(lambda seed: env.reset(random.key(seed), 1))
+        self.advance = jax.jit(lambda state, action: env.step(state, action, random.key(0)))
         self.window = Window(self.name) if human else None
 
-    def reset(self) -> Step:
-        self.state, step = self.env.reset(random.key(self.seed), 1)
+    def reset(self, seed: int) -> Step:
+        self.trail: list[np.ndarray] = []
+        self.state, step = self.begin(seed)
         return step
 
     def step(self, action: np.ndarray) -> Step:
-        self.time += 1
-        key = random.fold_in(random.key(self.seed), self.time)
-        self.state, step = self.advance(self.state, jnp.asarray(action), key)
+        # The key is used by resets alone, and none follows before the episode's end.
+        self.state, step = self.advance(self.state, jnp.asarray(action))
         return step
 
     def frame(self, step: Step) -> np.ndarray | None:
         self.trail.append(np.asarray(step.obs)[0])
-        goal = getattr(self.env.task, "goal", (0.0, 0.0))
-        picture = draw.frame(self.name, self.trail[-1], trail=self.trail[:-1], goal=goal)
-        if step.final[0]:
-            self.trail = []
+        picture = draw.frame(self.name, self.trail[-1], trail=self.trail[:-1], goal=self.goal)
         if picture is None:
             raise ThespisError(f"{self.name} cannot be drawn: there is no picture of it")
-        if self.window:
-            self.window.show(picture)
-        return picture
+        if not self.window:
+            return picture
+        self.window.show(picture)
+        return None
 
     def close(self) -> None:
-        pass
+        if self.window:
+            self.window.close()
 
 
 class Window:
@@ -110,14 +132,11 @@ class Window:
 
     def __init__(self, title: str):
         import matplotlib.pyplot as plt
-        from matplotlib.backends import BackendFilter, backend_registry
+        from matplotlib.backends.registry import BackendFilter, backend_registry
 
-        if plt.get_backend().lower() in backend_registry.list_builtin(
-            BackendFilter.NON_INTERACTIVE
-        ):
-            raise ThespisError(
-                "there is no display for a window: leave --human out to write a file"
-            )
+        still = backend_registry.list_builtin(BackendFilter.NON_INTERACTIVE)
+        if plt.get_backend().lower() in still:
+            raise ThespisError("--human: there is no display; leave it out to write a file")
         self.plt = plt
         self.figure = plt.figure(title)
         self.picture = None
@@ -129,3 +148,6 @@ class Window:
             self.picture = axes.imshow(frame)
         self.picture.set_data(frame)
         self.plt.pause(1 / FPS)
+
+    def close(self) -> None:
+        self.plt.close(self.figure)

@@ -4,149 +4,210 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from thespis.show.table import summary
 
+MARKS = 40  # chunks of half a second over which the speed is measured
+
 
 class Silent:
-    """Says nothing."""
-
-    @property
-    def command(self) -> str:
-        return shlex.join(sys.argv)
+    """Says only what must be known: notes, and how to go on."""
 
     @contextmanager
-    def watching(self, folder: Path) -> Iterator[None]:
-        """Around a run, however it ends."""
-        self.begin(folder)
+    def watching(self, config, folder: Path | str, step: int = 0) -> Iterator[None]:
+        """Around a run that goes on from `step`, however it ends."""
+        self.begin(config, folder, step)
         try:
             yield
         finally:
             self.end()
 
-    def begin(self, folder: Path) -> None: ...
+    def begin(self, config, folder: Path | str, step: int) -> None: ...
     def advance(self, step: int, total: int, elapsed: float, compiling: float) -> None: ...
-    def row(self, step: int, rows: list[dict[str, float]]) -> None: ...
-    def note(self, text: str) -> None: ...
-    def done(self, run, state: str, curve: Path | None) -> None: ...
+    def row(self, step: int, rows: list[dict[str, Any]]) -> None: ...
     def end(self) -> None: ...
+
+    def note(self, text: str) -> None:
+        print(f"note: {text}", file=sys.stderr)
+
+    def done(self, run, state: str, curve: Path | None) -> None:
+        if state == "stopped":
+            self.note(stopped(run))
 
 
 class Terminal(Silent):
     """A live bar on a terminal, plain lines elsewhere."""
 
-    def __init__(self, config, console: Console | None = None):
-        self.config = config
+    def __init__(self, console: Console | None = None):
         self.console = console or Console(stderr=True, highlight=False)
-        self.bar = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-            Rate(),
-            console=self.console,
-            transient=True,
-            refresh_per_second=4,
-        )
-        self.task = None
-        self.marks: list[tuple[float, int]] = []  # (seconds without compiling, step)
+        columns = [
+            BarColumn(24, complete_style="cyan", finished_style="cyan"),
+            TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+            Rate(Column(no_wrap=True)),
+        ]
+        self.bar = Progress(*columns, console=self.console, transient=True, refresh_per_second=4)
+        self.speed = Speed()
 
-    def begin(self, folder: Path) -> None:
-        c = self.config
-        seeds = f"seed {c.seeds[0]}" if len(c.seeds) == 1 else f"{len(c.seeds)} seeds"
-        preset = f", preset {c.preset}" if c.preset else ""
-        self.console.print(
-            f"[bold]{c.algo}[/bold] on [bold]{named(c.env)}[/bold]: {c.steps:,} steps, {seeds}{preset}, "
-            f"{c.threads} thread{'s' * (c.threads != 1)} -> {folder}"
-        )
-        self.task = self.bar.add_task(c.algo, total=c.steps, rate=0.0, eta=None, compiling=0.0)
+    def begin(self, config, folder: Path | str, step: int) -> None:
+        self.config = config
+        facts = [
+            f"{config.steps:,} steps" + (f" from step {step:,}" if step else ""),
+            f"seed{'s' * (len(config.seeds) > 1)} {ranges(config.seeds)}",
+            *([f"preset {config.preset}"] if config.preset else []),
+            f"{config.threads} thread{'s' * (config.threads != 1)}",
+        ]
+        head = f"[bold]{config.algo}[/bold] on [bold]{escape(named(config.env))}[/bold]"
+        self.print(f"{head}: {', '.join(facts)}")
+        self.print(f"[dim]{escape(str(folder))}[/dim]")
+        none = {"rate": None, "left": None, "compiled": 0.0}
+        self.task = self.bar.add_task("", total=config.steps, completed=step, **none)
         if self.console.is_terminal:
             self.bar.start()
 
     def advance(self, step: int, total: int, elapsed: float, compiling: float) -> None:
-        if self.task is None:
-            return
-        self.marks = [*self.marks[-40:], (elapsed - compiling, step)]
-        seconds, steps = (b - a for a, b in zip(self.marks[0], self.marks[-1], strict=True))
-        rate = steps / seconds if seconds > 0 else 0.0
-        eta = (total - step) / rate if rate > 0 else None
-        self.bar.update(
-            self.task, completed=step, total=total, rate=rate, eta=eta, compiling=compiling
-        )
+        rate = self.speed.at(step, elapsed, compiling)
+        # Warm-up is much faster than learning: it says nothing about the time that is left.
+        left = (total - step) / rate if rate and step > self.config.learning_starts else None
+        told = {"rate": rate, "left": left, "compiled": compiling}
+        self.bar.update(self.task, completed=step, total=total, **told)
 
-    def row(self, step: int, rows: list[dict[str, float]]) -> None:
-        values = [r["eval/mean_reward"] for r in rows if "eval/mean_reward" in r]
-        if not values:
+    def row(self, step: int, rows: list[dict[str, Any]]) -> None:
+        rewards = [r["eval/mean_reward"] for r in rows if "eval/mean_reward" in r]
+        if not rewards:
             return
-        spread = f"[{min(values):,.1f} .. {max(values):,.1f}]" if len(values) > 1 else ""
-        fps = rows[0]["time/fps"]
-        self.console.print(
-            f"{step:>12,}  eval {np.mean(values):>10,.1f} {spread}  {fps:,.0f} steps/s"
+        spread = f" ± {np.std(rewards):<7,.1f}" if len(rewards) > 1 else ""
+        width = len(f"{self.config.steps:,}")
+        self.print(
+            f"{step:>{width},} steps  reward {np.mean(rewards):>9,.1f}{spread}"
+            f"  [dim]{rows[0]['time/fps']:>7,.0f} steps/s[/dim]"
         )
 
     def note(self, text: str) -> None:
-        self.console.print(f"[yellow]note:[/yellow] {text}")
+        self.print(f"[yellow]note:[/yellow] {escape(text)}")
 
     def done(self, run, state: str, curve: Path | None) -> None:
         self.end()
         table = run.metrics
-        rows = []
-        for m, seed in enumerate(run.config.seeds):
-            mine = table["member"] == m
-            evals = table["eval/mean_reward"][mine]
-            if not np.isfinite(evals).any():
-                continue
-            last = np.flatnonzero(np.isfinite(evals))[-1]
-            rows.append(
-                {
-                    "seed": seed,
-                    "steps": int(table["step"][mine][-1]),
-                    "eval reward": evals[last],
-                    "± std": table["eval/std_reward"][mine][last],
-                    "best": np.nanmax(evals),
-                    "updates": int(table["train/n_updates"][mine][-1]),
-                }
-            )
+        rows = [row for row in map(outcome, *of_members(run, table)) if row]
+        if len(rows) > 1:
+            mean = {name: np.mean([row[name] for row in rows]) for name in ("reward", "best")}
+            rows.append({"seed": "mean", **mean})
         if rows:
-            self.console.print(
-                summary(rows, f"{run.config.algo} on {named(run.config.env)}: {state}")
-            )
-        seconds, compiling = (
-            table[f"time/{k}"][-1] if len(table["step"]) else 0 for k in ("elapsed_s", "compile_s")
-        )
-        self.console.print(f"{seconds:,.1f} s, of which {compiling:,.1f} s compiling")
+            title = f"{run.config.algo} on {named(run.config.env)}: {state}"
+            self.console.print("", summary(rows, title))
+        if len(table["step"]):
+            seconds, compiling = (table[f"time/{k}"][-1] for k in ("elapsed_s", "compile_s"))
+            self.print(f"time   {duration(seconds)}, of which {duration(compiling)} compiling")
         if curve:
-            self.console.print(f"curve  {curve}")
-        self.console.print(f"run    {run.path}")
+            self.print(f"curve  {escape(str(curve))}")
+        self.print(f"run    {escape(str(run.path))}")
         if state == "stopped":
-            self.console.print(f"go on  thespis resume {run.path}")
+            self.note(stopped(run))
 
     def end(self) -> None:
-        self.bar.stop()
+        if self.bar.live.is_started:
+            self.bar.stop()
+
+    def print(self, text: str) -> None:
+        self.console.print(text, soft_wrap=True)
+
+
+class Speed:
+    """Steps per second of late, without the time that went into compiling."""
+
+    def __init__(self):
+        self.marks: list[tuple[int, float]] = []
+        self.compiling = 0.0
+
+    def at(self, step: int, elapsed: float, compiling: float) -> float | None:
+        """Add a moment; None until two of them follow each other without compiling."""
+        if compiling > self.compiling:  # another program: earlier speeds do not tell of it
+            self.marks, self.compiling = [], compiling
+        self.marks = [*self.marks[-MARKS:], (step, elapsed)]
+        steps, seconds = (b - a for a, b in zip(self.marks[0], self.marks[-1], strict=True))
+        return steps / seconds if seconds > 0 else None
 
 
 class Rate(ProgressColumn):
     """Steps per second and time left, both without compiling."""
 
     def render(self, task) -> Text:
-        fields = task.fields
-        eta = fields["eta"]
-        left = (
-            "-:--:--" if eta is None else time.strftime("%-H:%M:%S", time.gmtime(min(eta, 86399)))
-        )
-        compiling = (
-            f"  compiled in {fields['compiling']:.1f} s" if fields["compiling"] else "  compiling"
-        )
-        return Text(f"{fields['rate']:,.0f} steps/s  {left} left{compiling}", style="dim")
+        rate, left, compiled = (task.fields[k] for k in ("rate", "left", "compiled"))
+        if rate is None:
+            return Text("compiling", style="dim")
+        parts = [f"{rate:,.0f} steps/s"]
+        parts += [f"{clock(left)} left"] if left is not None else []
+        return Text("  ".join([*parts, f"{compiled:.0f} s compiling"]), style="dim")
+
+
+# --- words ----------------------------------------------------------------------------------
+
+
+def of_members(run, table: dict[str, np.ndarray]) -> tuple[list[int], list[dict[str, np.ndarray]]]:
+    """The seeds, and each one's rows."""
+    tables = [
+        {name: column[table["member"] == m] for name, column in table.items()}
+        for m in range(len(run.config.seeds))
+    ]
+    return list(run.config.seeds), tables
+
+
+def outcome(seed: int, table: dict[str, np.ndarray]) -> dict[str, Any] | None:
+    """One line of the final table; None before the first evaluation."""
+    evaluated = np.flatnonzero(np.isfinite(table["eval/mean_reward"]))
+    if not len(evaluated):
+        return None
+    last, best = evaluated[-1], np.nanargmax(table["eval/mean_reward"])
+    return {
+        "seed": seed,
+        "steps": int(table["step"][last]),
+        "reward": table["eval/mean_reward"][last],
+        "± std": table["eval/std_reward"][last],
+        "best": table["eval/mean_reward"][best],
+        "at step": int(table["step"][best]),
+    }
+
+
+def stopped(run) -> str:
+    path = shlex.quote(str(run.path))
+    return f"stopped at step {run.status['step']:,}; to go on: thespis resume {path}"
 
 
 def named(env) -> str:
     return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+
+
+def ranges(numbers: tuple[int, ...]) -> str:
+    """0 1 2 5 -> 0-2, 5."""
+    runs: list[list[int]] = []
+    for n in sorted(numbers):
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def duration(seconds: float) -> str:
+    """2.5 s, 3:20 min or 1:02:03 h."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{clock(seconds)} {'h' if round(seconds) >= 3600 else 'min'}"
+
+
+def clock(seconds: float) -> str:
+    """0:03, 3:20 or 1:02:03."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minutes}:{second:02}"

@@ -1,0 +1,217 @@
+"""A config is complete, or refused in one line that names the field and what would work."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.small import RUN, Toy
+from thespis.core import ThespisError
+from thespis.runs import config as configs
+from thespis.runs.config import Config, make, seed_list
+
+
+def sac(**given) -> Config:
+    return make("sac", {"env": "jax:pendulum"} | given)
+
+
+def test_what_is_not_given_follows_from_the_steps():
+    config = sac(steps=20_000)
+    assert config.learning_starts == 1000
+    assert config.eval_freq == config.log_freq == 1000
+    assert config.checkpoint_freq == 2000
+    assert config.seeds == (0,)
+    assert config.options["hidden"] == (256, 256)
+    assert sac(steps=5000).learning_starts == 500
+    assert sac(steps=1000, batch_size=300).learning_starts == 300
+    assert sac(steps=20_000, log_freq=10).log_freq == 10
+
+
+def test_a_name_finds_its_place_with_and_without_a_prefix():
+    config = sac(**{"algo.hidden": (8,), "hp.gamma": 0.9, "tau": 0.1, "batch-size": 32})
+    assert (config.options["hidden"], config.options["batch_size"]) == ((8,), 32)
+    assert config.hp == {"gamma": 0.9, "tau": 0.1}
+
+
+def test_every_hyper_parameter_may_differ_between_members():
+    config = sac(seeds=(0, 1), gamma=[0.9, 0.99], tau=np.float32(0.5), alpha=np.array([1.0, 2.0]))
+    assert config.hp == {"gamma": [0.9, 0.99], "tau": 0.5, "alpha": [1.0, 2.0]}
+
+
+def test_what_is_given_wins_over_the_preset_and_the_preset_over_defaults():
+    config = sac(preset="qdax", gamma=0.5)
+    assert config.options["std"] == "softplus"
+    assert config.warm_up == "policy"
+    assert config.hp == {"gamma": 0.5, "target_entropy": -0.5}
+    assert sac(preset="di-engine", hidden=(8, 8), steps=20_000).options["hidden"] == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"total_timesteps": 5e4}, {"steps": 50_000}),
+        ({"n_envs": 4}, {"envs": 4}),
+        ({"net_arch": [32, 32]}, {"hidden": (32, 32)}),
+        ({"n_critics": 3}, {"critics": 3}),
+        ({"learning_rate": 1e-3}, {"actor_lr": 1e-3, "critic_lr": 1e-3, "alpha_lr": 1e-3}),
+        ({"learning_rate": 1e-3, "actor_lr": 1.0}, {"actor_lr": 1.0, "critic_lr": 1e-3}),
+        ({"ent_coef": "auto"}, {"temperature": "log"}),
+        ({"ent_coef": "auto_0.1"}, {"temperature": "log", "alpha": 0.1}),
+        ({"ent_coef": 0.2}, {"temperature": "fixed", "alpha": 0.2}),
+        ({"gradient_steps": 2, "train_freq": 4}, {"updates_per_step": 0.5}),
+        ({"gradient_steps": -1, "train_freq": 4, "n_envs": 3}, {"updates_per_step": 1.0}),
+        ({"gradient_steps": 1, "n_envs": 4}, {"updates_per_step": 0.25}),
+        ({"seed": 7}, {"seeds": (7,)}),
+    ],
+)
+def test_the_names_of_stable_baselines3_are_understood(given, expected):
+    config = sac(**given)
+    found = vars(config) | config.options | config.hp
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_the_names_of_stable_baselines3_for_td3():
+    config = make("td3", {"env": "x", "policy_delay": 3, "target_policy_noise": 0.3,
+                          "target_noise_clip": 0.6})  # fmt: skip
+    assert config.options["delay"] == 3
+    assert config.hp == {"target_noise": 0.3, "noise_clip": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds"),
+    [
+        ("0-3", (0, 1, 2, 3)),
+        ("3", (3,)),
+        ("1 5,7", (1, 5, 7)),
+        (["0-1", "5"], (0, 1, 5)),
+        (range(2), (0, 1)),
+        (4, (4,)),
+        (np.arange(2), (0, 1)),
+    ],
+)
+def test_seeds_are_numbers_or_ranges(given, seeds):
+    assert seed_list(given) == seeds
+    assert all(type(seed) is int for seed in seed_list(given))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("4-2", "seeds = 4-2 is empty: give a range such as 2-4"),
+        ("", "seeds is empty: give a range such as 0-4"),
+        ((), "seeds is empty"),
+        ("a-b", "seeds = a-b: give a range such as 0-4, or numbers like 1 2 3"),
+        ("-1", "seeds = -1: give a range"),
+        ([1.5], "seeds = 1.5: give a range"),
+        ("0-2 1", "seeds = 0 1 2 1: 1 is there twice"),
+        (2**31, "give numbers below 2147483648"),
+    ],
+)
+def test_seeds_that_make_no_members_are_refused(given, message):
+    with pytest.raises(ThespisError, match=message):
+        seed_list(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"env": None}, "env is missing"),
+        ({"gama": 0.9}, r"unknown option 'gama'; did you mean gamma\?"),
+        ({"hp.gama": 0.9}, r"unknown hyper-parameter 'hp.gama'; did you mean gamma\?"),
+        ({"hp.hidden": 3}, "unknown hyper-parameter 'hp.hidden'"),
+        ({"xyzzy": 1}, "unknown option 'xyzzy'; there is env, steps"),
+        ({"gamma": 1.5}, "hyper-parameter gamma = 1.5 is out of range: give between 0 and 1"),
+        ({"gamma": "high"}, "hyper-parameter gamma = 'high': give a number"),
+        ({"gamma": [0.9, 0.8]}, "hyper-parameter gamma has 2 values for 1 members"),
+        ({"actor_lr": -1e-3}, "hyper-parameter actor_lr = -0.001 is out of range"),
+        ({"actor_lr": float("nan")}, "hyper-parameter actor_lr = nan is out of range"),
+        ({"preset": "qdx"}, r"preset = qdx: sac has none of this name; did you mean qdax\?"),
+        ({"steps": 0}, "steps = 0: give at least 1"),
+        ({"steps": "many"}, "steps = many: give a whole number"),
+        ({"envs": 0}, "envs = 0: give at least 1"),
+        ({"eval_freq": 0}, "eval_freq = 0: give at least 1"),
+        ({"checkpoint_freq": -5}, "checkpoint_freq = -5: give at least 1"),
+        ({"eval_episodes": 0}, "eval_episodes = 0: give at least 1"),
+        ({"threads": 0}, "threads = 0: give at least 1"),
+        ({"critics": 0}, "critics = 0: give at least 1"),
+        ({"n_step": 0}, "n_step = 0: give at least 1"),
+        ({"batch_size": 0}, "batch_size = 0: give at least 1"),
+        ({"hidden": (64, 0)}, "hidden = 64 0: give at least 1"),
+        ({"critic_hidden": (0,)}, "critic_hidden = 0: give at least 1"),
+        ({"hidden": "wide"}, "hidden = wide: give a whole number"),
+        ({"std": "wide"}, "std = wide: give one of exp, softplus"),
+        ({"warm_up": "none"}, "warm_up = none: give one of random, policy"),
+        ({"updates_per_step": -1}, "updates_per_step = -1: give 0 or more"),
+        ({"updates_per_step": float("inf")}, "updates_per_step = inf: give a number"),
+        ({"train_freq": 0}, "train_freq = 0: give at least 1"),
+        ({"ent_coef": "warm"}, "ent_coef = warm: give a number"),
+        ({"learning_rate": "fast"}, "learning_rate = fast: give a number"),
+        ({"seed": 1, "seeds": (1, 2)}, "both seed and seeds are given"),
+        (
+            {"learning_starts": 500, "buffer_size": 400, "steps": 1000},
+            "learning_starts = 500 is more than buffer_size = 400 holds",
+        ),
+        (
+            {"batch_size": 300, "learning_starts": 200, "steps": 1000},
+            "batch_size = 300 is more than the 200 steps stored when learning starts",
+        ),
+        (
+            {"n_step": 10, "envs": 32, "learning_starts": 300, "steps": 1000},
+            "learning_starts = 300 holds no 10-step transition of 32 environments: .* least 384",
+        ),
+        (
+            {"steps": 100},
+            "steps = 100 end before learning starts at 256: raise steps, or lower learning_starts",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_with_what_would(given, message):
+    with pytest.raises(ThespisError, match=message) as caught:
+        sac(**given)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["delay", "critics", "n_step"])
+def test_td3_counts_from_one(name):
+    with pytest.raises(ThespisError, match=f"{name} = 0: give at least 1"):
+        make("td3", {"env": "jax:pendulum", name: 0})
+
+
+def test_an_unknown_algorithm_is_answered_with_the_nearest():
+    with pytest.raises(ThespisError, match=r"unknown algorithm 'sca'; did you mean sac\?"):
+        make("sca", {"env": "jax:pendulum"})
+    with pytest.raises(ThespisError, match="unknown algorithm 'ppo'; there is sac, td3"):
+        make("ppo", {"env": "jax:pendulum"})
+
+
+def test_threads_are_what_the_user_asked_for(monkeypatch):
+    monkeypatch.setenv("NPROC", "3")
+    assert sac().threads == 3
+    assert sac(threads=2).threads == 2
+    monkeypatch.delenv("NPROC")
+    assert sac(hidden=(8, 8)).threads == 1
+
+
+def test_a_config_survives_being_written(tmp_path):
+    config = make("sac", RUN | {"seeds": (0, 1), "gamma": [0.9, 0.8], "preset": "qdax"})
+    configs.write(tmp_path, config, "thespis train")
+    again, saved = configs.read(tmp_path)
+    assert again.hp == {"gamma": [0.9, 0.8]} | {k: v for k, v in again.hp.items() if k != "gamma"}
+    assert again.hp["target_entropy"] == -0.5
+    assert saved["command"] == "thespis train"
+    assert saved["versions"]["jax"]
+    assert {**vars(again), "hp": None} == {**vars(config), "hp": None}
+
+
+def test_an_environment_without_a_name_is_marked(tmp_path):
+    configs.write(tmp_path, make("sac", RUN | {"env": Toy, "eval_env": lambda: Toy()}), "")
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["env"] == saved["eval_env"] == "Toy"
+    assert saved["env_given"] is saved["eval_env_given"] is True
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"algo": "sac", "seeds": 3}'])
+def test_a_config_of_something_else_is_refused(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ThespisError, match="config.json is not the config of a run"):
+        configs.read(tmp_path)

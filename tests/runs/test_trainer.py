@@ -1,0 +1,452 @@
+"""Stop and continue equals never stopped; one of several equals one alone; nothing is lost."""
+
+import dataclasses
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import thespis
+from tests.small import RUN, Toy, arguments, arrays, differences, stop_at, wait_for, words
+from thespis.core import Box, ThespisError
+from thespis.runs import checkpoint, directory, metrics, trainer
+from thespis.runs import config as configs
+from thespis.show.progress import Silent
+
+
+def same(a, b) -> None:
+    """Two runs went the same way."""
+    assert differences(a, b) == []
+    assert metrics.same(a / "metrics.csv", b / "metrics.csv") == []
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """One run that was never disturbed."""
+    return thespis.train("sac", out=tmp_path_factory.mktemp("whole"), **arguments())
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    out = tmp_path_factory.mktemp("three")
+    return thespis.train("sac", out=out, **arguments(seeds=(0, 1, 2)))
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    """The same run in another place, to be spoilt."""
+    return shutil.copytree(whole.path, tmp_path / whole.path.name)
+
+
+def stopped(monkeypatch, tmp_path, step, **changes):
+    stop_at(monkeypatch, step)
+    run = thespis.train("sac", out=tmp_path, **arguments(**changes))
+    assert run.status == {"state": "stopped", "step": run.status["step"]}
+    assert step <= run.status["step"] < RUN["steps"]
+    return run
+
+
+# --- what a run leaves ----------------------------------------------------------------------
+
+
+def test_a_run_leaves_a_row_per_evaluation_and_two_checkpoints(whole):
+    table = whole.metrics
+    assert table["step"].tolist() == [100, 200, 300, 400]
+    assert np.isfinite(table["eval/mean_reward"]).all()
+    assert table["train/n_updates"].tolist() == [0, 100, 200, 300]
+    assert table["replay/size"].tolist() == [100, 200, 200, 200]
+    assert (np.diff(table["time/elapsed_s"]) > 0).all()
+    assert table["time/compile_s"][-1] <= table["time/elapsed_s"][-1]
+    assert [p.name for p in checkpoint.latest(whole.path / "checkpoints")] == [
+        "000000000400",
+        "000000000300",
+    ]
+    assert whole.status == {"state": "done", "step": 400}
+    assert len(list((whole.path / "tensorboard").glob("events*"))) == 1
+
+
+def test_the_best_policy_is_the_one_of_the_best_evaluation(three):
+    (best,) = checkpoint.latest(three.path / "best")
+    info = checkpoint.manifest(best)["info"]
+    table = three.metrics
+    for m in range(3):
+        rewards = table["eval/mean_reward"][table["member"] == m]
+        assert info["reward"][m] == pytest.approx(rewards.max())
+        assert info["step"][m] == 100 * (1 + rewards.argmax())
+    held, _ = three.state("best")
+    last, _ = three.state("last")
+    new = [step == 400 for step in info["step"]]
+    for x, y in zip(jax.tree.leaves(held), jax.tree.leaves(last), strict=True):
+        for m in range(3):
+            assert not new[m] or np.array_equal(x[m], y[m])
+
+
+def test_several_members_have_a_tensorboard_folder_each(three):
+    found = {p.parent.name for p in (three.path / "tensorboard").rglob("events*")}
+    assert found == {"member_0", "member_1", "member_2"}
+
+
+# --- stop and continue ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [1, 150, 300])
+def test_stop_and_continue_equals_never_stopped(whole, tmp_path, monkeypatch, step, capsys):
+    run = stopped(monkeypatch, tmp_path, step)
+    assert f"thespis resume {run.path}" in capsys.readouterr().err
+    again = thespis.resume(run.path, progress=False)
+    assert again.path == run.path
+    assert again.status == {"state": "done", "step": 400}
+    same(whole.path, run.path)
+
+
+def test_several_members_continue_as_exactly(three, tmp_path, monkeypatch):
+    run = stopped(monkeypatch, tmp_path, 210, seeds=(0, 1, 2))
+    thespis.resume(run.path, progress=False)
+    same(three.path, run.path)
+
+
+def test_killed_at_random_moments_and_continued_equals_never_stopped(tmp_path):
+    """A child process that trains two members is really killed, again and again."""
+    setting = {"steps": 1200, "seeds": (0, 1)}
+    whole = thespis.train(
+        "sac", out=tmp_path / "whole", **arguments(**setting, checkpoint_freq=1200)
+    )
+    folder = tmp_path / "killed" / "sac" / "jax-pendulum_1"
+    command = [sys.executable, "-m", "thespis.cli"]
+    begin = ["train", "sac", "--out", str(tmp_path / "killed")]
+    begin += words(**(setting | {"seeds": "0-1"}), checkpoint_freq=40)
+    kill(start(command + begin), folder)
+    for _ in range(2):
+        kill(start([*command, "resume", str(folder)]), folder)
+    child = start([*command, "resume", str(folder), "--json"])
+    out, err = child.communicate(timeout=120)
+    assert child.returncode == 0, err
+    assert json.loads(out)["state"] == "done"
+    same(whole.path, folder)
+
+
+def start(command: list[str]) -> subprocess.Popen:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def kill(child: subprocess.Popen, folder) -> None:
+    """At some moment after the child has saved something new."""
+    enough = newest(folder) + random.randint(1, 300)
+    wait_for(lambda: child.poll() is not None or newest(folder) >= enough)
+    time.sleep(random.uniform(0, 0.1))
+    child.kill()
+    _, err = child.communicate()
+    assert child.returncode == -signal.SIGKILL, err
+    print("killed after step", newest(folder))
+    assert newest(folder) < 1200
+
+
+def newest(folder) -> int:
+    return max((int(p.name) for p in (folder / "checkpoints").glob("0*[0-9]")), default=-1)
+
+
+def test_killed_before_anything_was_saved_starts_again(whole, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(whole.path / "config.json", folder)
+    thespis.resume(folder, progress=False)
+    same(whole.path, folder)
+
+
+@pytest.mark.parametrize("steps", [200, 250])
+def test_a_longer_run_equals_one_that_was_meant_to_be_long(whole, tmp_path, steps):
+    """Also if the shorter one closed with an evaluation that the longer one does not have."""
+    run = thespis.train("sac", out=tmp_path, **arguments(steps=steps))
+    assert run.metrics["step"][-1] == steps
+    longer = thespis.resume(run.path, steps=400, progress=False)
+    assert longer.config.steps == 400
+    assert directory.read_json(run.path / "config.json")["steps"] == 400
+    same(whole.path, run.path)
+
+
+def test_a_longer_run_may_outgrow_its_replay(tmp_path):
+    roomy = arguments(buffer_size=10_000)
+    whole = thespis.train("sac", out=tmp_path, **roomy)
+    run = thespis.train("sac", out=tmp_path, **(roomy | {"steps": 200}))
+    assert run.parts[0].capacity == 200
+    thespis.resume(run.path, steps=400, progress=False)
+    same(whole.path, run.path)
+    assert arrays(run.path)["replay.size"] == 400
+
+
+def test_a_finished_run_is_left_alone(copy, capsys):
+    before = {p: p.stat().st_mtime_ns for p in copy.rglob("*")}
+    run = thespis.resume(copy, progress=False)
+    assert run.status["state"] == "done"
+    assert "is done at step 400; to train on" in capsys.readouterr().err
+    assert {p: p.stat().st_mtime_ns for p in copy.rglob("*")} == before
+    with pytest.raises(ThespisError, match=r"steps = 300: .* has 400 already"):
+        thespis.resume(copy, steps=300, progress=False)
+
+
+def test_a_best_policy_from_a_lost_future_is_forgotten(whole, copy):
+    """A crash may come between a new best policy and the checkpoint that knows of it."""
+    (best,) = checkpoint.latest(copy / "best")
+    info = checkpoint.manifest(best)["info"]
+    state = {"state": trainer.arrays(copy, print)}
+    checkpoint.save(copy / "best", 399, state, {"reward": [1e9], "step": [399]})
+    shutil.rmtree(checkpoint.latest(copy / "checkpoints")[0])
+    directory.write_json(copy / "status.json", {"state": "running", "step": 300})
+    thespis.resume(copy, progress=False)
+    (again,) = checkpoint.latest(copy / "best")
+    assert checkpoint.manifest(again)["info"] == info
+    same(whole.path, copy)
+
+
+# --- members --------------------------------------------------------------------------------
+
+
+def test_a_member_equals_the_run_of_its_seed_alone(three, whole):
+    assert differences(three.path, whole.path, member=0) == []
+
+
+def test_a_member_may_leave_and_go_on_alone(three, tmp_path, monkeypatch):
+    alone = thespis.train("sac", out=tmp_path, **arguments(seed=1))
+    assert differences(three.path, alone.path, member=1) == []
+
+    run = stopped(monkeypatch, tmp_path, 210, seeds=(0, 1, 2))
+    before = arrays(run.path)
+    left = thespis.resume(run.path, member=1, out=tmp_path, progress=False)
+    assert left.path not in (run.path, alone.path)
+    assert left.config.seeds == (1,)
+    same(alone.path, left.path)
+    assert before.keys() == arrays(run.path).keys()
+    assert run.status["state"] == "stopped"
+
+
+# --- beginnings and ends --------------------------------------------------------------------
+
+
+def test_training_ends_when_the_wanted_reward_is_reached(tmp_path):
+    run = thespis.train("sac", out=tmp_path, **arguments(stop_reward=-1e6))
+    assert run.status == {"state": "done", "step": 100}
+    assert newest(run.path) == 100
+    assert thespis.resume(run.path, progress=False).status["step"] == 100
+    assert thespis.resume(run.path, steps=400, progress=False).status["step"] == 200
+
+
+def test_a_run_may_begin_with_parts_of_another(whole, three, tmp_path):
+    donor = arrays(whole.path)
+    start = arguments(steps=200, learning_starts=199)  # one update only
+    run = thespis.train("sac", out=tmp_path, **start, init_from=f"{whole.path}:actor.params,target")
+    (first,) = checkpoint.latest(run.path / "checkpoints")[-1:]
+    assert first.name == "000000000100"
+    mine = load_file(first / "state.safetensors")
+    for name, x in mine.items():
+        given = name.startswith(("actor.params", "target"))
+        if "weight" in name:
+            assert np.array_equal(x, donor[f"state.{name}"]) == given
+
+    run = thespis.train("sac", out=tmp_path, **start, init_from=str(three.path))
+    best = np.argmax(
+        checkpoint.manifest(checkpoint.latest(three.path / "best")[0])["info"]["reward"]
+    )
+    mine = load_file(checkpoint.latest(run.path / "checkpoints")[-1] / "state.safetensors")
+    donor = arrays(three.path)
+    for name, x in mine.items():
+        assert np.array_equal(x[0], donor[f"state.{name}"][best])
+
+
+@pytest.mark.parametrize(
+    ("part", "hidden", "message"),
+    [
+        (":actr", (8, 8), "has no part 'actr'; did you mean actor?"),
+        (":nothing", (8, 8), "has no part 'nothing'; there is actor, critic, target, temperature"),
+        (
+            "",
+            (8, 16),
+            r"biases.1 is float32\[8\] there and float32\[16\] here; .* such as .*:actor",
+        ),
+    ],
+)
+def test_parts_that_do_not_fit_are_named(whole, tmp_path, part, hidden, message):
+    with pytest.raises(ThespisError, match=message):
+        thespis.train(
+            "sac", out=tmp_path, **arguments(hidden=hidden), init_from=f"{whole.path}{part}"
+        )
+    assert not list(tmp_path.glob("sac/*"))
+
+
+def test_only_one_process_trains_in_a_folder(copy):
+    status = directory.read_json(copy / "status.json")
+    with (
+        trainer.alone(copy),
+        pytest.raises(ThespisError, match="is being trained by another process"),
+    ):
+        thespis.resume(copy, steps=500, progress=False)
+    assert directory.read_json(copy / "status.json") == status
+
+
+def test_a_replay_larger_than_the_machine_is_refused_at_once(tmp_path):
+    with pytest.raises(ThespisError, match=r"buffer_size = \d+ of 1 member\(s\) needs .* GiB"):
+        thespis.train(
+            "sac", out=tmp_path, **arguments(steps=10**13, buffer_size=10**13, eval_freq=100)
+        )
+
+
+# --- host environments ----------------------------------------------------------------------
+
+
+def test_host_environments_begin_new_episodes_after_a_stop(tmp_path, monkeypatch):
+    """The learner goes on; no transition joins the two sides of the stop."""
+    host = {"env": Toy, "envs": 2, "buffer_size": 1000}
+    run = stopped(monkeypatch, tmp_path, 150, **host)
+    at = run.status["step"] // 2
+    before = arrays(run.path)
+    thespis.resume(run.path, env=Toy, progress=False)
+    after = arrays(run.path)
+    episode, moment = (after["replay.rows.obs"][:, 0, :, i] for i in (0, 1))
+    final = after["replay.rows.terminated"] | after["replay.rows.truncated"]
+    assert after["replay.size"] == 200
+    assert np.array_equal(before["replay.rows.obs"], after["replay.rows.obs"][:at])
+    assert final[at - 1].all()  # where it stopped
+    assert (moment[at] == 0).all()
+    for row in range(199):
+        going = ~final[row, 0]
+        assert (episode[row + 1][going] == episode[row][going]).all()
+        assert (moment[row + 1][going] == moment[row][going] + 1).all()
+        assert (moment[row + 1][~going] == 0).all()
+
+
+def test_host_environments_learn_as_if_never_stopped(tmp_path, monkeypatch):
+    """The checkpoint itself holds everything that the learner had."""
+    host = arguments(env=Toy, out=tmp_path, checkpoint_freq=150)
+    run = thespis.train("sac", **host)
+    stop_at(monkeypatch, 300)
+    other = thespis.train("sac", **host)
+    assert other.status == {"state": "stopped", "step": 300}
+    early = checkpoint.latest(run.path / "checkpoints")[-1]
+    assert early.name == "000000000300"
+    shutil.rmtree(checkpoint.latest(run.path / "checkpoints")[0])
+    assert differences(run.path, other.path) == []
+
+
+# --- what goes wrong ------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Fragile:
+    """A JAX task whose observation or reward is not finite after some steps."""
+
+    name = "fragile"
+    obs = jax.ShapeDtypeStruct((3,), jnp.float32)
+    action = Box((-1.0,), (1.0,), (1,))
+    limit: int = 100
+    fault: str = "obs"
+
+    def start(self, key):
+        return jnp.zeros(())
+
+    def observe(self, time):
+        bad = (time > 30) & (self.fault == "obs")
+        return jnp.stack([time, jnp.where(bad, jnp.nan, 0.0), jnp.ones(())])
+
+    def step(self, time, action):
+        bad = (time >= 30) & (self.fault == "reward")
+        return time + 1, jnp.where(bad, jnp.inf, 1.0), jnp.zeros((), bool)
+
+
+@pytest.mark.parametrize(("fault", "word"), [("obs", "observation"), ("reward", "reward")])
+def test_numbers_that_are_not_finite_stop_a_run_of_jax_tasks(tmp_path, fault, word):
+    with pytest.raises(ThespisError) as caught:
+        thespis.train(
+            "sac",
+            Fragile(fault=fault),
+            out=tmp_path,
+            checkpoint_freq=20,
+            progress=False,
+            seeds=(3, 4),
+            **{k: v for k, v in RUN.items() if k not in ("env", "checkpoint_freq")},
+        )
+    message = str(caught.value)
+    assert f"fragile, environment 0, step 31, seed 3: the {word} is not finite" in message
+    folder = tmp_path / "sac" / "fragile_1"
+    assert f"saved up to step 20: thespis resume {folder}" in message
+    assert newest(folder) == 20
+    assert all(np.isfinite(x).all() for name, x in arrays(folder).items() if "best" not in name)
+    status = directory.read_json(folder / "status.json")
+    assert (status["state"], status["step"]) == ("failed", 20)
+    assert "not finite" in status["error"]
+
+
+def refuse(code):
+    def call(*args, **kwargs):
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"), [(errno.ENOSPC, "free some space"), (errno.EROFS, "choose a folder")]
+)
+def test_a_full_or_read_only_disk_loses_nothing(whole, tmp_path, monkeypatch, code, advice, capsys):
+    run = stopped(monkeypatch, tmp_path, 150)
+    at, before = run.status["step"], arrays(run.path)
+    with monkeypatch.context() as m:
+        m.setattr(os, "fsync", refuse(code))
+        with pytest.raises(ThespisError, match=rf"cannot write .*{os.strerror(code)}; {advice}"):
+            thespis.resume(run.path, progress=False)
+    assert newest(run.path) == at
+    after = arrays(run.path)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    thespis.resume(run.path, progress=False)
+    same(whole.path, run.path)
+
+
+def test_a_damaged_checkpoint_falls_back_and_says_so(whole, copy, capsys):
+    newest_one = checkpoint.latest(copy / "checkpoints")[0] / "replay.safetensors"
+    data = bytearray(newest_one.read_bytes())
+    data[-1] ^= 1
+    newest_one.write_bytes(data)
+    directory.write_json(copy / "status.json", {"state": "running", "step": 400})
+    thespis.resume(copy, progress=False)
+    said = capsys.readouterr().err
+    assert "replay.safetensors is damaged" in said
+    assert "trying the checkpoint before it" in said
+    same(whole.path, copy)
+
+
+def test_another_environment_is_refused_by_name(copy, whole):
+    before = arrays(copy)
+    with pytest.raises(
+        ThespisError, match=r"env = jax-mountain-car: .* was trained on jax-pendulum"
+    ):
+        thespis.resume(copy, steps=500, env="jax:mountain-car", progress=False)
+    with pytest.raises(ThespisError, match=r"env = Pendulum-v1: .* was trained on jax-pendulum"):
+        thespis.resume(copy, steps=500, env="Pendulum-v1", progress=False)
+    config = directory.read_json(copy / "config.json")
+    directory.write_json(copy / "config.json", config | {"env": "jax:mountain-car"})
+    with pytest.raises(ThespisError, match="does not fit: state.actor"):
+        thespis.resume(copy, steps=500, progress=False)
+    directory.write_json(copy / "config.json", config)
+    assert all(np.array_equal(x, y) for x, y in zip(before.values(), arrays(copy).values()))
+    assert directory.read_json(copy / "status.json") == whole.status
+
+
+def test_what_is_not_finite_is_never_saved(tmp_path):
+    config = configs.make("sac", dict(RUN))
+    x = trainer.Trainer(config, trainer.build(config), tmp_path, Silent())
+    x.start()
+    spoilt = jax.tree.map(lambda v: v * np.nan if v.dtype == np.float32 else v, x.learner.state)
+    x.learner = dataclasses.replace(x.learner, state=spoilt)
+    with pytest.raises(ThespisError, match=r"sac, step 0: actor.* is not finite and not saved"):
+        x.save()
+    x.close()
+    assert newest(tmp_path) == 0
+    assert np.isfinite(arrays(tmp_path)["state.temperature.params"]).all()

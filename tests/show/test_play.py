@@ -1,0 +1,125 @@
+"""Watching a policy: whole episodes, as a file or in a window."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import thespis
+from tests.small import Toy, arguments
+from thespis.core import ThespisError
+from thespis.envs.classic import Pendulum
+from thespis.show import draw
+from thespis.show.play import play
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return thespis.train("sac", out=tmp_path_factory.mktemp("jax"), **arguments(seeds=(0, 7)))
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return thespis.train("sac", out=tmp_path_factory.mktemp("toy"), **arguments(env=Toy))
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Pictures that are drawn at once."""
+    brightness = lambda obs: np.full((24, 32, 3), 100 + 50 * obs[0], np.uint8)
+    monkeypatch.setattr(draw, "frame", lambda name, obs, **_: brightness(obs))
+
+
+def frames(path) -> int:
+    with Image.open(path) as film:
+        return film.n_frames
+
+
+def test_a_film_shows_whole_episodes_and_their_returns(run, tmp_path, plain):
+    file, returns = play(run, member=0, path=tmp_path / "film.gif")
+    assert file == tmp_path / "film.gif"
+    assert frames(file) == 201  # Pendulum's 200 steps and the first observation
+    assert len(returns) == 1
+    assert -2000 < returns[0] < 0
+    assert play(run, member=0, path=tmp_path / "again.gif")[1] == returns
+    assert play(run, member=0, path=tmp_path / "other.gif", seed=1)[1] != returns
+    assert play(run, member=1, path=tmp_path / "second.gif")[1] != returns
+
+
+def test_an_environment_of_gymnasium_draws_itself(toy, tmp_path):
+    file, returns = play(toy, path=tmp_path / "film.gif", episodes=2)
+    assert len(returns) == 2
+    assert frames(file) == 32  # two episodes of 15 steps and their first observations
+    with Image.open(file) as film:
+        assert film.size == (32, 24)
+
+
+def test_films_go_to_the_run_by_default(run, toy, plain):
+    file, _ = play(run, member=1, episodes=1)
+    assert file.parent == run.path / "videos"
+    assert file.stem == "jax-pendulum_member1_seed0"
+    file, _ = play(toy, seed=3)
+    assert file.stem == "Toy_seed3"
+    assert file.stat().st_size > 0
+
+
+def test_an_episode_that_never_ends_is_cut(toy, monkeypatch, tmp_path):
+    monkeypatch.setattr("thespis.show.play.LIMIT", 4)
+    file, _ = play(toy, path=tmp_path / "film.gif", episodes=2)
+    assert frames(file) == 10
+
+
+class Window:
+    """Stands for matplotlib's, which needs a display."""
+
+    shown: list[np.ndarray] = []  # noqa: RUF012
+
+    def __init__(self, title):
+        self.shown.clear()
+
+    def show(self, frame):
+        self.shown.append(frame)
+
+    def close(self):
+        self.shown.append("closed")
+
+
+def test_a_window_shows_every_frame_and_leaves_no_file(run, plain, monkeypatch):
+    monkeypatch.setattr("thespis.show.play.Window", Window)
+    before = set(run.path.rglob("*"))
+    file, returns = play(run, human=True)
+    assert file is None
+    assert len(returns) == 1
+    assert len(Window.shown) == 202
+    assert Window.shown[0].shape == (24, 32, 3)
+    assert Window.shown[-1] == "closed"
+    assert set(run.path.rglob("*")) == before
+
+
+def test_without_a_display_there_is_no_window(run):
+    with pytest.raises(ThespisError, match="there is no display; leave it out to write a file"):
+        play(run, human=True)
+
+
+def test_a_task_without_a_picture_is_named(tmp_path):
+    class Unknown(Pendulum):
+        name = "unknown"
+
+    run = thespis.train("sac", out=tmp_path, **arguments(env=Unknown(), steps=200))
+    with pytest.raises(ThespisError, match="unknown cannot be drawn: there is no picture of it"):
+        play(run, path=tmp_path / "film.gif")
+    assert not (tmp_path / "film.gif").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"episodes": 0}, "episodes = 0: give at least 1"),
+        ({"seed": -1}, "seed = -1: give a number"),
+        ({"member": 9}, "member = 9"),
+        ({"which": "worst"}, "which = worst: give last or best"),
+        ({"path": "film.avi"}, "cannot write film.avi: a video is .gif or .mp4"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(run, given, message):
+    with pytest.raises(ThespisError, match=message):
+        play(run, **given)

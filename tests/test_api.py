@@ -1,0 +1,202 @@
+"""From Python: train, resume and load, with environments by name or as objects."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import gymnasium
+import numpy as np
+import pytest
+
+import thespis
+from tests.small import RUN, Toy, arguments, differences, stop_at
+from thespis.core import ThespisError
+from thespis.envs.classic import Pendulum
+from thespis.runs import checkpoint, metrics
+from thespis.runs import config as configs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return thespis.train("sac", out=tmp_path_factory.mktemp("api"), **arguments())
+
+
+def test_training_returns_the_run_and_its_folder(run):
+    assert isinstance(run, thespis.Run)
+    assert run.path.name == "jax-pendulum_1"
+    assert run.path.parent.name == "sac"
+    assert {p.name for p in run.path.iterdir()} == {
+        "best",
+        "checkpoints",
+        "config.json",
+        "metrics.csv",
+        "plots",
+        "status.json",
+        "tensorboard",
+    }
+
+
+def test_a_second_run_gets_a_folder_of_its_own(run):
+    before = (run.path / "metrics.csv").read_bytes()
+    again = thespis.train("sac", out=run.path.parents[1], **arguments(steps=200))
+    assert again.path.name == "jax-pendulum_2"
+    assert (run.path / "metrics.csv").read_bytes() == before
+
+
+def test_the_config_is_enough_to_run_it_again(run, tmp_path):
+    config, _ = configs.read(run.path)
+    given = {name: getattr(config, name) for name in configs.groups(config.Algorithm)["train"]}
+    given |= {name: value for name, value in given.items() if value is not None}
+    again = thespis.train(config.algo, out=tmp_path, progress=False,
+                          **(given | config.options | config.hp))  # fmt: skip
+    assert differences(run.path, again.path) == []
+    assert metrics.same(run.path / "metrics.csv", again.path / "metrics.csv") == []
+
+
+def test_a_jax_task_is_the_same_as_its_name(run, tmp_path):
+    again = thespis.train("sac", out=tmp_path, **arguments(env=Pendulum()))
+    assert differences(run.path, again.path) == []
+    with pytest.raises(ThespisError, match="was given as an object: pass it as env"):
+        thespis.resume(again.path, steps=500, progress=False)
+    longer = thespis.resume(again.path, steps=500, env=Pendulum(), progress=False)
+    assert longer.status["step"] == 500
+    assert longer.saved["env_given"] is True
+
+
+@pytest.mark.parametrize("env", [Toy, lambda: Toy(), "tests.small:Toy-v0"])
+def test_environments_of_gymnasium_come_as_class_factory_or_name(tmp_path, env):
+    run = thespis.train(
+        "td3", env, out=tmp_path, **{k: v for k, v in arguments().items() if k != "env"}
+    )
+    assert run.metrics["step"].tolist() == [100, 200, 300, 400]
+    assert run.metrics["rollout/ep_len_mean"][-1] == 15
+    assert run.evaluate(episodes=2)["lengths"] == [15, 15]
+    assert -2 <= run.policy()(np.zeros(3))[0] <= 2
+
+
+def test_an_instance_is_refused_with_what_to_give_instead(tmp_path):
+    with pytest.raises(ThespisError, match="pass the class Toy or a function"):
+        thespis.train("sac", Toy(), out=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_evaluations_may_have_an_environment_of_their_own(tmp_path):
+    short = lambda: gymnasium.wrappers.TimeLimit(Toy(), 5)
+    run = thespis.train("sac", out=tmp_path, **arguments(env=Toy, eval_env=short))
+    assert (run.metrics["eval/mean_ep_length"] == 5).all()
+    assert run.metrics["rollout/ep_len_mean"][-1] == 15
+    assert run.evaluate(episodes=2)["lengths"] == [5, 5]
+    with pytest.raises(ThespisError, match="eval_env = Toy, which was given as an object"):
+        thespis.load(run.path, env=Toy).evaluate(episodes=2)
+
+
+def test_members_may_differ_in_their_hyper_parameters(tmp_path):
+    run = thespis.train("sac", out=tmp_path, **arguments(seeds=(0, 7), gamma=[0.9, 0.5]))
+    assert run.metrics["hparams/gamma"][-2:] == pytest.approx([0.9, 0.5])
+    alone = thespis.resume(run.path, member=1, out=tmp_path, progress=False)
+    assert alone.config.hp["gamma"] == 0.5
+    assert alone.metrics["hparams/gamma"] == pytest.approx([0.5] * 4)
+
+
+def test_rows_count_alike_however_many_environments(tmp_path):
+    run = thespis.train("sac", out=tmp_path, **arguments(envs=3, updates_per_step=0.5))
+    table = run.metrics
+    assert table["step"].tolist() == [102, 204, 306, 402]  # iterations of three rows
+    assert table["train/n_updates"].tolist()[-1] == (402 - 102) // 2
+    assert run.status == {"state": "done", "step": 402}
+
+
+def test_without_updates_there_is_a_baseline(tmp_path):
+    run = thespis.train("sac", out=tmp_path, **arguments(updates_per_step=0))
+    assert run.metrics["train/n_updates"][-1] == 0
+    assert len(set(run.metrics["hparams/gamma"])) == 1
+
+
+def test_training_works_outside_the_main_thread(tmp_path):
+    """There signals belong to somebody else."""
+    found = []
+    train = lambda: found.append(thespis.train("sac", out=tmp_path, **arguments(steps=200)))
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert found[0].status == {"state": "done", "step": 200}
+
+
+def test_an_interrupted_training_returns_what_there_is(tmp_path, monkeypatch, capsys):
+    stop_at(monkeypatch, 1)
+    run = thespis.train("sac", out=tmp_path, **arguments())
+    assert run.status["state"] == "stopped"
+    assert not len(run.metrics["step"])
+    assert not (run.path / "plots").exists()
+    assert not (run.path / "best").exists()
+    assert np.isfinite(run.policy()(np.zeros(3))).all()
+    assert f"to go on: thespis resume {run.path}" in capsys.readouterr().err
+
+
+def test_too_late_for_another_number_of_threads(run, tmp_path, capsys):
+    late = thespis.train("sac", out=tmp_path, **arguments(steps=200, threads=3))
+    assert late.config.threads == 1  # as JAX has started
+    assert "JAX has started with 1 threads; 3 would suit" in capsys.readouterr().err
+    saved = late.path / "config.json"
+    saved.write_text(saved.read_text().replace('"threads": 1', '"threads": 3'))
+    thespis.resume(late.path, steps=400, progress=False)
+    told = capsys.readouterr().err
+    assert "was trained with 3 thread(s) (now 1: set NPROC=3 before Python starts)" in told
+    assert "may differ in the last bits" in told
+
+
+def test_the_command_line_restores_the_number_of_threads(run):
+    """It decides before JAX starts, whatever the surroundings say."""
+    code = (
+        "import os; from thespis import api, cli\n"
+        "api.finish = lambda *_: print(os.environ['NPROC'])\n"
+        f"cli.main(['resume', {str(run.path)!r}, '--steps', '500'])"
+    )
+    env = os.environ | {"NPROC": "7"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, text=True, capture_output=True)
+    assert done.stdout == "1\n", done.stderr
+    assert "threads" not in done.stderr
+
+
+def test_errors_before_the_first_step_leave_no_folder(tmp_path):
+    for fault in ("Bounds", "Discrete", "Reset"):
+        with pytest.raises(ThespisError):
+            thespis.train("sac", f"tests.small:Toy{fault}-v0", out=tmp_path, progress=False)
+        assert not list(tmp_path.glob("*/*"))
+
+
+def test_an_error_in_the_middle_keeps_what_was_saved(tmp_path):
+    given = arguments(env="tests.small:ToyRaise-v0", checkpoint_freq=10)
+    with pytest.raises(ThespisError) as caught:
+        thespis.train("sac", out=tmp_path, **given)
+    folder = tmp_path / "sac" / "ToyRaise-v0_1"
+    told = str(caught.value)
+    assert "ToyRaise-v0, environment 0, step" in told
+    assert "RuntimeError: the curtain fell" in told
+    step = int(checkpoint.latest(folder / "checkpoints")[0].name)
+    assert step in (10, 20)
+    assert told.endswith(f"; saved up to step {step}: thespis resume {folder}")
+    assert thespis.load(folder).status["state"] == "failed"
+    assert np.isfinite(thespis.load(folder).policy()(np.zeros(3))).all()
+
+
+def test_the_public_names_are_there():
+    for name in thespis.__all__:
+        assert getattr(thespis, name) is not None
+    assert set(thespis.__all__) <= set(dir(thespis))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        thespis.nothing  # noqa: B018
+
+
+def test_importing_thespis_is_light():
+    code = "import sys, thespis; assert not {'jax', 'numpy', 'rich'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_nothing_starts_jax_before_the_threads_are_chosen():
+    code = "import thespis.api, thespis.machine as m; assert not m.started()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+assert RUN["steps"] == 400  # figures above rely on it
