@@ -1,0 +1,229 @@
+"""Compare the speed of Thespis with its peers, and print a table.
+
+    python benchmarks/peers.py            # once: the peers' environments
+    python benchmarks/run.py              # everything, about an hour
+    python benchmarks/run.py --only 'updates|first' --rounds 3
+
+Each round runs Thespis and every peer of a case one after another, so that a noisy machine
+hurts all alike; the ratio is the median over the rounds. `one core` pins a process to one core
+with pools of one thread and counts per CPU-second; the others count per second of wall clock
+and want an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from peers import HOME, ROOT, python
+
+ENVIRONMENTS = {"sb3": "sb", "sbx": "sb", "qdax": "qdax", "rejax": "rejax"}
+HERE = Path(__file__).resolve().parent
+
+
+class Failed(Exception):
+    """A worker that ended with an error."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workload. `wanted` is the ratio of Thespis to each peer; None only informs."""
+
+    name: str
+    command: str
+    wanted: dict[str, float | None]
+    place: str = "one core"  # or "two cores", or "as it comes": nothing pinned, nothing set
+    lower_is_better: bool = False
+
+    @property
+    def unit(self) -> str:
+        if self.lower_is_better:
+            return "s"
+        return "/CPU-s" if self.place == "one core" else "/s"
+
+
+def cases() -> list[Case]:
+    found = []
+    for algo in ("sac", "td3"):
+        peers = {"sbx": 1.0, "qdax": 1.0, "sb3": None}
+        found.append(Case(f"updates {algo} 256", f"updates --algo {algo}", peers))
+    for algo in ("sac", "td3"):
+        for hidden, peers in ((256, {"sbx": 1.2, "sb3": 2.2}), (64, {"sbx": 1.6, "sb3": 5.0})):
+            for env in ("Pendulum-v1", "HalfCheetah-v5"):
+                command = f"steps --algo {algo} --env {env} --hidden {hidden}"
+                found.append(Case(f"steps {algo} {env} {hidden}", command, peers))
+    command = "steps --env HalfCheetah-v5 --hidden 256"
+    found.append(Case("two cores sac HalfCheetah-v5 256", command, {"sbx": 1.2}, "two cores"))
+    command = "steps --env Pendulum-v1 --hidden 64"
+    found.append(Case("first try sac Pendulum-v1 64", command, {"sbx": 2.0}, "as it comes"))
+    for algo in ("sac", "td3"):
+        for hidden in (64, 256):
+            for envs in (1, 8, 64):
+                command = f"ondevice --algo {algo} --hidden {hidden} --envs {envs}"
+                name = f"on-device {algo} Pendulum x {envs} {hidden}"
+                found.append(Case(name, command, {"rejax": 1.0}))
+    command, peers = "first --env Pendulum-v1", {"sbx": 0.5}
+    found.append(Case("first update sac Pendulum-v1", command, peers, "two cores", True))
+    return found
+
+
+def placed(place: str, core: int, cache: Path) -> tuple[list[str], dict[str, str]]:
+    """The prefix of a command and its environment variables."""
+    threads = ("NPROC", "OMP_NUM_THREADS", "XLA_FLAGS")
+    variables = {k: v for k, v in os.environ.items() if k not in threads}
+    variables |= {"JAX_PLATFORMS": "cpu", "PYTHONWARNINGS": "ignore"}
+    # The same persistent cache of compiled programs for every JAX library, small ones included.
+    variables |= {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    if place == "one core":
+        return ["taskset", "-c", str(core)], variables | {"NPROC": "1", "OMP_NUM_THREADS": "1"}
+    return (["taskset", "-c", "0,1"] if place == "two cores" else []), variables
+
+
+def work(library: str, case: Case, args) -> dict:
+    """Run one worker and read the line it prints."""
+    interpreter = Path(sys.executable)
+    if library != "thespis":
+        interpreter = python(args.home, ENVIRONMENTS[library])
+    prefix, variables = placed(case.place, args.core, args.home / "cache" / library)
+    if library == "thespis":
+        variables["PYTHONPATH"] = str(ROOT / "src")
+    command = [*prefix, str(interpreter), "-m", f"workers.{library}", *case.command.split()]
+    command += ["--seconds", str(args.seconds)]
+    done = subprocess.run(command, cwd=HERE, env=variables, capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f"{' '.join(command)}\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def rate(case: Case, result: dict) -> float:
+    if case.lower_is_better:
+        return result["first_update_s"]
+    count = result.get("updates", result.get("steps"))
+    return count / result["cpu_seconds" if case.place == "one core" else "wall_seconds"]
+
+
+def compare(case: Case, args) -> list[dict]:
+    """One line of the table per peer."""
+    libraries = ["thespis", *case.wanted]
+    if case.lower_is_better:  # fill the caches
+        for library in libraries:
+            work(library, case, args)
+    rounds = [{x: rate(case, work(x, case, args)) for x in libraries} for _ in range(args.rounds)]
+    lines = []
+    for peer, wanted in case.wanted.items():
+        ratios = [r["thespis"] / r[peer] for r in rounds]
+        ratio = statistics.median(ratios)
+        met = (
+            None
+            if wanted is None
+            else (ratio <= wanted)
+            if case.lower_is_better
+            else ratio >= wanted
+        )
+        line = {"case": case.name, "place": case.place, "unit": case.unit, "peer": peer}
+        line |= {x: [r[y] for r in rounds] for x, y in (("ours", "thespis"), ("theirs", peer))}
+        lines.append(line | {"ratios": ratios, "ratio": ratio, "wanted": wanted, "met": met})
+    return lines
+
+
+def share(algo: str, args) -> dict:
+    """How much of the machine's own rate of matrix products the update reaches."""
+    update = Case("", f"updates --algo {algo}", {})
+    products = Case("", f"matmul --algo {algo}", {})
+    ours, theirs, ratios = [], [], []
+    for _ in range(args.rounds):
+        ours.append(rate(update, work("thespis", update, args)))
+        done = work("thespis", products, args)
+        theirs.append(rate(products, done))
+        ratios.append(ours[-1] / theirs[-1])
+    gflops = statistics.median(theirs) * done["flops"] / 1e9
+    line = {"case": f"updates {algo} 256", "place": "one core", "unit": "/CPU-s"}
+    line |= {"peer": f"products alone ({gflops:.0f} GFLOP/s)", "ours": ours, "theirs": theirs}
+    ratio = statistics.median(ratios)
+    return line | {"ratios": ratios, "ratio": ratio, "wanted": None, "met": None}
+
+
+def help_time(args) -> dict:
+    """Seconds that `thespis --help` takes."""
+    command = [sys.executable, "-c", "from thespis.cli import main; main()", "--help"]
+    variables = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    seconds = []
+    for _ in range(args.rounds + 1):
+        began = time.perf_counter()
+        subprocess.run(command, env=variables, check=True, capture_output=True)
+        seconds.append(time.perf_counter() - began)
+    seconds = seconds[1:]  # the first reads the disc
+    ratio = statistics.median(seconds)
+    line = {"case": "thespis --help", "place": "as it comes", "unit": "s", "peer": "one second"}
+    line |= {"ours": seconds, "theirs": [1.0] * len(seconds)}
+    return line | {"ratios": seconds, "ratio": ratio, "wanted": 1.0, "met": ratio <= 1.0}
+
+
+def show(line: dict) -> str:
+    ours, theirs = (statistics.median(line[k]) for k in ("ours", "theirs"))
+    sign = "<=" if line["unit"] == "s" else ">="
+    wanted = "" if line["wanted"] is None else f"{sign} {line['wanted']:g}"
+    met = {None: "", True: "yes", False: "NO"}[line["met"]]
+    spread = f"{min(line['ratios']):.2f}-{max(line['ratios']):.2f}"
+    columns = (line["case"], line["place"], f"{ours:.4g} {line['unit']}", line["peer"])
+    columns += (f"{theirs:.4g}", f"{line['ratio']:.2f}", spread, wanted, met)
+    return "{:<34}{:<12}{:>14}  {:<30}{:>8}{:>8}  {:<12}{:>7}  {}".format(*columns)
+
+
+HEADER = "{:<34}{:<12}{:>14}  {:<30}{:>8}{:>8}  {:<12}{:>7}  {}".format(
+    "workload", "place", "thespis", "peer", "peer's", "ratio", "range", "wanted", "met"
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default=".", help="a regular expression that cases must match")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5.0, help="measured, per worker and round")
+    parser.add_argument("--core", type=int, default=1, help="where `one core` runs")
+    parser.add_argument("--home", type=Path, default=HOME, help="of the peers' environments")
+    parser.add_argument("--json", type=Path, help="where to write all figures")
+    args = parser.parse_args()
+    args.home = args.home.resolve()
+    if not shutil.which("taskset"):
+        sys.exit("the benchmark pins processes with taskset (util-linux): install it")
+
+    jobs = [(case.name, lambda case=case: compare(case, args)) for case in cases()]
+    for algo in ("sac", "td3"):
+        jobs.append((f"updates {algo} products", lambda algo=algo: [share(algo, args)]))
+    jobs.append(("thespis --help", lambda: [help_time(args)]))
+
+    print(f"load before the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(HEADER)
+    lines, failed = [], []
+    for name, job in jobs:
+        if not re.search(args.only, name):
+            continue
+        try:
+            found = job()
+        except Failed as error:
+            print(f"{name}: {error}", flush=True)
+            failed.append(name)
+            continue
+        lines += found
+        print("\n".join(show(line) for line in found), flush=True)
+        if args.json:
+            args.json.write_text(json.dumps(lines, indent=1))
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
