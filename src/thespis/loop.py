@@ -62,7 +62,7 @@ class Learner(eqx.Module):
 
     state: Any  # leaves [members, ...]
     actors: Actors
-    world: World | None  # None: host environments keep theirs
+    world: Any  # a `World`; None for host environments, which keep theirs
     replay: Replay  # leaves [capacity, members, envs, ...]
     tally: Tally
     clock: Clock
@@ -113,7 +113,11 @@ class Loop:
         def one(key, hp):
             k_state, k_env, k_memory = random.split(key, 3)
             state, memory = self.algo.init(k_state, hp), self.algo.memory(k_memory, self.envs)
-            return state, memory, None if arrived else World(*self.env.reset(k_env, self.envs))
+            return (
+                state,
+                memory,
+                None if arrived is not None else World(*self.env.reset(k_env, self.envs)),
+            )
 
         keys, clock = self.keys(seeds, INIT, 0), Clock.zero()
         state, memory, world = jax.vmap(one)(keys, hps)
@@ -121,11 +125,12 @@ class Loop:
         zeros = jnp.zeros(shape, jnp.int32)
         actors = Actors(memory, jnp.ones(shape, bool), jnp.zeros(shape), zeros, zeros)
 
-        def first_row(step):
+        def first_row(step: Step) -> Row:
             action, _, extra = self.respond(state, hps, actors, step.obs, keys, clock, "explore")
             return Row(*step, action, extra)
 
-        row = jax.eval_shape(first_row, arrived or world.arrived)
+        step = world.arrived if arrived is None else arrived  # pyright: ignore
+        row = jax.eval_shape(first_row, step)
         replay = Replay.empty(self.capacity, row)
         batches = jax.eval_shape(self.draw, replay, hps, demos, keys, clock)
         _, metrics = jax.eval_shape(self.learn, state, hps, row, batches, keys, clock)

@@ -41,7 +41,8 @@ class Tally(eqx.Module):
         return Tally(self.names, total, count, jnp.where(new[None], first, self.fault))
 
     def clear(self) -> Tally:
-        return Tally(self.names, *map(jnp.zeros_like, (self.total, self.count)), self.fault)
+        zeros = lambda: jnp.zeros_like(self.total)  # of their own: both are given away later
+        return Tally(self.names, zeros(), zeros(), self.fault)
 
     def means(self, member: int) -> dict[str, Any]:
         """The metrics that were seen."""

@@ -99,6 +99,11 @@ class SAC:
                 f"{type(self).__name__} needs continuous actions, not {self.spec.action}"
             )
 
+    @property
+    def box(self) -> Box:
+        assert isinstance(self.spec.action, Box)
+        return self.spec.action
+
     # --- life cycle -------------------------------------------------------------------------
 
     def init(self, key, hp) -> State:
@@ -114,13 +119,13 @@ class SAC:
 
     def make_actor(self, key) -> MLP:
         k_net, k_last = random.split(key)
-        sizes = (width(self.spec.obs), *self.hidden, 2 * self.spec.action.size)
+        sizes = (width(self.spec.obs), *self.hidden, 2 * self.box.size)
         actor = MLP(k_net, sizes, self.weight_init)
         return actor if self.init_w is None else actor.with_last(k_last, self.init_w)
 
     def make_critic(self, key) -> Critics:
         hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
-        sizes = (width(self.spec.obs) + self.spec.action.size, *hidden, 1)
+        sizes = (width(self.spec.obs) + self.box.size, *hidden, 1)
         return Critics(key, self.critics, sizes, self.weight_init)
 
     def make_temperature(self, hp) -> Learned | None:
@@ -241,4 +246,4 @@ class SAC:
         return x if self.temperature == "linear" else jnp.exp(x)
 
     def target_entropy(self, hp) -> Array:
-        return hp.target_entropy * self.spec.action.size
+        return hp.target_entropy * self.box.size

@@ -81,11 +81,16 @@ class TD3:
         if not isinstance(self.spec.action, Box):
             raise ThespisError(f"TD3 needs continuous actions, not {self.spec.action}")
 
+    @property
+    def box(self) -> Box:
+        assert isinstance(self.spec.action, Box)
+        return self.spec.action
+
     # --- life cycle -------------------------------------------------------------------------
 
     def init(self, key, hp) -> State:
         k_actor, k_critic = random.split(key)
-        obs, action = width(self.spec.obs), self.spec.action.size
+        obs, action = width(self.spec.obs), self.box.size
         hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
         actor = MLP(k_actor, (obs, *self.hidden, action), self.weight_init)
         critic = Critics(k_critic, self.critics, (obs + action, *hidden, 1), self.weight_init)
