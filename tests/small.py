@@ -166,7 +166,7 @@ def keep(key, make):
 
 
 def key_of(loop):
-    env = loop.env if isinstance(loop.env, trainer.envs.Autoreset) else loop.env.name
+    env = "host" if hasattr(loop.env, "open") else loop.env
     return loop.algo, env, loop.envs, loop.capacity, loop.updates_per_step
 
 
@@ -192,9 +192,11 @@ class Host(HostDriver):
 
 
 def evaluator(loop, env, episodes):
-    if hasattr(env, "open"):
-        return Evaluator(loop, env, episodes)
-    return keep(("evaluate", key_of(loop), env, episodes), lambda: Evaluator(loop, env, episodes))
+    new = Evaluator(loop, env, episodes)
+    if not hasattr(env, "open"):
+        return keep(("evaluate", key_of(loop), env, episodes), lambda: new)
+    vars(new)["act"] = keep(("act", key_of(loop)), lambda: new.act)
+    return new
 
 
 trainer.DeviceDriver, trainer.HostDriver = Device, Host

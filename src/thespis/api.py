@@ -58,7 +58,7 @@ def train(
     folder = create(out, algo, envs.label(pieces[0].env))
     try:
         configs.write(folder, config, shlex.join(sys.argv))
-        return finish(config, pieces, folder, reporter, Trainer.start)
+        return finish(config, pieces, folder, reporter)
     finally:
         if not newest(folder):  # it could not even begin
             shutil.rmtree(folder, ignore_errors=True)
@@ -93,8 +93,7 @@ def resume(
         reporter.note(f"{folder} is done at step {done}; to train on: {command(folder)} --steps N")
         return run
     compare(run, reporter)
-    begin = partial(go_on, run=run)
-    return finish(config, run.build(config), folder, reporter, begin)
+    return finish(config, run.build(config), folder, reporter, partial(go_on, run=run))
 
 
 def load(path: str | Path, env: Any = None, eval_env: Any = None) -> Run:
@@ -110,23 +109,25 @@ def finish(
     pieces: tuple[Loop, Any],
     folder: Path,
     reporter: Silent,
-    begin: Callable[[Trainer], None],
+    restore: Callable[[Trainer], None] = lambda trainer: None,
 ) -> Run:
-    """Train to the end, leave a learning curve, and close what was opened."""
+    """Train from the start or what is restored to the end, and leave a learning curve."""
     from thespis.show.plots import curves_of, learning_curve
 
     with (
         alone(folder),
         stoppable() as stop,
         closing(Trainer(config, pieces, folder, reporter)) as trainer,
-        reporter.watching(config, folder, step_of(newest(folder))),
     ):
-        begin(trainer)
-        try:
-            state = trainer.run(stop)
-        except BaseException as error:
-            fail(folder, error)
-            raise
+        restore(trainer)
+        with reporter.watching(config, folder, max(trainer.saved, 0)):
+            try:
+                if trainer.saved < 0:
+                    trainer.start()
+                state = trainer.run(stop)
+            except BaseException as error:
+                fail(folder, error)
+                raise
         curve = None
         with suppress(ThespisError):  # stopped before the first evaluation
             curve = learning_curve(curves_of([folder]), folder / "plots" / "learning_curve.png")
@@ -137,11 +138,9 @@ def finish(
 
 
 def go_on(trainer: Trainer, run: Run) -> None:
-    """Restore a run, or start it again if it was killed before it had saved anything."""
+    """Restore a run, unless it was killed before it had saved anything: then it starts."""
     if newest(run.path):
         trainer.restore()
-    else:
-        trainer.start()
     if trainer.config.steps != run.config.steps:
         write_json(run.path / "config.json", run.saved | {"steps": trainer.config.steps})
 
@@ -158,8 +157,8 @@ def branch(run: Run, config: Config, number: int, out: str | Path, reporter: Sil
         changed["command"] = shlex.join(sys.argv)
         write_json(folder / "config.json", run.saved | changed)
         members = len(run.config.seeds)
-        begin = partial(Trainer.adopt, folder=run.path, members=members, member=number)
-        return finish(config, pieces, folder, reporter, begin)
+        adopt = partial(Trainer.adopt, folder=run.path, members=members, member=number)
+        return finish(config, pieces, folder, reporter, adopt)
     finally:
         if not newest(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -167,6 +166,8 @@ def branch(run: Run, config: Config, number: int, out: str | Path, reporter: Sil
 
 def fail(folder: Path, error: BaseException) -> None:
     """Say in the folder, and in the message, what is left after an error."""
+    if not newest(folder):
+        return
     step = step_of(newest(folder))
     with suppress(ThespisError):  # the disk may be the reason
         status(folder, "failed", step, error=str(error) or type(error).__name__)

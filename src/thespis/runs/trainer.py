@@ -104,7 +104,7 @@ def state_shapes(config: Config, loop: Loop) -> Any:
 
 
 class Trainer:
-    """`start`, `restore` or `adopt`, then `run`."""
+    """A run on its way: `start`, `restore` or `adopt`, then `run`."""
 
     def __init__(self, config: Config, pieces: tuple[Loop, Any], folder: Path, reporter: Reporter):
         self.config, self.folder, self.reporter = config, folder, reporter
@@ -117,7 +117,7 @@ class Trainer:
         self.ledger = machine.Ledger()
         self.elapsed = self.compiled = 0.0  # in earlier sessions
         self.began = time.monotonic()
-        self.saved = -1  # the step of the newest checkpoint
+        self.saved = -1  # the step of the newest checkpoint, once there is one
 
     # --- beginnings -------------------------------------------------------------------------
 
