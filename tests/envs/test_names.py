@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import gymnasium
 import pytest
 
 from tests.envs.toys import GymTally, Tally
@@ -68,11 +69,15 @@ def test_what_is_no_environment_is_refused():
         (Pendulum(), "jax-pendulum"),
         (Tally(), "Tally"),
         (GymTally, "GymTally"),
-        ("phys2d/CartPole-v1", "phys2d-CartPole-v1"),
     ],
 )
 def test_labels_are_fit_for_files(env, name):
     assert label(env) == name
+
+
+def test_a_label_has_no_slash_of_an_id():
+    gymnasium.register("shelf/Tally-v0", entry_point=GymTally)
+    assert label("shelf/Tally-v0") == "shelf-Tally-v0"
 
 
 def test_optional_libraries_are_not_imported():
