@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from thespis.algos.sac import SAC
 from thespis.errors import ThespisError
 from thespis.options import Option, convert, describe, fields, parse
 
@@ -144,3 +145,8 @@ class Documented:
     is shown."""
     kind: Literal["a", "b"] = "a"
     silent: bool = False
+
+
+def test_help_of_inherited_fields_is_there_too():
+    helps = {o.name: o.help for o in fields(SAC)}
+    assert helps["n_step"] and helps["std"]

@@ -167,15 +167,17 @@ def fields(cls: type, prefix: str = "", skip: tuple[str, ...] = ()) -> list[Opti
 
 
 def docstrings(cls: type) -> dict[str, str]:
-    """The string that stands below each field in the source."""
+    """The string that stands below each field in the source, inherited ones too."""
+    inherited = [docstrings(base) for base in cls.__bases__ if dataclasses.is_dataclass(base)]
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore
-    return {
+    own = {
         field.target.id: " ".join(text.value.value.split())  # type: ignore
         for field, text in itertools.pairwise(body)
         if isinstance(field, ast.AnnAssign)
         and isinstance(text, ast.Expr)
         and isinstance(text.value, ast.Constant)
     }
+    return {name: text for helps in [*inherited, own] for name, text in helps.items()}
 
 
 def describe(options: list[Option]) -> str:

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
-from thespis import normalize
-from thespis.core import Box, Metrics, Mode, Row, Spec, ThespisError, Transition, mean, polyak
+from thespis.algos.actor_critic import ActorCritic
+from thespis.core import Metrics, Mode, Transition, mean, polyak
 from thespis.dists import LogDerivative, Std, TanhGaussian
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import MLP, Critics, Init, features, width
+from thespis.nets import MLP, Critics, width
 from thespis.optim import Learned
 
 
@@ -27,19 +27,9 @@ class State(eqx.Module):
 
 
 @dataclass(frozen=True)
-class SAC:
+class SAC(ActorCritic):
     """Maximum-entropy actor-critic for continuous actions."""
 
-    spec: Spec
-    hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers of the actor, and of the critics unless critic_hidden says otherwise."""
-    critic_hidden: tuple[int, ...] | None = None
-    """Hidden layers of the critics."""
-    critics: int = 2
-    """Number of critics; targets and actor use the smallest of their values."""
-    batch_size: int = 256
-    n_step: int = 1
-    """Rewards summed before bootstrapping."""
     std: Std = "exp"
     """How the standard deviation is made: exp(clip(raw, -20, 2)) or softplus(raw) + 0.001."""
     log_derivative: LogDerivative = "exact"
@@ -50,16 +40,8 @@ class SAC:
     """The actor climbs the new critic, or the one before this update."""
     critic_loss: Literal["sum", "half-mean"] = "sum"
     """Squared errors added over the critics, or half of their mean."""
-    normalize_observations: bool = False
-    """Networks see observations normalised by running statistics; the replay keeps them raw."""
-    ignore_done: bool = False
-    """Bootstrap through terminations as well."""
-    drop_truncated: bool = False
-    """Leave transitions that end by a time limit out of the critic's loss."""
     store_policy: bool = False
     """Store the policy's mean and standard deviation with every transition."""
-    weight_init: Init = "torch"
-    """Initial weights: +-1/sqrt(n) with biases, or +-sqrt(3/n) without."""
     init_w: float | None = None
     """Redraw the actor's last layer within +-init_w."""
 
@@ -94,27 +76,19 @@ class SAC:
     }
 
     def __post_init__(self):
-        if not isinstance(self.spec.action, Box):
-            raise ThespisError(
-                f"{type(self).__name__} needs continuous actions, not {self.spec.action}"
-            )
-
-    @property
-    def box(self) -> Box:
-        assert isinstance(self.spec.action, Box)
-        return self.spec.action
+        _ = self.box  # refuses other actions
 
     # --- life cycle -------------------------------------------------------------------------
 
     def init(self, key, hp) -> State:
         k_actor, k_critic = random.split(key)
-        critic = self.make_critic(k_critic)
+        critic = self.make_critic(k_critic, self.box.size)
         return State(
             actor=Learned.of(self.make_actor(k_actor)),
             critic=Learned.of(critic),
             target=critic,
             temperature=self.make_temperature(hp),
-            stats=normalize.statistics(self.spec.obs) if self.normalize_observations else None,
+            stats=self.make_stats(),
         )
 
     def make_actor(self, key) -> MLP:
@@ -123,11 +97,6 @@ class SAC:
         actor = MLP(k_net, sizes, self.weight_init)
         return actor if self.init_w is None else actor.with_last(k_last, self.init_w)
 
-    def make_critic(self, key) -> Critics:
-        hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
-        sizes = (width(self.spec.obs) + self.box.size, *hidden, 1)
-        return Critics(key, self.critics, sizes, self.weight_init)
-
     def make_temperature(self, hp) -> Learned | None:
         if self.temperature == "fixed":
             return None
@@ -135,9 +104,6 @@ class SAC:
         return Learned.of(
             alpha if self.temperature == "linear" else jnp.log(jnp.maximum(alpha, 1e-8))
         )
-
-    def memory(self, key, n: int):
-        return None
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
         policy = self.policy(state.actor.params, self.see(state, obs))
@@ -148,14 +114,6 @@ class SAC:
         extra = {"mu": policy.mean, "sigma": jnp.exp(policy.log_std)} if self.store_policy else None
         return action, memory, extra
 
-    def observe(self, state: State, rows: Row) -> State:
-        if state.stats is None:
-            return state
-        return eqx.tree_at(lambda s: s.stats, state, normalize.update(state.stats, rows.obs))
-
-    def sample(self, replay, demos, hp, key, step) -> Transition:
-        return replay.transitions(key, self.batch_size, hp.gamma, self.n_step)
-
     # --- learning ---------------------------------------------------------------------------
 
     def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
@@ -165,9 +123,7 @@ class SAC:
 
         # Critics: regress every Q_i on the soft Bellman target (eq. 5).
         next_value, _ = self.soft_value(state.actor.params, state.target, alpha, next_obs, k_next)
-        alive = 1.0 if self.ignore_done else 1.0 - b.terminated
-        target = hp.reward_scale * b.reward + hp.gamma**b.steps * alive * next_value
-        valid = b.valid * (1.0 - b.truncated) if self.drop_truncated else b.valid
+        target, valid = self.bellman(hp, b, next_value)
 
         def critic_loss(critic):
             error = self.q(critic, obs, b.action) - target[None]
@@ -222,17 +178,8 @@ class SAC:
 
     # --- what variants override -------------------------------------------------------------
 
-    def see(self, state: State, obs) -> Array:
-        """What the networks read: one normalised vector [..., n]."""
-        obs = obs if state.stats is None else normalize.normalise(state.stats, obs)
-        return features(self.spec.obs, obs)
-
     def policy(self, actor: MLP, obs) -> TanhGaussian:
         return TanhGaussian.of(actor(obs), self.std, self.log_derivative)
-
-    def q(self, critic: Critics, obs, action) -> Array:
-        """Q_i(s, a) for every critic i: [critics, batch]."""
-        return critic(obs, action)[..., 0]
 
     def soft_value(self, actor, critic, alpha, obs, key) -> tuple[Array, Array]:
         """V(s) = E[min_i Q_i(s, a) - alpha log pi(a|s)] for one a ~ pi (eq. 3), and log pi(a|s)."""

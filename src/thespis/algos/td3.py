@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
-from thespis import normalize
-from thespis.core import Box, Mean, Metrics, Mode, Row, Spec, ThespisError, Transition, mean, polyak
+from thespis.algos.actor_critic import ActorCritic
+from thespis.core import Mean, Metrics, Mode, Transition, mean, polyak
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import MLP, Critics, Init, features, width
+from thespis.nets import MLP, Critics, width
 from thespis.optim import Learned
 
 
@@ -27,33 +27,15 @@ class State(eqx.Module):
 
 
 @dataclass(frozen=True)
-class TD3:
+class TD3(ActorCritic):
     """Deterministic actor-critic with smoothed targets and a delayed actor."""
 
-    spec: Spec
-    hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers of the actor, and of the critics unless critic_hidden says otherwise."""
-    critic_hidden: tuple[int, ...] | None = None
-    """Hidden layers of the critics."""
-    critics: int = 2
-    """Number of critics; targets use the smallest of their values, the actor the first."""
-    batch_size: int = 256
-    n_step: int = 1
-    """Rewards summed before bootstrapping."""
     delay: int = 2
     """Updates of the critics per update of the actor."""
     order: Literal["sequential", "simultaneous"] = "sequential"
     """The actor climbs the new critic, or the one before this update."""
     critic_target: Literal["delayed", "every"] = "delayed"
     """The target critics follow on the actor's steps only, or on every step."""
-    normalize_observations: bool = False
-    """Networks see observations normalised by running statistics; the replay keeps them raw."""
-    ignore_done: bool = False
-    """Bootstrap through terminations as well."""
-    drop_truncated: bool = False
-    """Leave transitions that end by a time limit out of the critic's loss."""
-    weight_init: Init = "torch"
-    """Initial weights: +-1/sqrt(n) with biases, or +-sqrt(3/n) without."""
 
     class Hyper(eqx.Module):
         actor_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
@@ -78,27 +60,16 @@ class TD3:
     }
 
     def __post_init__(self):
-        if not isinstance(self.spec.action, Box):
-            raise ThespisError(f"TD3 needs continuous actions, not {self.spec.action}")
-
-    @property
-    def box(self) -> Box:
-        assert isinstance(self.spec.action, Box)
-        return self.spec.action
+        _ = self.box  # refuses other actions
 
     # --- life cycle -------------------------------------------------------------------------
 
     def init(self, key, hp) -> State:
         k_actor, k_critic = random.split(key)
-        obs, action = width(self.spec.obs), self.box.size
-        hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
-        actor = MLP(k_actor, (obs, *self.hidden, action), self.weight_init)
-        critic = Critics(k_critic, self.critics, (obs + action, *hidden, 1), self.weight_init)
-        stats = normalize.statistics(self.spec.obs) if self.normalize_observations else None
-        return State(Learned.of(actor), Learned.of(critic), actor, critic, stats)
-
-    def memory(self, key, n: int):
-        return None
+        sizes = (width(self.spec.obs), *self.hidden, self.box.size)
+        actor = MLP(k_actor, sizes, self.weight_init)
+        critic = self.make_critic(k_critic, self.box.size)
+        return State(Learned.of(actor), Learned.of(critic), actor, critic, self.make_stats())
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
         action = jnp.tanh(state.actor.params(self.see(state, obs)))
@@ -107,14 +78,6 @@ class TD3:
         if mode == "explore":
             action = jnp.clip(action + hp.noise * random.normal(key, action.shape), -1, 1)
         return action, memory, None
-
-    def observe(self, state: State, rows: Row) -> State:
-        if state.stats is None:
-            return state
-        return eqx.tree_at(lambda s: s.stats, state, normalize.update(state.stats, rows.obs))
-
-    def sample(self, replay, demos, hp, key, step) -> Transition:
-        return replay.transitions(key, self.batch_size, hp.gamma, self.n_step)
 
     # --- learning ---------------------------------------------------------------------------
 
@@ -126,9 +89,7 @@ class TD3:
         noise = jnp.clip(noise, -hp.noise_clip, hp.noise_clip)
         next_action = jnp.clip(jnp.tanh(state.target_actor(next_obs)) + noise, -1, 1)
         next_value = self.q(state.target_critic, next_obs, next_action).min(0)
-        alive = 1.0 if self.ignore_done else 1.0 - b.terminated
-        target = hp.reward_scale * b.reward + hp.gamma**b.steps * alive * next_value
-        valid = b.valid * (1.0 - b.truncated) if self.drop_truncated else b.valid
+        target, valid = self.bellman(hp, b, next_value)
 
         def critic_loss(critic):
             error = self.q(critic, obs, b.action) - target[None]
@@ -165,12 +126,3 @@ class TD3:
             "target_value": mean(next_value, valid),
         }
         return State(actor, critic, target_actor, target_critic, state.stats), metrics, td_error
-
-    def see(self, state: State, obs) -> Array:
-        """What the networks read: one normalised vector [..., n]."""
-        obs = obs if state.stats is None else normalize.normalise(state.stats, obs)
-        return features(self.spec.obs, obs)
-
-    def q(self, critic: Critics, obs, action) -> Array:
-        """Q_i(s, a) for every critic i: [critics, batch]."""
-        return critic(obs, action)[..., 0]

@@ -1,0 +1,78 @@
+"""What every actor-critic here shares: the sizes of its networks, what they see, its batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import equinox as eqx
+from jaxtyping import Array
+
+from thespis import normalize
+from thespis.core import Box, Row, Spec, ThespisError, Transition
+from thespis.nets import Critics, Init, features, width
+
+
+@dataclass(frozen=True)
+class ActorCritic:
+    """The static choices and methods that do not differ. A state's `stats` are None or running."""
+
+    spec: Spec
+    hidden: tuple[int, ...] = (256, 256)
+    """Hidden layers of the actor, and of the critics unless critic_hidden says otherwise."""
+    critic_hidden: tuple[int, ...] | None = None
+    """Hidden layers of the critics."""
+    critics: int = 2
+    """Number of critics; targets use the smallest of their values."""
+    batch_size: int = 256
+    n_step: int = 1
+    """Rewards summed before bootstrapping."""
+    normalize_observations: bool = False
+    """Networks see observations normalised by running statistics; the replay keeps them raw."""
+    ignore_done: bool = False
+    """Bootstrap through terminations as well."""
+    drop_truncated: bool = False
+    """Leave transitions that end by a time limit out of the critic's loss."""
+    weight_init: Init = "torch"
+    """Initial weights: +-1/sqrt(n) with biases, or +-sqrt(3/n) without."""
+
+    @property
+    def box(self) -> Box:
+        if not isinstance(self.spec.action, Box):
+            name = type(self).__name__
+            raise ThespisError(f"{name} needs continuous actions, not {self.spec.action}")
+        return self.spec.action
+
+    def make_critic(self, key, inputs: int, outputs: int = 1) -> Critics:
+        """Critics of the observation and `inputs` more numbers."""
+        hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
+        sizes = (width(self.spec.obs) + inputs, *hidden, outputs)
+        return Critics(key, self.critics, sizes, self.weight_init)
+
+    def make_stats(self):
+        return normalize.statistics(self.spec.obs) if self.normalize_observations else None
+
+    def memory(self, key, n: int):
+        return None
+
+    def observe(self, state, rows: Row):
+        if state.stats is None:
+            return state
+        return eqx.tree_at(lambda s: s.stats, state, normalize.update(state.stats, rows.obs))
+
+    def sample(self, replay, demos, hp, key, step) -> Transition:
+        return replay.transitions(key, self.batch_size, hp.gamma, self.n_step)
+
+    def see(self, state, obs) -> Array:
+        """What the networks read: one normalised vector [..., n]."""
+        obs = obs if state.stats is None else normalize.normalise(state.stats, obs)
+        return features(self.spec.obs, obs)
+
+    def q(self, critic: Critics, obs, action) -> Array:
+        """Q_i(s, a) for every critic i: [critics, batch]."""
+        return critic(obs, action)[..., 0]
+
+    def bellman(self, hp, b: Transition, next_value: Array) -> tuple[Array, Array]:
+        """The target r + gamma^k V(s'), and which entries the critics learn from."""
+        alive = 1.0 if self.ignore_done else 1.0 - b.terminated
+        target = hp.reward_scale * b.reward + hp.gamma**b.steps * alive * next_value
+        return target, b.valid * (1.0 - b.truncated) if self.drop_truncated else b.valid
