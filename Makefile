@@ -8,8 +8,7 @@ ARGS    ?=
 BIN  := .venv/bin
 PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-DEMO := train sac --env jax:pendulum --steps 20000 --algo.hidden 64 64 \
-        --hp.actor_lr 1e-3 --hp.critic_lr 1e-3 --hp.alpha_lr 1e-3
+DEMO := train sac --env jax:pendulum --steps 20000 --algo.hidden 64 64
 
 .PHONY: help setup demo test test-slow lint format clean
 

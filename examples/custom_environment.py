@@ -61,5 +61,5 @@ class PlainThermostat(gymnasium.Env):
 
 
 for env in (Thermostat(), PlainThermostat):
-    run = thespis.train("td3", env=env, steps=steps, hidden=(32, 32), learning_rate=1e-3)
+    run = thespis.train("td3", env=env, steps=steps, hidden=(32, 32))
     print(f"{run.path}: {run.evaluate(episodes=20)['mean_reward']:.1f}")

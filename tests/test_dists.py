@@ -1,4 +1,4 @@
-"""The policy distribution, also where tanh is flat."""
+"""The policy distributions, also where tanh is flat and where actions are illegal."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import random
 
-from thespis.dists import TanhGaussian
+from thespis.dists import Categorical, TanhGaussian
 
 
 def log_derivative(u):
@@ -24,7 +24,7 @@ def noise(monkeypatch):
     """Normal draws are these numbers, repeated."""
     values = np.array([[0.3], [-1.2]])
     draw = lambda key, shape=(), dtype=jnp.float32: jnp.asarray(np.resize(values, shape), dtype)
-    monkeypatch.setattr(random, "normal", draw)
+    monkeypatch.setattr("thespis.noise.normal", draw)
     return values
 
 
@@ -95,7 +95,7 @@ def test_means_come_first_then_scales():
 
 def test_density_of_actions_integrates_to_one(monkeypatch):
     z = np.linspace(-6, 6, 4001)[:, None]
-    monkeypatch.setattr(random, "normal", lambda key, shape: jnp.asarray(z, jnp.float32))
+    monkeypatch.setattr("thespis.noise.normal", lambda key, shape: jnp.asarray(z, jnp.float32))
     policy = TanhGaussian(jnp.full(z.shape, 0.4), jnp.full(z.shape, -0.3))
     action, log_p = policy.sample(random.key(0))
     assert np.trapezoid(np.exp(log_p), action[:, 0]) == pytest.approx(1, abs=1e-3)
@@ -109,3 +109,61 @@ def test_samples_have_the_mean_and_deviation_asked_for():
     np.testing.assert_allclose(u.std(0), np.exp(-1), rtol=0.05)
     z = (u - 0.3) / np.exp(-1)
     np.testing.assert_allclose(log_p, log_probability(0.3, np.exp(-1), z), atol=1e-3)
+
+
+# --- categorical ----------------------------------------------------------------------------
+
+LEGAL = np.array([[1, 1, 1], [1, 0, 1], [0, 1, 1], [0, 1, 0], [0, 0, 0]], bool)
+LOGITS = np.array([[0.3, -1, 2], [0.1, 50, -0.4], [1e20, 5, 4], [3, -1e4, 2], [1, 2, 3]])
+
+
+def choice(logits=LOGITS, legal=LEGAL):
+    return Categorical(jnp.asarray(logits, jnp.float32), jnp.asarray(legal))
+
+
+def test_probabilities_are_those_of_the_legal_actions_alone():
+    policy = choice()
+    weight = np.where(LEGAL, np.exp(np.minimum(LOGITS, 60)), 0)
+    weight[3] = [0, 1, 0]
+    p = weight / np.maximum(weight.sum(-1, keepdims=True), 1e-300)
+    np.testing.assert_allclose(policy.p, p, rtol=1e-5)
+    assert (np.asarray(policy.p)[~LEGAL] == 0).all()
+    entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
+    np.testing.assert_allclose(policy.entropy(), entropy, atol=1e-5)
+    assert (policy.entropy()[3:] == 0).all()  # one legal action, and none
+    np.testing.assert_allclose(np.exp(policy.log_p)[LEGAL], p[LEGAL], rtol=1e-5)
+
+
+@pytest.mark.parametrize("garbage", [0.0, 1e30, np.inf, np.nan])
+def test_expectations_ignore_illegal_actions(garbage):
+    values = np.where(LEGAL, [1.0, 2.0, 4.0], garbage)
+    wanted = (np.asarray(choice().p) * np.where(LEGAL, values, 0)).sum(-1)
+    np.testing.assert_allclose(choice().expect(jnp.asarray(values, jnp.float32)), wanted, rtol=1e-6)
+
+
+def test_gradients_are_finite_and_illegal_logits_have_none():
+    values = jnp.broadcast_to(jnp.arange(3.0), (5, 3))
+
+    def loss(logits):
+        policy = Categorical(logits, jnp.asarray(LEGAL))
+        return policy.expect(values).sum() + policy.entropy().sum()
+
+    gradient = np.asarray(jax.grad(loss)(jnp.asarray(LOGITS, jnp.float32)))
+    assert np.isfinite(gradient).all()
+    assert (gradient[~LEGAL] == 0).all()
+    assert (gradient[0] != 0).all()
+
+
+def test_samples_and_the_mode_are_legal():
+    policy = choice(np.repeat(LOGITS[:4], 5000, 0), np.repeat(LEGAL[:4], 5000, 0))
+    drawn = np.asarray(policy.sample(random.key(0))).reshape(4, 5000)
+    shares = np.array([np.bincount(one, minlength=3) / 5000 for one in drawn])
+    np.testing.assert_allclose(shares, choice().p[:4], atol=0.03)
+    assert (shares[~LEGAL[:4]] == 0).all()
+    np.testing.assert_array_equal(choice().mode()[:4], [2, 0, 1, 1])
+
+
+def test_without_a_mask_every_action_is_legal():
+    policy = Categorical.of(jnp.zeros((2, 4)))
+    np.testing.assert_allclose(policy.entropy(), np.log([4, 4]), rtol=1e-6)
+    assert policy.legal.all()

@@ -149,4 +149,5 @@ class Documented:
 
 def test_help_of_inherited_fields_is_there_too():
     helps = {o.name: o.help for o in fields(SAC)}
-    assert helps["n_step"] and helps["std"]
+    assert helps["n_step"]
+    assert helps["std"]

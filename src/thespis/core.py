@@ -16,6 +16,7 @@ from thespis.errors import ThespisError as ThespisError
 Key = PRNGKeyArray
 Metrics = dict[str, Any]  # scalars, or a `Mean` where an update may have none
 Mode = Literal["random", "explore", "greedy"]  # static: warm-up, training, evaluation
+MASK = "action_mask"  # key of a dict observation: which discrete actions are legal, bool [n]
 
 
 class Mean(eqx.Module):
@@ -43,9 +44,10 @@ class Box:
 
 @dataclass(frozen=True)
 class Discrete:
-    """Actions 0 .. n-1."""
+    """Algorithms act in 0 .. n-1; adapters count from `start`."""
 
     n: int
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,12 @@ class Spec:
 
     obs: PyTree[jax.ShapeDtypeStruct]
     action: Box | Discrete
+    reward_dim: int | None = None
+    """Numbers in a reward, which is then [..., reward_dim]; None where it is one number [...]."""
 
     def __hash__(self):
         leaves, structure = jax.tree.flatten(self.obs)
-        return hash((tuple(leaves), structure, self.action))
+        return hash((tuple(leaves), structure, self.action, self.reward_dim))
 
 
 # --- what flows -----------------------------------------------------------------------------
@@ -186,3 +190,10 @@ def behind(x: Array, read) -> Array:
         return jax.lax.bitcast_convert_type(leaf.reshape(-1)[0].astype(jnp.float32), jnp.int32)
 
     return jnp.minimum(x, x + (sum(probe(leaf) for leaf in jax.tree.leaves(read)) & 1))
+
+
+def fenced(f, *args):
+    """f(*args), compiled by itself: a branch that is always taken, which the compiler keeps."""
+    shapes = jax.eval_shape(f, *args)
+    never = lambda *_: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    return jax.lax.cond(behind(jnp.int32(0), args) == 0, f, never, *args)

@@ -1,4 +1,4 @@
-"""The tanh-Gaussian policy distribution."""
+"""Policy distributions: the tanh-Gaussian, and the categorical one that knows legal actions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Literal
 import equinox as eqx
 import jax.numpy as jnp
 from jax import nn, random
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
+from thespis import noise
 from thespis.core import Key
 
 Std = Literal["exp", "softplus"]  # exp(clip(raw, -20, 2)), or softplus(raw) + 0.001
@@ -33,10 +34,10 @@ class TanhGaussian(eqx.Module):
 
     def sample(self, key: Key) -> tuple[Float[Array, "... n"], Float[Array, "..."]]:
         """A reparameterised action and its log-probability."""
-        noise = random.normal(key, self.mean.shape)
-        u = self.mean + jnp.exp(self.log_std) * noise
+        draw = noise.normal(key, self.mean.shape)
+        u = self.mean + jnp.exp(self.log_std) * draw
         action = jnp.tanh(u)
-        log_normal = -0.5 * noise**2 - self.log_std - 0.5 * math.log(2 * math.pi)
+        log_normal = -0.5 * draw**2 - self.log_std - 0.5 * math.log(2 * math.pi)
         if self.log_derivative == "exact":
             log_det = 2 * (math.log(2) - u - nn.softplus(-2 * u))
         else:
@@ -45,3 +46,41 @@ class TanhGaussian(eqx.Module):
 
     def mode(self) -> Float[Array, "... n"]:
         return jnp.tanh(self.mean)
+
+
+class Categorical(eqx.Module):
+    """One of n actions. Those that are not legal have probability 0, whatever their logits.
+
+    Where none is legal, all probabilities are 0, so that entropy and expectations are as well.
+    """
+
+    logits: Float[Array, "... n"]
+    legal: Bool[Array, "... n"]
+
+    @classmethod
+    def of(cls, logits: Float[Array, "... n"], legal: Bool[Array, "... n"] | None = None):
+        """Without a mask every action is legal."""
+        return cls(logits, jnp.ones_like(logits, bool) if legal is None else legal)
+
+    @property
+    def log_p(self) -> Float[Array, "... n"]:
+        """Log-probabilities, and 0 where they would be minus infinity."""
+        log_p = nn.log_softmax(jnp.where(self.legal, self.logits, -1e30))
+        return jnp.where(self.legal, log_p, 0.0)
+
+    @property
+    def p(self) -> Float[Array, "... n"]:
+        return jnp.where(self.legal, jnp.exp(self.log_p), 0.0)
+
+    def expect(self, values: Float[Array, "... n"]) -> Float[Array, "..."]:
+        """The exact mean of a value per action; those of illegal actions do not matter."""
+        return (self.p * jnp.where(self.legal, values, 0.0)).sum(-1)
+
+    def entropy(self) -> Float[Array, "..."]:
+        return -(self.p * self.log_p).sum(-1)
+
+    def sample(self, key: Key) -> Int[Array, "..."]:
+        return random.categorical(key, jnp.where(self.legal, self.logits, -jnp.inf))
+
+    def mode(self) -> Int[Array, "..."]:
+        return jnp.where(self.legal, self.logits, -jnp.inf).argmax(-1)

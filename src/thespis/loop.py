@@ -19,7 +19,7 @@ import numpy as np
 from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
-from thespis.core import Mean, Mode, Row, Step, behind, where
+from thespis.core import Mean, Mode, Row, Step, fenced, where
 from thespis.replay import Replay
 from thespis.tally import Tally
 
@@ -86,19 +86,14 @@ class Loop:
     def each(self, f, carried, *xs):
         """`carried, out = f(carried, *xs)` of every member. The replay never passes through here.
 
-        On CPUs one member after another. The branch that is always taken is a fence: without it
-        the compiler would merge a single member with its surroundings and round it differently,
-        and with it a member equals its run alone, bit for bit.
+        On CPUs one member after another, behind a fence: without it the compiler would merge a
+        single member with its surroundings and round it differently, and with it a member equals
+        its run alone, bit for bit.
         """
         if self.side_by_side:
             return jax.vmap(f)(carried, *xs)
 
-        def fenced(x):
-            shapes = jax.eval_shape(f, *x)
-            never = lambda *_: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-            return jax.lax.cond(behind(jnp.int32(0), x[1:]) == 0, f, never, *x)
-
-        return jax.lax.map(fenced, (carried, *xs))
+        return jax.lax.map(lambda x: fenced(f, *x), (carried, *xs))
 
     def keys(self, seeds: Int[Array, "members"], stream: int, time) -> Array:
         """One key per member, a function of its seed and the time alone: nothing to save."""

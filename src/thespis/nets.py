@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import nn, random
 from jaxtyping import Array, Float, PyTree
 
+from thespis import noise
 from thespis.core import Key
 
 Init = Literal["torch", "lecun"]  # weights and biases +-1/sqrt(n), or weights +-sqrt(3/n)
@@ -23,16 +26,16 @@ class MLP(eqx.Module):
     biases: list[Array]
 
     def __init__(self, key: Key, sizes: tuple[int, ...], init: Init = "torch"):
-        def layer(k, n_in, n_out):
-            k_weight, k_bias = random.split(k)
+        layers = list(itertools.pairwise(sizes))
+        counts = [n * n_out for n_in, n_out in layers for n in (n_in, 1)]
+        # One draw for all: every random kernel takes its time to compile.
+        draws = iter(jnp.split(noise.uniform(key, (sum(counts),), -1, 1), np.cumsum(counts)[:-1]))
+        self.weights, self.biases = [], []
+        for n_in, n_out in layers:
             reach = 1 / math.sqrt(n_in) if init == "torch" else math.sqrt(3 / n_in)
-            weight = random.uniform(k_weight, (n_in, n_out), minval=-reach, maxval=reach)
-            bias = random.uniform(k_bias, (n_out,), minval=-reach, maxval=reach)
-            return weight, bias if init == "torch" else jnp.zeros_like(bias)
-
-        keys = random.split(key, len(sizes) - 1)
-        layers = [layer(*k) for k in zip(keys, sizes[:-1], sizes[1:], strict=True)]
-        self.weights, self.biases = (list(x) for x in zip(*layers, strict=True))
+            weight, bias = reach * next(draws).reshape(n_in, n_out), reach * next(draws)
+            self.weights.append(weight)
+            self.biases.append(bias if init == "torch" else jnp.zeros_like(bias))
 
     def __call__(self, x: Float[Array, "... n"]) -> Float[Array, "... m"]:
         *hidden, (last, shift) = zip(self.weights, self.biases, strict=True)
@@ -44,7 +47,7 @@ class MLP(eqx.Module):
         """The last layer redrawn, weights and biases uniform in +-reach."""
         leaves = lambda m: (m.weights[-1], m.biases[-1])
         k_weight, k_bias = random.split(key)
-        draw = lambda k, x: random.uniform(k, x.shape, minval=-reach, maxval=reach)
+        draw = lambda k, x: noise.uniform(k, x.shape, -reach, reach)
         new = (draw(k_weight, self.weights[-1]), draw(k_bias, self.biases[-1]))
         return eqx.tree_at(leaves, self, new)
 

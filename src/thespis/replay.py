@@ -7,9 +7,9 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import random
 from jaxtyping import Array, Int
 
+from thespis import noise
 from thespis.core import Key, Row, Transition, behind
 
 
@@ -74,7 +74,7 @@ class View(eqx.Module):
         """
         starts, envs = self.ring.size - length + 1, self.ring.rows.reward.shape[2]
         # The remainder of 32 random bits favours none by more than starts / 2^32.
-        time, env = random.bits(key, (2, batch), jnp.uint32)
+        time, env = noise.bits(key, (2, batch))
         rest = lambda bits, n: (bits % n.astype(jnp.uint32)).astype(jnp.int32)
         return Index(rest(time, starts), rest(env, jnp.asarray(envs)))
 

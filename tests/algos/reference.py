@@ -1,4 +1,4 @@
-"""SAC and TD3 once more: NumPy, 64 bits, gradients by finite differences, own Adam.
+"""The algorithms once more: NumPy, 64 bits, gradients by finite differences, own Adam.
 
 It shares no code with the library, only the names of options and fields. Networks are lists of
 (weight [in, out], bias), everything that Adam moves is an `Adam`, a state is a dict of these.
@@ -6,6 +6,7 @@ It shares no code with the library, only the names of options and fields. Networ
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from thespis.core import Box, Spec, Transition
+from thespis.core import Box, Discrete, Spec, Transition
 from thespis.nets import MLP, Critics
 from thespis.normalize import Running
 from thespis.optim import Learned
@@ -78,6 +79,8 @@ def plain(x) -> Any:
             return plain(x.mean), plain(x.var)
         case eqx.Module():
             return {name: plain(value) for name, value in vars(x).items()}
+        case dict():
+            return {name: plain(value) for name, value in x.items()}
         case _:
             return np.array(x, np.float64)
 
@@ -132,9 +135,17 @@ def tanh_gaussian(out, std, log_derivative, noise):
 
 
 def seen(state, obs):
-    if state["stats"] is None:
+    return vector(state["stats"], obs)
+
+
+def vector(stats, obs):
+    """One vector of an observation, the parts of a dict in the order of their names."""
+    if isinstance(obs, dict):
+        parts = dict.fromkeys(obs) if stats is None else stats
+        return np.concatenate([vector(parts[name], obs[name]) for name in sorted(obs)], -1)
+    if stats is None:
         return obs
-    mean, var = state["stats"]
+    mean, var = stats
     return np.clip((obs - mean) / np.sqrt(np.clip(var, 1e-6, 1e6)), -5, 5)
 
 
@@ -262,6 +273,106 @@ def td3(algo, state, hp, b, noise, updates):
     return new, metrics, error
 
 
+def chances(logits, legal):
+    """Probabilities of the legal actions, row by row; none at all where nothing is legal."""
+    p = np.zeros_like(logits)
+    for row, some, out in zip(logits, legal, p):
+        if some.any():
+            e = np.exp(row[some] - row[some].max())
+            out[some] = e / e.sum()
+    return p
+
+
+def entropies(p):
+    return -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
+
+
+def discrete_sac(algo, state, hp, b):
+    """One update -> state, metrics, priorities."""
+    obs, next_obs = seen(state, b["obs"]), seen(state, b["next_obs"])
+    everything = np.ones((len(obs), algo.spec.action.n), bool)
+    mask = lambda x: x["action_mask"] > 0 if isinstance(x, dict) else everything
+    legal, next_legal = mask(b["obs"]), mask(b["next_obs"])
+    reduce = {"min": np.min, "mean": np.mean}[algo.reduce]
+    x = None if state["temperature"] is None else state["temperature"].params
+    if algo.temperature == "fixed":
+        alpha = hp["alpha"]
+    else:
+        alpha = x if algo.temperature == "linear" else np.exp(x)
+
+    def all_values(critics, obs):
+        return np.stack([forward(net, obs) for net in critics])
+
+    def taken(critics):
+        action = b["action"].astype(int)
+        return all_values(critics, obs)[:, np.arange(len(obs)), action]
+
+    p = chances(forward(state["actor"].params, next_obs), next_legal)
+    next_q = all_values(state["target"], next_obs)
+    next_value = (p * reduce(next_q, 0)).sum(-1)
+    if algo.critic_entropy:
+        next_value = next_value + alpha * entropies(p)
+    target = bellman(algo, hp, b, next_value)
+    old = taken(state["target"])
+
+    def critic_loss(critics):
+        q = taken(critics)
+        squares = (q - target) ** 2
+        if algo.clip_q:
+            near = np.clip(q, old - hp["q_clip"], old + hp["q_clip"])
+            squares = np.maximum(squares, (near - target) ** 2)
+        return averaged(b["weight"] * squares, kept(algo, b)).sum()
+
+    critic, q_loss = state["critic"].descend(critic_loss, hp["critic_lr"])
+    q_now = reduce(all_values(critic.params, obs), 0)
+
+    def actor_loss(actor):
+        p = chances(forward(actor, obs), legal)
+        return averaged(-(p * q_now).sum(-1) - alpha * entropies(p), b["valid"])
+
+    actor, pi_loss = state["actor"].descend(actor_loss, hp["actor_lr"])
+    entropy = averaged(entropies(chances(forward(state["actor"].params, obs), legal)), b["valid"])
+    count = legal.sum(-1)
+    scale = count if algo.entropy_unit == "actions" else np.log(np.maximum(count, 1))
+    wanted = averaged(hp["target_entropy"] * scale, b["valid"])
+
+    def temperature_loss(x):
+        return (np.exp(x) if algo.temperature == "exp" else x) * (entropy - wanted)
+
+    temperature, x_loss = None, 0.0
+    if algo.temperature != "fixed":
+        temperature, x_loss = state["temperature"].descend(temperature_loss, hp["alpha_lr"])
+    if algo.temperature == "linear":
+        temperature = temperature._replace(params=np.maximum(temperature.params, 0))
+
+    error = np.abs(taken(state["critic"].params) - target).mean(0)
+    metrics = {
+        "actor_loss": pi_loss,
+        "critic_loss": q_loss,
+        "ent_coef": alpha,
+        "ent_coef_loss": x_loss,
+        "total_loss": pi_loss + q_loss + x_loss,
+        "td_error": averaged(error, kept(algo, b)),
+        "target_value": averaged(next_value, kept(algo, b)),
+        "entropy": entropy,
+        "target_entropy": wanted,
+    }
+    per_state = (next_q * next_legal).sum(-1) / np.maximum(next_legal.sum(-1), 1)
+    for i, q in enumerate(per_state, 1):
+        metrics[f"q_value_{i}"] = averaged(q, kept(algo, b))
+    if algo.store_logits:
+        then = chances(b["extra"]["logits"], legal)
+        metrics["behaviour_entropy"] = averaged(entropies(then), b["valid"])
+    new = {
+        "actor": actor,
+        "critic": critic,
+        "target": follow(state["target"], critic.params, hp["tau"]),
+        "temperature": temperature,
+        "stats": state["stats"],
+    }
+    return new, metrics, error
+
+
 # --- things to test on ----------------------------------------------------------------------
 
 
@@ -290,6 +401,35 @@ def transitions(action: int = 2, seed: int = 0) -> Transition:
     )
 
 
+def discrete_spec(n: int = 3, masked: bool = False, obs: int = 2) -> Spec:
+    vector = jax.ShapeDtypeStruct((obs,), jnp.float32)
+    mask = jax.ShapeDtypeStruct((n,), bool)
+    return Spec({"action_mask": mask, "x": vector} if masked else vector, Discrete(n))
+
+
+def choices(n: int = 3, masked: bool = False, seed: int = 0) -> Transition:
+    """The same transitions with one of n actions, and its logits. Masks are of every kind.
+
+    With masks, a state has one legal action, and there are a terminal and a truncated successor
+    (entries 1 and 2) without any.
+    """
+    rng, batch = np.random.default_rng(seed), transitions(1, seed)
+    legal, next_legal = (rng.random((BATCH, n)) < 0.6 for _ in range(2))
+    for mask in (legal, next_legal):
+        mask[np.arange(BATCH), rng.integers(0, n, BATCH)] = True
+    legal[3] = np.arange(n) == n - 1
+    next_legal[1:3] = False
+    action = [rng.choice(np.flatnonzero(row)) for row in (legal if masked else legal | True)]
+    seen = lambda x, mask: {"action_mask": jnp.asarray(mask), "x": x} if masked else x
+    return dataclasses.replace(
+        batch,
+        obs=seen(batch.obs, legal),
+        next_obs=seen(batch.next_obs, next_legal),
+        action=jnp.asarray(action, jnp.int32),
+        extra={"logits": jnp.asarray(rng.normal(size=(BATCH, n)), jnp.float32)},
+    )
+
+
 def aged(learned: Learned, seed: int) -> Learned:
     """As after some updates: fresh moments would hide the gradient's size, all but its sign."""
     rng = np.random.default_rng(seed)
@@ -303,7 +443,7 @@ def fixed_noise(monkeypatch, action: int = 2) -> np.ndarray:
     """Every normal draw of a batch becomes this one, however keys are split."""
     noise = np.random.default_rng(5).normal(size=(BATCH, action)).astype(np.float32)
     draw = lambda key, shape=(), dtype=jnp.float32: jnp.broadcast_to(jnp.asarray(noise), shape)
-    monkeypatch.setattr(random, "normal", draw)
+    monkeypatch.setattr("thespis.noise.normal", draw)
     return noise.astype(np.float64)
 
 

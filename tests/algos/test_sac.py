@@ -9,6 +9,7 @@ import pytest
 from jax import random
 
 from tests.algos import reference
+from thespis import noise
 from thespis.algos import SAC
 from thespis.core import Row
 from thespis.optim import Learned
@@ -210,13 +211,13 @@ def test_randomness_comes_from_the_key(population):
 
 
 def test_target_and_actor_draw_with_different_keys(monkeypatch):
-    keys, normal = [], random.normal
+    keys, normal = [], noise.normal
 
     def spy(key, *args, **kwargs):
         keys.append(random.key_data(key).tobytes())
         return normal(key, *args, **kwargs)
 
-    monkeypatch.setattr(random, "normal", spy)
+    monkeypatch.setattr("thespis.noise.normal", spy)
     algo, hp = make(), scalars()
     algo.update(midway(algo, hp), hp, reference.transitions(), random.key(2), jnp.int32(0))
     assert len(set(keys)) == len(keys) > 0

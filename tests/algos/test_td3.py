@@ -299,11 +299,17 @@ def test_defaults_are_the_papers_and_preset_qdax_differs_where_that_does():
         "noise": 0.1,
         "target_noise": 0.2,
         "noise_clip": 0.5,
+    }
+    ours = {
+        "order": "sequential",
+        "critic_target": "delayed",
+        "drop_truncated": False,
+        "actor_lr": 1e-3,
+        "critic_lr": 1e-3,
+    }
+    qdax = {
         "actor_lr": 3e-4,
         "critic_lr": 3e-4,
-    }
-    ours = {"order": "sequential", "critic_target": "delayed", "drop_truncated": False}
-    qdax = {
         "order": "simultaneous",
         "critic_target": "every",
         "drop_truncated": True,

@@ -10,12 +10,16 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
+from thespis import noise
 from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.held_noise import Held
 from thespis.core import Metrics, Mode, Transition, mean, polyak
 from thespis.dists import LogDerivative, Std, TanhGaussian
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
 from thespis.nets import MLP, Critics, width
 from thespis.optim import Learned
+
+RATES = {"actor_lr": 3e-4, "critic_lr": 3e-4, "alpha_lr": 3e-4}  # of the presets
 
 
 class State(eqx.Module):
@@ -44,15 +48,19 @@ class SAC(ActorCritic):
     """Store the policy's mean and standard deviation with every transition."""
     init_w: float | None = None
     """Redraw the actor's last layer within +-init_w."""
+    noise_repeat: int = 1
+    """Most steps that share one exploration noise; k of them have a chance like 1 / k^2."""
 
     class Hyper(eqx.Module):
-        actor_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
-        critic_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
-        alpha_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "temperature's learning rate", low=0)
+        actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
+        critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
+        alpha_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "temperature's learning rate", low=0)
         gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
         tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
         reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
-        alpha: float = prior(1.0, LogUniform(1e-2, 1), "initial (or fixed) temperature", low=0)
+        alpha: float = prior(
+            1.0, LogUniform(1e-2, 1), "initial (or fixed) temperature", low=0, initial=True
+        )
         target_entropy: float = prior(-1.0, Uniform(-2, 0), "wanted entropy per action dimension")
 
     presets: ClassVar[dict[str, dict]] = {
@@ -65,17 +73,31 @@ class SAC(ActorCritic):
                 "drop_truncated": True,
                 "weight_init": "lecun",
             },
-            "hp": {"gamma": 0.97, "target_entropy": -0.5},
+            "hp": {**RATES, "gamma": 0.97, "target_entropy": -0.5},
             "train": {"warm_up": "policy"},
+            "pbt": {
+                "tuned": (
+                    "gamma=uniform:0.9:1",
+                    "actor_lr=uniform:3e-5:3e-3",
+                    "critic_lr=uniform:3e-5:3e-3",
+                    "alpha_lr=uniform:3e-5:3e-3",
+                    "reward_scale=uniform:0.1:10",
+                ),
+                "best": 0.2,
+                "replaced": 0.4,
+                "explore": "resample",
+                "replay": "parent",
+            },
         },
         "di-engine": {
             "algo": {"hidden": (64, 64), "log_derivative": "epsilon", "init_w": 3e-3},
-            "hp": {"alpha": 0.2},
+            "hp": {**RATES, "alpha": 0.2},
             "train": {"warm_up": "policy", "learning_starts": 10_000},
         },
     }
 
     def __post_init__(self):
+        super().__post_init__()
         _ = self.box  # refuses other actions
 
     # --- life cycle -------------------------------------------------------------------------
@@ -105,10 +127,16 @@ class SAC(ActorCritic):
             alpha if self.temperature == "linear" else jnp.log(jnp.maximum(alpha, 1e-8))
         )
 
+    def memory(self, key, n: int) -> Held | None:
+        return Held.none(n, self.box.size) if self.noise_repeat > 1 else None
+
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
         policy = self.policy(state.actor.params, self.see(state, obs))
         if mode == "random":
-            action = random.uniform(key, policy.mean.shape, minval=-1, maxval=1)
+            action = noise.uniform(key, policy.mean.shape, -1, 1)
+        elif mode == "explore" and self.noise_repeat > 1:
+            memory = memory.next(key, self.noise_repeat)
+            action = jnp.tanh(policy.mean + jnp.exp(policy.log_std) * memory.draw)
         else:
             action = policy.sample(key)[0] if mode == "explore" else policy.mode()
         extra = {"mu": policy.mean, "sigma": jnp.exp(policy.log_std)} if self.store_policy else None

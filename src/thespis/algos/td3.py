@@ -11,7 +11,9 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
+from thespis import noise
 from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.held_noise import Held
 from thespis.core import Mean, Metrics, Mode, Transition, mean, polyak
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
 from thespis.nets import MLP, Critics, width
@@ -36,10 +38,12 @@ class TD3(ActorCritic):
     """The actor climbs the new critic, or the one before this update."""
     critic_target: Literal["delayed", "every"] = "delayed"
     """The target critics follow on the actor's steps only, or on every step."""
+    noise_repeat: int = 1
+    """Most steps that share one exploration noise; k of them have a chance like 1 / k^2."""
 
     class Hyper(eqx.Module):
-        actor_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
-        critic_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
+        actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
+        critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
         gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
         tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the targets", low=0, high=1)
         reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
@@ -55,11 +59,27 @@ class TD3(ActorCritic):
                 "drop_truncated": True,
                 "weight_init": "lecun",
             },
+            "hp": {"actor_lr": 3e-4, "critic_lr": 3e-4},
             "train": {"warm_up": "policy"},
+            "pbt": {
+                "tuned": (
+                    "gamma=uniform:0.9:1",
+                    "actor_lr=uniform:3e-5:3e-3",
+                    "critic_lr=uniform:3e-5:3e-3",
+                    "noise_clip=uniform:0:1",
+                    "target_noise=uniform:0:1",
+                    "noise=uniform:0:0.2",
+                ),
+                "best": 0.2,
+                "replaced": 0.4,
+                "explore": "resample",
+                "replay": "parent",
+            },
         },
     }
 
     def __post_init__(self):
+        super().__post_init__()
         _ = self.box  # refuses other actions
 
     # --- life cycle -------------------------------------------------------------------------
@@ -71,12 +91,20 @@ class TD3(ActorCritic):
         critic = self.make_critic(k_critic, self.box.size)
         return State(Learned.of(actor), Learned.of(critic), actor, critic, self.make_stats())
 
+    def memory(self, key, n: int) -> Held | None:
+        return Held.none(n, self.box.size) if self.noise_repeat > 1 else None
+
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
         action = jnp.tanh(state.actor.params(self.see(state, obs)))
         if mode == "random":
-            action = random.uniform(key, action.shape, minval=-1, maxval=1)
+            action = noise.uniform(key, action.shape, -1, 1)
         if mode == "explore":
-            action = jnp.clip(action + hp.noise * random.normal(key, action.shape), -1, 1)
+            if self.noise_repeat > 1:
+                memory = memory.next(key, self.noise_repeat)
+                draw = memory.draw
+            else:
+                draw = noise.normal(key, action.shape)
+            action = jnp.clip(action + hp.noise * draw, -1, 1)
         return action, memory, None
 
     # --- learning ---------------------------------------------------------------------------
@@ -85,9 +113,9 @@ class TD3(ActorCritic):
         obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
 
         # Critics: smoothed target action, clipped double Q (eq. 14, algorithm 1).
-        noise = hp.target_noise * random.normal(key, b.action.shape)
-        noise = jnp.clip(noise, -hp.noise_clip, hp.noise_clip)
-        next_action = jnp.clip(jnp.tanh(state.target_actor(next_obs)) + noise, -1, 1)
+        shift = hp.target_noise * noise.normal(key, b.action.shape)
+        shift = jnp.clip(shift, -hp.noise_clip, hp.noise_clip)
+        next_action = jnp.clip(jnp.tanh(state.target_actor(next_obs)) + shift, -1, 1)
         next_value = self.q(state.target_critic, next_obs, next_action).min(0)
         target, valid = self.bellman(hp, b, next_value)
 

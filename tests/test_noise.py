@@ -1,0 +1,33 @@
+"""Random numbers are those of `jax.random`, for any key and shape."""
+
+import jax
+import numpy as np
+import pytest
+from jax import random
+
+from thespis import noise
+
+SHAPES = [(1,), (7,), (256, 6), (2, 3, 5)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", [0, 1, 2**31 - 1])
+def test_bits_uniform_and_normal_are_those_of_jax(seed, shape):
+    key = lambda: random.key(seed)
+    np.testing.assert_array_equal(noise.bits(key(), shape), random.bits(key(), shape, "uint32"))
+    near = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+    near(noise.uniform(key(), shape), random.uniform(key(), shape))
+    near(noise.uniform(key(), shape, -1, 1), random.uniform(key(), shape, minval=-1, maxval=1))
+    near(noise.normal(key(), shape), random.normal(key(), shape))
+
+
+def test_members_draw_what_each_draws_alone():
+    keys = jax.vmap(random.key)(np.arange(3))
+    together = jax.vmap(lambda k: noise.normal(k, (4,)))(keys)
+    for i in range(3):
+        np.testing.assert_array_equal(together[i], noise.normal(random.key(i), (4,)))
+
+
+def test_keys_of_other_generators_work():
+    draw = noise.normal(random.key(0, impl="rbg"), (1000,))
+    np.testing.assert_allclose([draw.mean(), draw.std()], [0, 1], atol=0.2)
