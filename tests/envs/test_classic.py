@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from jax import random
 
-from thespis.envs.classic import TASKS, CartPole, MountainCar, Pendulum, PointMass
+from thespis.core import Discrete
+from thespis.envs.classic import TASKS, CartPole, Catch, MountainCar, Pendulum, PointMass
 
 TWINS = [
     (Pendulum(), "Pendulum-v1"),
@@ -83,12 +84,53 @@ def test_point_mass_is_no_faster_along_the_diagonal():
     np.testing.assert_allclose(state, [0.006, 0.0], rtol=1e-6)
 
 
+def falling(start: int, actions) -> tuple[list, list, list]:
+    """Images, rewards and ends of a ball that starts in this column."""
+    task, state = Catch(), jnp.array([0, start, 5], jnp.int32)
+    images, rewards, ends = [np.asarray(task.observe(state))], [], []
+    step = jax.jit(task.step)
+    for action in actions:
+        state, reward, terminated = step(state, jnp.int32(action))
+        images.append(np.asarray(task.observe(state)))
+        rewards.append(float(reward))
+        ends.append(bool(terminated))
+    return images, rewards, ends
+
+
+@pytest.mark.parametrize("start", range(10))
+def test_catch_rewards_at_the_end_only_and_every_ball_can_be_caught(start):
+    towards = [int(np.sign(start - 5)) + 1] * abs(start - 5)
+    images, rewards, ends = falling(start, towards + [1] * (9 - len(towards)))
+    assert rewards == [0] * 8 + [1]
+    assert ends == [False] * 8 + [True]
+    for row, image in enumerate(images):
+        assert (image.shape, image.dtype) == ((10, 10, 1), np.uint8)
+        assert image[row, start, 0] == 255  # the ball
+        assert (image > 0).sum() == (2 if row < 9 else 1)
+    away = 2 if start < 5 else 0
+    assert falling(start, [away] * 9)[1] == [0] * 8 + [-1]
+
+
+def test_the_paddle_moves_left_stays_or_moves_right_and_stops_at_the_walls():
+    paddle = lambda actions: [np.flatnonzero(image[9]).tolist() for image in falling(0, actions)[0]]
+    assert paddle([0, 1, 2, 2]) == [[5], [4], [4], [5], [6]]
+    assert paddle([2] * 7)[-4:] == [[9]] * 4
+
+
+def test_balls_start_in_every_column():
+    starts = jax.vmap(Catch().start)(random.split(random.key(0), 300))
+    assert set(np.asarray(starts[:, 1]).tolist()) == set(range(10))
+    assert (starts[:, 0] == 0).all()
+
+
 @pytest.mark.parametrize("name", TASKS)
-def test_everything_is_float32(name):
+def test_types_are_as_declared(name):
     task = TASKS[name]()
     state = task.start(random.key(0))
-    action = jnp.int32(1) if name == "jax:cartpole" else jnp.zeros(task.action.shape)
-    state, reward, terminated = task.step(state, action)
-    assert (state.dtype, reward.dtype, terminated.dtype) == (jnp.float32, jnp.float32, bool)
+    choice = isinstance(task.action, Discrete)
+    action = jnp.int32(1) if choice else jnp.zeros(task.action.shape)
+    after, reward, terminated = task.step(state, action)
+    assert (after.dtype, reward.dtype, terminated.dtype) == (state.dtype, jnp.float32, bool)
+    assert state.dtype == (jnp.int32 if name == "jax:catch" else jnp.float32)
     obs = task.observe(state)
     assert (obs.shape, obs.dtype) == (task.obs.shape, task.obs.dtype)

@@ -240,6 +240,55 @@ def test_an_observation_space_without_arrays_is_refused():
     fails(lambda: Gymnasium(lambda: Any(space)), "Any", "Text", "TransformObservation")
 
 
+class Masked(Any):
+    """Tells which of three actions are legal."""
+
+    def __init__(self, space, legal=((1, 0, 1), (0, 1, 0)), ends=False):
+        super().__init__(spaces.Dict(action_mask=space, x=spaces.Box(-1, 1, (2,))))
+        self.legal, self.ends, self.count = legal, ends, 0
+
+    def seen(self):
+        mask = np.array(self.legal[self.count], self.observation_space["action_mask"].dtype)
+        self.count += 1
+        return {"action_mask": mask, "x": np.zeros(2, np.float32)}
+
+    def reset(self, *, seed=None, options=None):
+        return self.seen(), {}
+
+    def step(self, action):
+        return self.seen(), 0.0, self.ends, False, {}
+
+
+MASKS = [spaces.MultiBinary(3), spaces.Box(0, 1, (3,), np.int8), spaces.Box(0, 255, (3,), np.uint8)]
+
+
+@pytest.mark.parametrize("space", MASKS)
+def test_a_mask_of_legal_actions_is_bool(space):
+    env = Gymnasium(lambda: Masked(space))
+    assert env.spec.obs["action_mask"] == jax.ShapeDtypeStruct((3,), np.bool_)
+    envs = env.open(2, 0)
+    first, second = envs.reset(), envs.step(np.zeros((2, 1)))
+    np.testing.assert_array_equal(first.obs["action_mask"], [[True, False, True]] * 2)
+    np.testing.assert_array_equal(second.obs["action_mask"], [[False, True, False]] * 2)
+    assert first.obs["action_mask"].dtype == np.bool_
+
+
+def test_a_mask_must_allow_something_until_the_end():
+    stuck = [(1, 1, 1), (0, 0, 0)]
+    for ends in (True, False):
+        envs = Gymnasium(lambda ends=ends: Masked(MASKS[0], stuck, ends)).open(1, 0)
+        envs.reset()
+        if ends:
+            assert not envs.step(np.zeros((1, 1))).obs["action_mask"].any()
+        else:
+            words = "Masked, environment 0, step 1:", "obs['action_mask'] allows no action"
+            fails(lambda envs=envs: envs.step(np.zeros((1, 1))), *words)
+
+
+def test_a_mask_of_another_kind_is_refused():
+    fails(lambda: Gymnasium(lambda: Masked(spaces.Discrete(3))), "action_mask", "MultiBinary")
+
+
 # --- actions --------------------------------------------------------------------------------
 
 
@@ -262,7 +311,7 @@ def test_an_action_has_the_shape_and_type_of_its_space():
 
 def test_discrete_actions_count_from_the_start_of_their_space():
     env, envs, received = running(spaces.Discrete(3, start=5))
-    assert env.spec.action == Discrete(3)
+    assert env.spec.action == Discrete(3, start=5)
     envs.step(jnp.array([0], jnp.int32))
     envs.step(np.array([2]))
     assert received == [5, 7]

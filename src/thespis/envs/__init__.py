@@ -46,6 +46,10 @@ def named(name: str) -> Autoreset | Gymnasium:
 
         environment, at, backend = rest.partition("@")
         return Autoreset(Brax(environment, backend) if at else Brax(environment))
+    if prefix == "mo":
+        from thespis.envs.mo import named as multi_objective
+
+        return multi_objective(rest)
     # Gymnasium reads `module:id` as an id that the module registers.
     if colon and importlib.util.find_spec(prefix.partition(".")[0]) is None:
         hint = did_you_mean(name, [known for group in names().values() for known in group])

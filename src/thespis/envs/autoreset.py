@@ -44,7 +44,7 @@ class Autoreset:
 
     @property
     def spec(self) -> Spec:
-        return Spec(self.task.obs, self.task.action)
+        return Spec(self.task.obs, self.task.action, getattr(self.task, "reward_dim", None))
 
     @property
     def limit(self) -> int:
@@ -53,7 +53,9 @@ class Autoreset:
     def reset(self, key: Key, n: int) -> tuple[State, Step]:
         task = strong(jax.vmap(self.task.start)(random.split(key, n)))
         no = jnp.zeros(n, bool)
-        step = Step(jax.vmap(self.task.observe)(task), jnp.zeros(n), no, no)
+        dim = self.spec.reward_dim
+        reward = jnp.zeros(n if dim is None else (n, dim))
+        step = Step(jax.vmap(self.task.observe)(task), reward, no, no)
         return State(task, jnp.zeros(n, jnp.int32), no), step
 
     def step(self, state: State, action: Array, key: Key) -> tuple[State, Step]:
@@ -72,7 +74,7 @@ class Autoreset:
         task = where(state.final, again, task)
 
         time = jnp.where(state.final, 0, time)
-        reward = jnp.where(state.final, 0.0, reward)
+        reward = where(state.final, jnp.zeros_like(reward), reward)
         terminated = terminated & ~state.final
         truncated = (time >= self.limit) & ~terminated
         step = Step(jax.vmap(self.task.observe)(task), reward, terminated, truncated)
@@ -81,7 +83,7 @@ class Autoreset:
     def rescale(self, action: Array) -> Array:
         """From flat vectors in [-1, 1] to the task's own units and shape."""
         if isinstance(self.task.action, Discrete):
-            return action
+            return action + self.task.action.start
         action = action.reshape(-1, *self.task.action.shape)
         low, high = (
             jnp.asarray(x, jnp.float32).reshape(self.task.action.shape)

@@ -146,4 +146,34 @@ class PointMass:
         return state, reward, jnp.array(False)
 
 
-TASKS = {task.name: task for task in (Pendulum, MountainCar, CartPole, PointMass)}
+@dataclass(frozen=True)
+class Catch:
+    """Catch a falling ball with a paddle that moves left, stays or moves right.
+
+    State [3]: row and column of the ball, column of the paddle. Observation [10, 10, 1]: an image
+    of both. The ball falls one row per step and lands after nine: reward 1 if caught, else -1.
+    """
+
+    limit: int = 9
+
+    name: ClassVar[str] = "jax:catch"
+    obs: ClassVar[jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct((10, 10, 1), jnp.uint8)
+    action: ClassVar[Discrete] = Discrete(3)
+
+    def start(self, key: Key) -> Array:
+        return jnp.stack([jnp.int32(0), random.randint(key, (), 0, 10), jnp.int32(5)])
+
+    def observe(self, state: Array) -> Array:
+        row, column, paddle = state
+        image = jnp.zeros((10, 10, 1), jnp.uint8)
+        return image.at[9, paddle].set(255).at[row, column].set(255)
+
+    def step(self, state: Array, action: Array) -> tuple[Array, Array, Array]:
+        row, column, paddle = state
+        row, paddle = row + 1, jnp.clip(paddle + action - 1, 0, 9)
+        landed = row >= 9
+        reward = jnp.where(landed, jnp.where(paddle == column, 1.0, -1.0), 0.0)
+        return jnp.stack([row, column, paddle]), reward, landed
+
+
+TASKS = {task.name: task for task in (Pendulum, MountainCar, CartPole, PointMass, Catch)}

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
-from thespis.core import Box, Discrete, Spec, Step
+from thespis.core import MASK, Box, Discrete, Spec, Step
 from thespis.errors import ThespisError, did_you_mean
 
 EXTRAS = {  # Gymnasium's extras -> ours
@@ -49,7 +49,8 @@ class Gymnasium:
             self.name = known.id if known else type(env.unwrapped).__name__
             self.limit = time_limit(env)
             obs = reader(env.observation_space, self.name)
-            self.spec = Spec(structs(obs), action_spec(env.action_space, self.name))
+            action = action_spec(env.action_space, self.name)
+            self.spec = Spec(structs(obs), action, reward_dim(env))
         finally:
             env.close()
 
@@ -98,9 +99,11 @@ class GymnasiumEnvs:
         self.over = [False] * len(envs)  # the next step starts a new episode
         self.time = 0  # calls of `step`
         self.read = reader(envs[0].observation_space, name)
+        self.masked = isinstance(self.read, list) and any(key == MASK for _, key, _ in self.read)
         self.act = rescaler(envs[0].action_space)
         self.shape = (len(envs), *(envs[0].action_space.shape or ()))
         self.size = math.prod(self.shape)
+        self.reward_dim = reward_dim(envs[0])
 
     def reset(self) -> Step:
         """A new episode everywhere."""
@@ -131,8 +134,9 @@ class GymnasiumEnvs:
     def _advance(self, actions) -> Step:
         # The arrays are new each time: JAX may keep using those it was handed.
         n = len(self.envs)
-        obs = empty(self.read, n)
-        rewards, terminated, truncated = [0.0] * n, [False] * n, [False] * n
+        obs: Any = empty(self.read, n)
+        zero: Any = 0.0 if self.reward_dim is None else [0.0] * self.reward_dim
+        rewards, terminated, truncated = [zero] * n, [False] * n, [False] * n
         for i, env in enumerate(self.envs):
             try:
                 if self.over[i]:
@@ -141,19 +145,32 @@ class GymnasiumEnvs:
                     self.seeds[i] = None
                 else:
                     raw, reward, ended, cut, _ = env.step(actions[i])
-                    rewards[i] = reward.item() if isinstance(reward, np.ndarray) else float(reward)
+                    rewards[i] = self.read_reward(reward)
                     terminated[i] = bool(ended)
                     truncated[i] = bool(cut) and not ended
                 write(self.read, obs, i, raw)
             except Exception as error:
                 what = f"{type(error).__name__}: {one_line(error)}"
                 raise ThespisError(f"{self._at(i)} {what}") from error
-            if not math.isfinite(rewards[i]):
+            if not math.isfinite(rewards[i] if self.reward_dim is None else math.fsum(rewards[i])):
                 raise ThespisError(f"{self._at(i)} the reward is {rewards[i]}; {MEND}")
         self._check(self.read, obs)
         self.over = [a or b for a, b in zip(terminated, truncated, strict=True)]
+        if self.masked:
+            for i in np.flatnonzero(~obs[MASK].any(-1) & ~np.array(self.over)):
+                what = f"obs[{MASK!r}] allows no action; allow one, or end the episode"
+                raise ThespisError(f"{self._at(int(i))} {what}")
         rest: Any = np.array(rewards, np.float32), np.array(terminated), np.array(truncated)
         return Step(obs, *rest)
+
+    def read_reward(self, reward: Any) -> Any:
+        """One number, or a list of them."""
+        if self.reward_dim is None:
+            return reward.item() if isinstance(reward, np.ndarray) else float(reward)
+        numbers = np.asarray(reward, np.float64).tolist()
+        if len(numbers) != self.reward_dim:
+            raise ValueError(f"the reward has {len(numbers)} numbers, not {self.reward_dim}")
+        return numbers
 
     def _check(self, node: Node, obs, key: str = "") -> None:
         """Refuse observations that are not finite."""
@@ -187,9 +204,10 @@ Node = Leaf | list[tuple[str, Any, Any]]
 
 
 def reader(space: spaces.Space, name: str) -> Node:
-    """Floats become float32, images stay uint8, numbers of a choice become one-hot vectors."""
+    """Floats become float32, images stay uint8, choices become one-hot vectors, masks bool."""
     if isinstance(space, spaces.Dict):
-        return [(str(key), key, reader(child, name)) for key, child in space.items()]
+        read = lambda key, child: mask(child, name) if key == MASK else reader(child, name)
+        return [(str(key), key, read(key, child)) for key, child in space.items()]
     if isinstance(space, spaces.Tuple):
         return [(str(i), i, reader(child, name)) for i, child in enumerate(space)]
     if isinstance(space, spaces.Box):
@@ -205,6 +223,14 @@ def reader(space: spaces.Space, name: str) -> Node:
         f"{name}: observations of {type(space).__name__} are not supported; wrap the environment"
         " in gymnasium.wrappers.TransformObservation to give a Box, a Discrete or a Dict of them"
     )
+
+
+def mask(space: spaces.Space, name: str) -> Leaf:
+    """Which actions are legal, as bool."""
+    if not isinstance(space, spaces.Box | spaces.MultiBinary):
+        kind = type(space).__name__
+        raise ThespisError(f"{name}: {MASK} is a {kind}; make it a MultiBinary or a Box of 0 and 1")
+    return array(space.shape, np.bool_)
 
 
 def array(shape: tuple[int, ...], dtype) -> Leaf:
@@ -259,7 +285,7 @@ def write(node: Node, out, i: int, obs) -> None:
 
 def action_spec(space: spaces.Space, name: str) -> Box | Discrete:
     if isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n))
+        return Discrete(int(space.n), int(space.start))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = space.low.reshape(-1), space.high.reshape(-1)
         for i in np.flatnonzero(~(np.isfinite(low) & np.isfinite(high))):
@@ -293,6 +319,12 @@ def rescaler(space: spaces.Space) -> Callable:
 
 
 # --- making ---------------------------------------------------------------------------------
+
+
+def reward_dim(env: gymnasium.Env) -> int | None:
+    """How many numbers a reward has, if the environment says so in a `reward_space`."""
+    space = getattr(env.unwrapped, "reward_space", None)
+    return None if space is None or not space.shape else math.prod(space.shape)
 
 
 def time_limit(env: gymnasium.Env) -> int | None:

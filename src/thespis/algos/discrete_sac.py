@@ -1,0 +1,210 @@
+"""SAC for discrete actions. Christodoulou 2019, https://arxiv.org/abs/1910.07207 (equations below).
+
+Expectations over actions are exact. A dict observation may say which are legal (`core.MASK`).
+Options `reduce` mean and `clip_q`: Zhou et al. 2022, https://arxiv.org/abs/2209.10081.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import random
+from jaxtyping import Array
+
+from thespis import noise
+from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.sac import RATES
+from thespis.algos.temperature import Form, alpha_of, cool, start
+from thespis.core import MASK, Discrete, Metrics, Mode, ThespisError, Transition, mean, polyak
+from thespis.dists import Categorical
+from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.nets import MLP, Critics, width
+from thespis.optim import Learned
+
+
+class State(eqx.Module):
+    actor: Learned
+    critic: Learned
+    target: Critics
+    temperature: Learned | None  # of log alpha, or alpha if linear; None if fixed
+    stats: Any  # running statistics of the observations, or None
+
+
+@dataclass(frozen=True)
+class DiscreteSAC(ActorCritic):
+    """Maximum-entropy actor-critic for discrete actions, some of which may be illegal."""
+
+    temperature: Form = "log"
+    """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
+    entropy_unit: Literal["log-actions", "actions"] = "log-actions"
+    """What target_entropy multiplies: the log of the number of legal actions, or the number."""
+    reduce: Literal["min", "mean"] = "min"
+    """Targets and actor use the smallest of the critics' values, or their mean."""
+    critic_entropy: bool = True
+    """The critics' targets count the entropy of what follows."""
+    clip_q: bool = False
+    """Critics gain nothing by going further than q_clip from the target critics."""
+    epsilon_schedule: Literal["linear", "exponential"] = "linear"
+    """How epsilon goes from epsilon_start to epsilon_end."""
+    store_logits: bool = False
+    """Store the actor's logits with every transition."""
+
+    class Hyper(eqx.Module):
+        actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
+        critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
+        alpha_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "temperature's learning rate", low=0)
+        gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
+        tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
+        reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
+        alpha: float = prior(
+            1.0, LogUniform(1e-2, 1), "initial (or fixed) temperature", low=0, initial=True
+        )
+        target_entropy: float = prior(0.7, Uniform(0.1, 0.9), "wanted entropy, see entropy_unit")
+        q_clip: float = prior(0.5, LogUniform(0.1, 10), "reach of clip_q", low=0)
+        epsilon_start: float = prior(0.0, Uniform(0, 1), "first chance of a random action", 0, 1)
+        epsilon_end: float = prior(0.0, Uniform(0, 0.1), "last chance of a random action", 0, 1)
+        epsilon_decay: float = prior(1e4, LogUniform(1e3, 1e5), "steps between the two", low=1)
+
+    presets: ClassVar[dict[str, dict]] = {
+        "di-engine": {
+            "algo": {"hidden": (64, 64), "entropy_unit": "actions", "store_logits": True},
+            "hp": {**RATES, "alpha": 0.2, "target_entropy": -1.0},
+            "train": {"warm_up": "policy", "learning_starts": 10_000},
+        },
+    }
+
+    def __post_init__(self):
+        super().__post_init__()
+        n, obs = self.actions, self.spec.obs
+        if self.masked and obs[MASK].shape != (n,):
+            raise ThespisError(
+                f"the {MASK} of observations has shape {obs[MASK].shape}, but there are {n} "
+                f"actions: give one entry per action, shape {(n,)}"
+            )
+
+    @property
+    def actions(self) -> int:
+        if not isinstance(self.spec.action, Discrete):
+            shape = self.spec.action.shape
+            raise ThespisError(
+                f"DiscreteSAC needs discrete actions, not a Box of shape {shape}: take sac or td3"
+            )
+        return self.spec.action.n
+
+    @property
+    def masked(self) -> bool:
+        return isinstance(self.spec.obs, dict) and MASK in self.spec.obs
+
+    # --- life cycle -------------------------------------------------------------------------
+
+    def init(self, key, hp) -> State:
+        k_actor, k_critic = random.split(key)
+        actor = MLP(k_actor, (width(self.spec.obs), *self.hidden, self.actions), self.weight_init)
+        critic = self.make_critic(k_critic, 0, self.actions)
+        temperature = start(self.temperature, hp.alpha)
+        return State(Learned.of(actor), Learned.of(critic), critic, temperature, self.make_stats())
+
+    def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
+        policy = self.policy(state, state.actor.params, obs)
+        extra = {"logits": policy.logits} if self.store_logits else None
+        if mode == "greedy":
+            return policy.mode(), memory, extra
+        # Every environment strays for itself: then all legal actions are alike.
+        k_stray, k_action = random.split(key)
+        epsilon = 1.0 if mode == "random" else self.epsilon(hp, step)
+        stray = noise.uniform(k_stray, policy.logits.shape[:-1]) < epsilon
+        logits = jnp.where(stray[..., None], 0.0, policy.logits)
+        return Categorical(logits, policy.legal).sample(k_action), memory, extra
+
+    def epsilon(self, hp, step) -> Array:
+        """The chance of a random action after `step` rows."""
+        time = jnp.asarray(step, jnp.float32) / hp.epsilon_decay
+        linear = self.epsilon_schedule == "linear"
+        rest = jnp.maximum(1 - time, 0.0) if linear else jnp.exp(-time)
+        return hp.epsilon_end + (hp.epsilon_start - hp.epsilon_end) * rest
+
+    # --- learning ---------------------------------------------------------------------------
+
+    def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
+        obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
+        alpha = alpha_of(self.temperature, state.temperature, hp.alpha)
+
+        # Critics: regress every Q_i on the soft Bellman target (eq. 4, with V of eq. 10).
+        after, next_q = self.policy(state, state.actor.params, b.next_obs), state.target(next_obs)
+        next_value = after.expect(self.reduced(next_q))
+        if self.critic_entropy:
+            next_value = next_value + alpha * after.entropy()
+        target, valid = self.bellman(hp, b, next_value)
+        anchor = self.q(state.target, obs, b.action)
+
+        def critic_loss(critic):
+            q = self.q(critic, obs, b.action)
+            error = q - target[None]
+            square = error**2
+            if self.clip_q:
+                near = anchor + jnp.clip(q - anchor, -hp.q_clip, hp.q_clip)
+                square = jnp.maximum(square, (near - target[None]) ** 2)
+            return mean(b.weight[None] * square, valid[None]).sum(), error
+
+        critic, (q_loss, error) = state.critic.descend(critic_loss, hp.critic_lr)
+
+        # Actor: maximise the soft value under the new critics (eq. 12).
+        q_now = self.reduced(critic.params(obs))
+
+        def actor_loss(actor):
+            policy = self.policy(state, actor, b.obs)
+            entropy = policy.entropy()
+            return -mean(policy.expect(q_now) + alpha * entropy, b.valid), (policy, entropy)
+
+        actor, (pi_loss, (policy, entropies)) = state.actor.descend(actor_loss, hp.actor_lr)
+
+        # Temperature: hold the entropy at its target (eq. 11).
+        entropy, wanted = (mean(x, b.valid) for x in (entropies, self.wanted(hp, policy)))
+        temperature, alpha_loss = cool(
+            self.temperature, state.temperature, entropy - wanted, hp.alpha_lr
+        )
+
+        td_error = jnp.abs(error).mean(0)
+        metrics = {
+            "actor_loss": pi_loss,
+            "critic_loss": q_loss,
+            "ent_coef": alpha,
+            "ent_coef_loss": alpha_loss,
+            "total_loss": pi_loss + q_loss + alpha_loss,
+            "td_error": mean(td_error, valid),
+            "target_value": mean(next_value, valid),
+            "entropy": entropy,
+            "target_entropy": wanted,
+        }
+        anyhow = Categorical(jnp.zeros_like(after.logits), after.legal)  # all legal actions alike
+        for i, q in enumerate(next_q, 1):
+            metrics[f"q_value_{i}"] = mean(anyhow.expect(q), valid)
+        if self.store_logits:
+            then = Categorical(b.extra["logits"], policy.legal)
+            metrics["behaviour_entropy"] = mean(then.entropy(), b.valid)
+        target_critic = polyak(state.target, critic.params, hp.tau)
+        return State(actor, critic, target_critic, temperature, state.stats), metrics, td_error
+
+    # --- what variants override -------------------------------------------------------------
+
+    def policy(self, state: State, actor: MLP, obs) -> Categorical:
+        """The policy at observations as the environment gives them."""
+        legal = obs[MASK].astype(bool) if self.masked else None
+        return Categorical.of(actor(self.see(state, obs)), legal)
+
+    def q(self, critic: Critics, obs, action) -> Array:
+        """Q_i(s, a) for every critic i: [critics, batch]."""
+        return jnp.take_along_axis(critic(obs), action[None, :, None], -1)[..., 0]
+
+    def reduced(self, q: Array) -> Array:
+        """One value per action, of all critics: [critics, batch, n] -> [batch, n]."""
+        return q.min(0) if self.reduce == "min" else q.mean(0)
+
+    def wanted(self, hp, policy: Categorical) -> Array:
+        """The target entropy [batch] of states with these legal actions."""
+        n = policy.legal.sum(-1).astype(jnp.float32)
+        many = jnp.log(jnp.maximum(n, 1.0)) if self.entropy_unit == "log-actions" else n
+        return hp.target_entropy * many

@@ -1,0 +1,46 @@
+"""The temperature of maximum-entropy agents: fixed, or learned to hold the entropy at a target.
+
+Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905, eq. 18.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from thespis.optim import Learned
+
+# Its loss: alpha of log alpha, log alpha, alpha itself, or none.
+Form = Literal["exp", "log", "linear", "fixed"]
+
+
+def start(form: Form, alpha) -> Learned | None:
+    """What is learned, at first: log alpha, or alpha if linear; None if fixed."""
+    if form == "fixed":
+        return None
+    alpha = jnp.asarray(alpha, jnp.float32)
+    return Learned.of(alpha if form == "linear" else jnp.log(jnp.maximum(alpha, 1e-8)))
+
+
+def alpha_of(form: Form, temperature: Learned | None, fixed) -> Array:
+    if temperature is None:
+        return jnp.asarray(fixed, jnp.float32)
+    return temperature.params if form == "linear" else jnp.exp(temperature.params)
+
+
+def cool(form: Form, temperature: Learned | None, surplus, lr) -> tuple[Learned | None, Array]:
+    """One step that lowers it if there is more entropy than wanted, and the loss."""
+    if temperature is None:
+        return None, jnp.zeros(())
+
+    def loss(x):
+        return (jnp.exp(x) if form == "exp" else x) * surplus, None
+
+    temperature, (value, _) = temperature.descend(loss, lr)
+    if form == "linear":
+        positive = jnp.maximum(temperature.params, 0.0)
+        temperature = eqx.tree_at(lambda t: t.params, temperature, positive)
+    return temperature, value

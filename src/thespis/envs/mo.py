@@ -1,0 +1,19 @@
+"""Environments whose rewards are vectors, from mo-gymnasium: `mo:mo-mountaincarcontinuous-v0`."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+
+from thespis.envs.gymnasium import Gymnasium
+from thespis.errors import ThespisError
+
+
+def named(environment: str) -> Gymnasium:
+    """By its id; the weights of the reward's dimensions are the algorithm's `reward_weights`."""
+    if importlib.util.find_spec("mo_gymnasium") is None:
+        raise ThespisError(f"mo:{environment} needs mo-gymnasium: pip install 'thespis[mo]'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import mo_gymnasium  # noqa: F401  # registers its ids
+    return Gymnasium(environment)

@@ -1,0 +1,570 @@
+"""Discrete SAC against an independent NumPy form, legal actions, and what users rely on beyond."""
+
+import dataclasses
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import ClassVar
+
+import equinox as eqx
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import random
+
+import thespis
+from tests.algos import reference
+from thespis import hyper
+from thespis.algos import DiscreteSAC
+from thespis.algos.temperature import alpha_of
+from thespis.core import Discrete, Row, Spec, ThespisError
+from thespis.dists import Categorical
+from thespis.envs.autoreset import Autoreset
+from thespis.loop import DeviceDriver, Loop
+from thespis.optim import Learned
+
+# Every number is its own, so that none can stand in for another.
+HYPER = {
+    "actor_lr": 0.03,
+    "critic_lr": 0.05,
+    "alpha_lr": 0.02,
+    "gamma": 0.9,
+    "tau": 0.1,
+    "reward_scale": 1.7,
+    "alpha": 0.3,
+    "target_entropy": 0.6,
+    "q_clip": 0.15,
+    "epsilon_start": 0.8,
+    "epsilon_end": 0.2,
+    "epsilon_decay": 1000.0,
+}
+
+
+def make(n=3, masked=False, **options) -> DiscreteSAC:
+    return DiscreteSAC(reference.discrete_spec(n, masked), **({"hidden": (4,)} | options))
+
+
+def scalars(values=HYPER):
+    return DiscreteSAC.Hyper(**{name: jnp.float32(x) for name, x in values.items()})
+
+
+def midway(algo: DiscreteSAC, hp):
+    """A state as found in training: moments, a target and a temperature of their own."""
+    state = algo.init(random.key(0), hp)
+    cooled = state.temperature
+    if cooled is not None:
+        x = jnp.float32(0.2 if algo.temperature == "linear" else np.log(0.2))
+        cooled = reference.aged(Learned.of(x), 3)
+    state = dataclasses.replace(
+        state,
+        actor=reference.aged(state.actor, 1),
+        critic=reference.aged(state.critic, 2),
+        target=algo.init(random.key(1), hp).target,
+        temperature=cooled,
+    )
+    if algo.normalize_observations:
+        obs = jnp.asarray(np.random.default_rng(7).normal(2, 3, (1, 40, 2)), jnp.float32)
+        if algo.masked:
+            obs = {"action_mask": jnp.ones((1, 40, 3), bool), "x": obs}
+        zeros = jnp.zeros((1, 40))
+        state = algo.observe(state, Row(obs, zeros, zeros > 0, zeros > 0, zeros.astype(int)))
+    return state
+
+
+OPTIONS = [
+    {},
+    {"n": 1},
+    {"n": 2},
+    {"hidden": (4, 4), "critic_hidden": (4,)},
+    {"temperature": "exp"},
+    {"temperature": "linear"},
+    {"temperature": "fixed"},
+    {"entropy_unit": "actions"},
+    {"critics": 1},
+    {"critics": 3},
+    {"reduce": "mean"},
+    {"critic_entropy": False},
+    {"clip_q": True},
+    {"clip_q": True, "critics": 1, "drop_truncated": True},
+    {"ignore_done": True},
+    {"drop_truncated": True},
+    {"store_logits": True},
+    {"normalize_observations": True},
+    DiscreteSAC.presets["di-engine"]["algo"] | {"hidden": (4,)},
+]
+
+
+FREE = [{}, {"n": 1}, {"entropy_unit": "actions"}, {"normalize_observations": True}]
+
+
+@pytest.mark.parametrize(
+    "options", [o | {"masked": True} for o in OPTIONS] + FREE, ids=reference.named
+)
+def test_update_is_what_numpy_computes(options):
+    algo, hp = make(**options), scalars()
+    state, batch = midway(algo, hp), reference.choices(algo.actions, algo.masked)
+
+    new, metrics, priorities = algo.update(state, hp, batch, random.key(2), jnp.int32(0))
+
+    inputs = (reference.plain(x) for x in (state, hp, batch))
+    state_, metrics_, priorities_ = reference.discrete_sac(algo, *inputs)
+    reference.close(new, state_)
+    assert metrics.keys() == metrics_.keys()
+    for name, value in metrics_.items():
+        np.testing.assert_allclose(metrics[name], value, 1e-4, 1e-5, err_msg=name)
+    valid = batch.valid > 0
+    np.testing.assert_allclose(priorities[valid], priorities_[valid], 1e-4, 1e-6)
+
+
+def test_a_batch_without_a_transition_to_learn_from_stays_finite():
+    algo, hp = make(masked=True, drop_truncated=True), scalars()
+    batch = reference.choices(masked=True)
+    none = dataclasses.replace(batch, valid=jnp.zeros_like(batch.valid))
+    out = algo.update(midway(algo, hp), hp, none, random.key(2), jnp.int32(0))
+    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(out))
+
+
+def test_nothing_is_drawn_in_an_update():
+    algo, hp, batch = make(), scalars(), reference.choices()
+    state = midway(algo, hp)
+    one, other = (algo.update(state, hp, batch, random.key(i), jnp.int32(0)) for i in (2, 3))
+    assert reference.difference(one, other) == 0
+
+
+# --- the temperature ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["exp", "log", "linear"])
+@pytest.mark.parametrize("fraction", [0.5, 0.9])
+def test_the_temperature_settles_where_the_wanted_entropy_is(form, fraction):
+    """Values of 1 and -1 under softmax(q / alpha): the wanted entropy has one temperature."""
+    p = np.linspace(0.5 + 1e-6, 1 - 1e-6, 100_000)
+    wanted = p[np.argmin(abs(reference.entropies(np.stack([p, 1 - p], -1)) - fraction * np.log(2)))]
+    alpha = 2 / np.log(wanted / (1 - wanted))
+
+    algo = make(n=2, temperature=form, critics=1, hidden=())
+    changed = {"critic_lr": 0.0, "tau": 0.0, "actor_lr": 0.03, "alpha_lr": 0.002}
+    hp = scalars(HYPER | changed | {"target_entropy": fraction, "alpha": 1.0})
+    state, batch = algo.init(random.key(0), hp), reference.choices(2)
+    last = lambda s: [*s.critic.params.networks[0].weights, *s.critic.params.networks[0].biases]
+    state = eqx.tree_at(last, state, [jnp.zeros((2, 2)), jnp.array([1.0, -1.0])])
+    update = lambda i, s: algo.update(s, hp, batch, random.key(0), jnp.int32(i))[0]
+    state = jax.jit(lambda s: jax.lax.fori_loop(0, 4000, update, s))(state)
+    np.testing.assert_allclose(alpha_of(form, state.temperature, None), alpha, rtol=0.03)
+
+
+def test_linear_temperature_stops_at_zero_and_returns():
+    algo, batch = make(temperature="linear"), reference.choices()
+
+    def run(state, target_entropy, updates):
+        hp = scalars(HYPER | {"alpha_lr": 0.5, "target_entropy": target_entropy})
+        for i in range(updates):
+            out = algo.update(state, hp, batch, random.key(i), jnp.int32(i))
+            assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(out))
+            state = out[0]
+        return state
+
+    cold = run(algo.init(random.key(0), scalars()), -50.0, 2)  # far more entropy than wanted
+    assert alpha_of("linear", cold.temperature, None) == 0.0
+    reborn = run(dataclasses.replace(cold, temperature=Learned.of(jnp.zeros(()))), 50.0, 1)
+    assert reborn.temperature.params > 0.0
+
+
+def test_temperature_is_part_of_the_state_and_starts_at_alpha():
+    for form, value in (("exp", np.log(0.3)), ("log", np.log(0.3)), ("linear", 0.3)):
+        state = make(temperature=form).init(random.key(0), scalars())
+        np.testing.assert_allclose(state.temperature.params, value, rtol=1e-6)
+        assert any(x is state.temperature.params for x in jax.tree.leaves(state))
+
+
+# --- hyper-parameters are data --------------------------------------------------------------
+
+# Great steps, so that remote effects show.
+BOLD = {"actor_lr": 0.5, "critic_lr": 0.5, "tau": 0.5}
+CHANGED = {
+    "actor_lr": 0.1,
+    "critic_lr": 0.1,
+    "alpha_lr": 0.05,
+    "gamma": 0.5,
+    "tau": 0.2,
+    "reward_scale": 0.6,
+    "alpha": 0.9,
+    "target_entropy": 0.1,
+    "q_clip": 0.4,
+    "epsilon_start": 0.5,
+    "epsilon_end": 0.1,
+    "epsilon_decay": 300.0,
+}
+EFFECT = {
+    "actor_lr": {"actor"},
+    "critic_lr": {"critic", "target", "actor"},
+    "alpha_lr": {"temperature"},
+    "gamma": {"critic", "target", "actor"},
+    "tau": {"target"},
+    "reward_scale": {"critic", "target", "actor"},
+    "alpha": {"initial temperature"},  # if fixed, the NumPy form covers it
+    "target_entropy": {"temperature"},
+    "q_clip": {"critic", "target", "actor"},
+    "epsilon_start": {"epsilon"},
+    "epsilon_end": {"epsilon"},
+    "epsilon_decay": {"epsilon"},
+}
+PARTS = ("actor", "critic", "target", "temperature")
+
+
+@pytest.fixture(scope="module")
+def population():
+    """Members that differ from the first in one hyper-parameter each, and one update of all."""
+    algo = make(masked=True, clip_q=True)
+    hps = reference.members(DiscreteSAC.Hyper, HYPER | BOLD, CHANGED)
+    state, batch = midway(algo, scalars()), reference.choices(masked=True)
+    update = jax.jit(jax.vmap(algo.update, in_axes=(None, 0, None, None, None)))
+    new = update(state, hps, batch, random.key(2), jnp.int32(0))
+    return algo, hps, state, batch, update, new
+
+
+def test_each_hyper_parameter_changes_what_it_should_and_nothing_else(population):
+    algo, hps, _, _, _, (new, _, _) = population
+    names = {f.name for f in dataclasses.fields(DiscreteSAC.Hyper)}
+    assert EFFECT.keys() == CHANGED.keys() == names
+    initial = jax.vmap(lambda hp: algo.init(random.key(0), hp).temperature)(hps)
+    epsilon = jax.vmap(lambda hp: algo.epsilon(hp, jnp.int32(250)))(hps)
+    parts = {p: getattr(new, p) for p in PARTS}
+    parts |= {"initial temperature": initial, "epsilon": epsilon}
+    assert reference.effects(parts, CHANGED) == EFFECT
+
+
+def test_members_equal_themselves_alone(population):
+    algo, hps, state, batch, _, new = population
+    update = jax.jit(algo.update)
+    for i in range(len(CHANGED) + 1):
+        hp = jax.tree.map(jnp.asarray, reference.member(hps, i))
+        alone = update(state, hp, batch, random.key(2), jnp.int32(0))
+        assert reference.difference(alone, reference.member(new, i)) < 2e-5
+
+
+def test_new_hyper_parameters_compile_nothing(population):
+    _, hps, state, batch, update, _ = population
+    other = jax.tree.map(lambda x: x * 0.9, hps)
+    update(state, other, batch, random.key(2), jnp.int32(1))
+    assert update._cache_size() == 1
+
+
+# --- acting ---------------------------------------------------------------------------------
+
+
+def act(algo, mode, obs, step=0, key=1, hp=None):
+    hp = scalars() if hp is None else hp
+    state = algo.init(random.key(0), hp)
+    return algo.act(state, hp, None, obs, random.key(key), jnp.int32(step), mode)
+
+
+def logits_of(algo, obs):
+    state = algo.init(random.key(0), scalars())
+    return reference.forward(reference.plain(state.actor.params), np.float64(obs))
+
+
+def test_greedy_actions_have_the_greatest_logit():
+    algo = make(store_logits=True)
+    obs = jnp.asarray(np.random.default_rng(0).normal(size=(50, 2)), jnp.float32)
+    action, memory, extra = act(algo, "greedy", obs)
+    logits = logits_of(algo, obs)
+    np.testing.assert_array_equal(action, logits.argmax(-1))
+    np.testing.assert_allclose(extra["logits"], logits, atol=1e-6)
+    assert memory is None
+    assert act(make(), "greedy", obs)[2] is None
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_exploring_actions_are_samples_of_the_policy_or_random(epsilon):
+    """In the shares that epsilon says."""
+    hp = scalars(HYPER | {"epsilon_start": epsilon})
+    obs = jnp.tile(jnp.array([[2.0, -1.0]]), (20_000, 1))
+    action, _, _ = act(make(hidden=()), "explore", obs, hp=hp)
+    p = reference.chances(logits_of(make(hidden=()), obs[:1]), np.ones((1, 3), bool))[0]
+    assert p.max() - p.min() > 0.3  # else nothing could be told apart
+    shares = np.bincount(action, minlength=3) / 20_000
+    np.testing.assert_allclose(shares, (1 - epsilon) * p + epsilon / 3, atol=0.02)
+
+
+def test_each_environment_strays_for_itself():
+    """With a policy that is sure of itself, about epsilon of the environments differ from it."""
+    algo, hp = make(hidden=()), scalars()
+    obs = jnp.tile(jnp.array([[900.0, -700.0]]), (1000, 1))
+    best = logits_of(algo, obs)[0].argmax()
+    others = []
+    for key in range(5):
+        action, _, _ = act(algo, "explore", obs, key=key, hp=hp)
+        others.append((np.asarray(action) != best).mean())
+    np.testing.assert_allclose(others, 0.8 * 2 / 3, atol=0.08)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "wanted"),
+    [
+        ("linear", lambda x: 0.2 + 0.6 * (1 - x / 1000) if x < 1000 else 0.2),
+        ("exponential", lambda x: 0.2 + 0.6 * np.exp(-x / 1000)),
+    ],
+)
+def test_epsilon_follows_its_schedule_by_the_clock_of_rows(schedule, wanted):
+    algo = make(epsilon_schedule=schedule)
+    for step in (0, 1, 250, 999, 1000, 1001, 50_000):
+        np.testing.assert_allclose(algo.epsilon(scalars(), step), wanted(step), rtol=1e-5)
+    rising = scalars(HYPER | {"epsilon_start": 0.0, "epsilon_end": 1.0})
+    assert algo.epsilon(rising, 0) == 0.0
+    obs = jnp.tile(jnp.array([[900.0, -700.0]]), (1000, 1))
+    early, late = (act(make(hidden=()), "explore", obs, step, hp=rising)[0] for step in (0, 10**6))
+    assert len(np.unique(early)) == 1
+    assert len(np.unique(late)) == 3
+
+
+# --- legal actions --------------------------------------------------------------------------
+
+
+@cache
+def lured():
+    """Actions of all modes by an actor that likes illegal actions best."""
+    algo, hp = make(n=4, masked=True, hidden=()), scalars()
+    state = algo.init(random.key(0), hp)
+    lure = -1e6 * jnp.eye(6, 4)  # the mask comes first among the inputs
+    weight = state.actor.params.weights[0] + lure
+    state = eqx.tree_at(lambda s: s.actor.params.weights[0], state, weight)
+
+    def act(obs, key):
+        one = lambda mode: algo.act(state, hp, None, obs, random.clone(key), 0, mode)[0]
+        return {mode: one(mode) for mode in ("random", "explore", "greedy")}
+
+    return jax.jit(act)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=8, max_size=8),
+    st.sampled_from([0.0, 1e-3, 1.0, 1e4, 1e12]),
+    st.integers(0, 2**31 - 1),
+)
+def test_no_illegal_action_is_ever_taken(masks, size, seed):
+    """Whatever the logits, the mode and the key."""
+    legal = np.array(masks)
+    legal[~legal.any(-1)] = True
+    x = np.random.default_rng(seed).normal(0, size, (8, 2)).astype(np.float32)
+    obs = {"action_mask": jnp.asarray(legal), "x": jnp.asarray(x)}
+    for mode, action in lured()(obs, random.key(seed)).items():
+        assert legal[np.arange(8), action].all(), mode
+
+
+@pytest.mark.parametrize("mode", ["random", "explore"])
+def test_random_actions_are_uniform_over_the_legal_ones(mode):
+    algo, hp = make(n=4, masked=True), scalars(HYPER | {"epsilon_start": 1.0})
+    masks = np.array([[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 1], [0, 0, 0, 1]], bool)
+    obs = {"action_mask": jnp.asarray(np.repeat(masks, 4000, 0)), "x": jnp.ones((16_000, 2))}
+    action = np.asarray(act(algo, mode, obs, hp=hp)[0]).reshape(4, 4000)
+    for mask, drawn in zip(masks, action):
+        shares = np.bincount(drawn, minlength=4) / 4000
+        np.testing.assert_allclose(shares, mask / mask.sum(), atol=0.05)
+
+
+@pytest.mark.parametrize("garbage", [1e6, -1e6, np.inf, np.nan])
+@pytest.mark.parametrize("options", [{}, {"reduce": "mean"}, {"clip_q": True}], ids=reference.named)
+def test_values_of_illegal_actions_never_matter(garbage, options):
+    """Neither in targets nor in the actor: nothing is bootstrapped from them."""
+
+    class Spoilt(DiscreteSAC):
+        def reduced(self, q):
+            return super().reduced(spoil(q))
+
+    batch = reference.choices(masked=True)
+    # `reduced` is given all values at the successors first, then those at the observations.
+    masks = [batch.next_obs["action_mask"], batch.obs["action_mask"]]
+    queue = list(masks)
+    spoil = lambda q: jnp.where(queue.pop(0)[None], q, garbage)
+    hp, spec = scalars(), reference.discrete_spec(masked=True)
+    clean, spoilt = DiscreteSAC(spec, (4,), **options), Spoilt(spec, (4,), **options)
+    state = midway(clean, hp)
+    wanted = clean.update(state, hp, batch, random.key(2), jnp.int32(0))
+    got = spoilt.update(state, hp, batch, random.key(2), jnp.int32(0))
+    assert not queue
+    np.testing.assert_equal(jax.tree.map(np.asarray, got), jax.tree.map(np.asarray, wanted))
+
+
+def test_the_entropy_target_counts_legal_actions_only():
+    masks = jnp.asarray([[1, 1, 1, 1], [0, 1, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]], bool)
+    policy, hp = Categorical(jnp.zeros((4, 4)), masks), scalars(HYPER | {"target_entropy": 0.5})
+    wanted = lambda unit: make(n=4, entropy_unit=unit).wanted(hp, policy)
+    np.testing.assert_allclose(wanted("log-actions"), 0.5 * np.log([4, 2, 1, 1]), atol=1e-6)
+    np.testing.assert_allclose(wanted("actions"), [2, 1, 0.5, 0], atol=1e-6)
+
+
+MASKS = np.array([[1, 1, 1], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1], [1, 0, 1]], bool)
+
+
+@dataclass(frozen=True)
+class Doors:
+    """Six rooms, known by the doors that are open. Door a pays a / 2 and leads on 1 + a rooms.
+
+    A closed door pays 100 and ends the episode: an agent that takes one, or believes that it
+    could, is found out.
+    """
+
+    limit: int = 7
+    obs: ClassVar = {
+        "action_mask": jax.ShapeDtypeStruct((3,), bool),
+        "bias": jax.ShapeDtypeStruct((1,), jnp.float32),
+    }
+    action: ClassVar = Discrete(3)
+
+    def start(self, key):
+        return random.randint(key, (), 0, 6)
+
+    def observe(self, room):
+        return {"action_mask": jnp.asarray(MASKS)[room], "bias": jnp.ones(1)}
+
+    def step(self, room, action):
+        open_ = jnp.asarray(MASKS)[room, action]
+        reward = jnp.where(open_, 0.5 * action.astype(jnp.float32), 100.0)
+        return (room + 1 + action) % 6, reward, ~open_
+
+    def q(self, gamma):
+        """[room, door] by value iteration over open doors."""
+        q, doors = np.zeros((6, 3)), np.arange(3)
+        for _ in range(500):
+            best = np.where(MASKS, q, -np.inf).max(-1)
+            q = doors / 2 + gamma * best[(np.arange(6)[:, None] + 1 + doors) % 6]
+        return q
+
+
+@pytest.fixture(scope="module")
+def doors():
+    """Warm-up with random actions, then learning, in the loop that users run."""
+    env = Autoreset(Doors())
+    algo = DiscreteSAC(env.spec, hidden=(32,), batch_size=64, temperature="fixed")
+    loop = Loop(algo, env, envs=16, capacity=2500, updates_per_step=Fraction(1, 16))
+    given_ = {"alpha": 0.02, "gamma": 0.7, "tau": 0.05, "critic_lr": 3e-3, "actor_lr": 3e-3}
+    hps = hyper.fill(DiscreteSAC.Hyper, given_ | {"epsilon_start": 0.3, "epsilon_end": 0.3})
+    seeds = jnp.arange(1)
+    driver = DeviceDriver(loop, seeds)
+    learner = jax.tree.map(jnp.array, loop.init(seeds, hps))  # without `jit`: compiles less
+    learner = driver.run(learner, hps, None, seeds, 100, "random", False)
+    return algo, driver.run(learner, hps, None, seeds, 2000, "explore", True)
+
+
+def test_no_illegal_action_is_stored_by_the_loop(doors):
+    _, learner = doors
+    rows = jax.tree.map(lambda x: np.asarray(x)[:2100, 0], learner.replay.rows)
+    taken = np.take_along_axis(rows.obs["action_mask"], rows.action[..., None], -1)
+    assert taken.all()
+    assert not rows.terminated.any()
+    assert rows.reward.max() <= 1
+    for mask in MASKS:  # and every legal one is
+        here = (rows.obs["action_mask"] == mask).all(-1)
+        assert set(rows.action[here]) == set(np.flatnonzero(mask))
+    assert rows.obs["action_mask"].dtype == bool
+
+
+def test_values_behind_masks_are_known(doors):
+    """Those of legal actions; they would be higher if illegal ones were believed to be open."""
+    algo, learner = doors
+    state = jax.tree.map(lambda x: x[0], learner.state)
+    obs = jax.vmap(Doors().observe)(jnp.arange(6))
+    q = np.asarray(state.critic.params(algo.see(state, obs)))
+    wanted = Doors().q(0.7)
+    for found in q:
+        np.testing.assert_allclose(found[MASKS], wanted[MASKS], atol=0.1)
+    best = np.where(MASKS, wanted, -np.inf).argmax(-1)
+    hp = DiscreteSAC.Hyper()
+    action, _, _ = algo.act(state, hp, None, obs, random.key(0), jnp.int32(0), "greedy")
+    np.testing.assert_array_equal(action, best)
+
+
+class Strict(gymnasium.Env):
+    """Refuses illegal actions; which are legal changes with every step."""
+
+    observation_space = gymnasium.spaces.Dict(
+        action_mask=gymnasium.spaces.MultiBinary(3), where=gymnasium.spaces.Box(0, 1, (2,))
+    )
+    action_space = gymnasium.spaces.Discrete(3, start=1)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.seen(), {}
+
+    def seen(self):
+        self.legal = self.np_random.permuted([1, self.np_random.integers(2), 0]).astype(np.int8)
+        if self.time == 10:
+            self.legal[:] = 0  # nothing is legal after the end
+        return {"action_mask": self.legal, "where": np.float32([self.time / 10, 1])}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        assert self.legal[action - 1], "an illegal action"
+        self.time += 1
+        return self.seen(), float(action), self.time == 10, False, {}
+
+
+def test_a_gymnasium_environment_that_refuses_illegal_actions_is_trained_and_evaluated(tmp_path):
+    small = {"hidden": (8,), "batch_size": 16, "learning_starts": 100, "epsilon_start": 0.5}
+    given_ = small | {"steps": 300, "eval_freq": 100, "eval_episodes": 2, "envs": 2}
+    run = thespis.train("discrete-sac", env=Strict, out=tmp_path, progress=False, **given_)
+    assert run.status["state"] == "done"
+    policy, env = run.policy(stochastic=True), Strict()
+    obs, _ = env.reset(seed=0)
+    for _ in range(10):
+        obs, *_ = env.step(policy(obs))
+
+
+# --- beginnings -----------------------------------------------------------------------------
+
+
+def test_the_target_starts_as_the_critic():
+    state = make().init(random.key(0), scalars())
+    assert reference.difference(state.target, state.critic.params) == 0
+
+
+def test_continuous_actions_are_refused_and_an_algorithm_for_them_named():
+    with pytest.raises(ThespisError, match="needs discrete actions, not .*: take sac or td3"):
+        DiscreteSAC(reference.spec())
+
+
+def test_a_mask_of_another_size_is_refused():
+    spec = reference.discrete_spec(3, masked=True)
+    with pytest.raises(ThespisError, match="action_mask of observations has shape .3,., but .* 4"):
+        DiscreteSAC(Spec(spec.obs, Discrete(4)))
+
+
+def test_preset_di_engine():
+    """The original's target, -n, as a multiple of the number of actions."""
+    given_ = DiscreteSAC.presets["di-engine"]
+    algo = DiscreteSAC(reference.discrete_spec(3), **given_["algo"])
+    hp = DiscreteSAC.Hyper(**given_["hp"])
+    got = vars(algo) | vars(hp)
+    wanted = {
+        "temperature": "log",
+        "reduce": "min",
+        "critic_entropy": True,
+        "clip_q": False,
+        "store_logits": True,
+        "drop_truncated": False,
+        "ignore_done": False,
+        "critics": 2,
+        "hidden": (64, 64),
+        "critic_hidden": None,
+        "weight_init": "torch",
+        "gamma": 0.99,
+        "tau": 0.005,
+        "alpha": 0.2,
+        "reward_scale": 1.0,
+        "actor_lr": 3e-4,
+        "critic_lr": 3e-4,
+        "alpha_lr": 3e-4,
+        "batch_size": 256,
+        "n_step": 1,
+        "normalize_observations": False,
+    }
+    assert {name: got[name] for name in wanted} == wanted
+    np.testing.assert_allclose(algo.wanted(hp, Categorical.of(jnp.zeros((1, 3)))), [-3])
+    assert given_["train"] == {"warm_up": "policy", "learning_starts": 10_000}
