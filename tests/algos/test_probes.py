@@ -6,7 +6,7 @@ two members, which differ in their discount, serves every test of an algorithm.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,8 @@ import pytest
 from jax import random
 
 from thespis import hyper
-from thespis.algos import SAC, TD3
-from thespis.core import Box
+from thespis.algos import SAC, TAAC, TD3, DiscreteSAC
+from thespis.core import Box, Discrete
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.probes import PROBES, Chosen, Delayed, Ending, Endless, Matched, Observed
 from thespis.loop import DeviceDriver, Learner, Loop
@@ -25,6 +25,7 @@ GAMMAS = (0.8, 0.5)
 STATES = {Observed: (-1, 1), Delayed: (0, 1), Matched: (-1, 1), Ending: (0, 0.2, 0.4, 0.6, 0.8)}
 STARTS = {Observed: (-1, 1), Matched: (-1, 1)}  # the others start at 0
 BEST = {Chosen: (0.5,), Matched: (-0.5, 0.5)}  # actions in those states
+BEST_CHOICE = {Chosen: (1,), Matched: (0, 1)}  # the same of two discrete actions
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,12 @@ class Mixture:
     """Each episode is one of the probes, named by a vector or by the pixels of an image."""
 
     image: bool
+    discrete: bool = False
     limit: int = 10
-    action: ClassVar = Box((-1.0,), (1.0,), (1,))
+
+    @property
+    def action(self):
+        return Discrete(2) if self.discrete else Box((-1.0,), (1.0,), (1,))
 
     @property
     def obs(self):
@@ -56,7 +61,7 @@ class Mixture:
 
     def step(self, state, action):
         which, s = state
-        steps = [Probe(limit=self.limit).step for Probe in PROBES]
+        steps = [Probe(self.discrete, self.limit).step for Probe in PROBES]
         s, reward, terminated = jax.lax.switch(which, steps, s, action)
         return (which, s), reward, terminated
 
@@ -81,20 +86,33 @@ class Trained:
         """[critics, batch]."""
         state, _ = self.member(i)
         obs = self.algo.see(state, self.observed(probe, states))
-        action = jnp.asarray(actions, jnp.float32)[:, None]
-        return np.asarray(self.algo.q(state.critic.params, obs, action))
+        return np.asarray(self.algo.q(state.critic.params, obs, self.actions(actions)))
+
+    def actions(self, given):
+        """Of a number each, or of numbers whose sign is the choice."""
+        given = jnp.asarray(given, jnp.float32)
+        return (given > 0).astype(int) if self.task.discrete else given[:, None]
 
     def greedy(self, i, probe, states):
         state, hp = self.member(i)
         obs = self.observed(probe, states)
-        act = self.algo.act(state, hp, None, obs, random.key(0), jnp.int32(0), "greedy")
-        return np.asarray(act[0])[:, 0]
+        memory = self.algo.memory(random.key(1), len(states))
+        act = self.algo.act(state, hp, memory, obs, random.key(0), jnp.int32(0), "greedy")
+        return np.asarray(act[0]).reshape(len(states))
 
 
 # The entropy bonus of SAC adds at most 0.02 log 2 / (1 - gamma), which is 0.07.
 ALGORITHMS = {
     "sac": (SAC, Mixture(image=True), {"temperature": "fixed"}, {"alpha": 0.02}, {}),
+    "discrete-sac": (
+        DiscreteSAC,
+        Mixture(image=False, discrete=True),
+        {"temperature": "fixed"},
+        {"alpha": 0.02},
+        {"epsilon_start": 1.0, "epsilon_end": 1.0},
+    ),
     "td3": (TD3, Mixture(image=False), {}, {"noise": 0.3}, {"noise": 1.0}),
+    "taac": (TAAC, Mixture(image=False), {}, {"alpha": 0.02, "alpha_lr": 0.0}, {}),
 }
 
 
@@ -123,7 +141,8 @@ def test_values(trained, probe):
     pairs = np.meshgrid(STATES.get(probe, (0,)), (-0.8, -0.2, 0.3, 0.7))
     states, actions = (np.float32(np.ravel(x)) for x in pairs)
     for i, gamma in enumerate(GAMMAS):
-        wanted = probe().q(jnp.asarray(states)[:, None], jnp.asarray(actions)[:, None], gamma)
+        task = probe(trained.task.discrete)
+        wanted = task.q(jnp.asarray(states)[:, None], trained.actions(actions), gamma)
         for q in trained.q(i, probe, states, actions):
             np.testing.assert_allclose(q, wanted, atol=0.25)
 
@@ -132,7 +151,10 @@ def test_values(trained, probe):
 def test_the_policy_finds_the_best_action(trained, probe):
     for i in range(len(GAMMAS)):
         action = trained.greedy(i, probe, STATES.get(probe, (0,)))
-        np.testing.assert_allclose(action, BEST[probe], atol=0.3)  # a regret of 0.09
+        if trained.task.discrete:
+            np.testing.assert_array_equal(action, BEST_CHOICE[probe])
+        else:
+            np.testing.assert_allclose(action, BEST[probe], atol=0.3)  # a regret of 0.09
 
 
 def test_time_limits_are_not_ends(trained):

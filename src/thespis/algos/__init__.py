@@ -1,6 +1,16 @@
 """Every algorithm, by the name the command line knows it."""
 
+from thespis.algos.discrete_sac import DiscreteSAC
 from thespis.algos.sac import SAC
+from thespis.algos.taac import TAAC
 from thespis.algos.td3 import TD3
+from thespis.algos.trajectories import TAACL, TAACQ
 
-ALGORITHMS = {"sac": SAC, "td3": TD3}
+ALGORITHMS = {
+    "sac": SAC,
+    "discrete-sac": DiscreteSAC,
+    "td3": TD3,
+    "taac": TAAC,
+    "taac-l": TAACL,
+    "taac-q": TAACQ,
+}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array
 
 from thespis import normalize
@@ -34,12 +36,24 @@ class ActorCritic:
     """Leave transitions that end by a time limit out of the critic's loss."""
     weight_init: Init = "torch"
     """Initial weights: +-1/sqrt(n) with biases, or +-sqrt(3/n) without."""
+    reward_weights: tuple[float, ...] | None = None
+    """Weights of the dimensions of a vector reward, by default 1 each."""
+
+    def __post_init__(self):
+        given, dim = self.reward_weights, self.spec.reward_dim
+        if given is not None and len(given) != dim:
+            kind = "one number" if dim is None else f"a vector of {dim}"
+            raise ThespisError(
+                f"reward_weights = {given}: the reward is {kind}; give one weight per dimension"
+            )
 
     @property
     def box(self) -> Box:
         if not isinstance(self.spec.action, Box):
             name = type(self).__name__
-            raise ThespisError(f"{name} needs continuous actions, not {self.spec.action}")
+            raise ThespisError(
+                f"{name} needs continuous actions, not {self.spec.action}: take discrete-sac"
+            )
         return self.spec.action
 
     def make_critic(self, key, inputs: int, outputs: int = 1) -> Critics:
@@ -51,7 +65,7 @@ class ActorCritic:
     def make_stats(self):
         return normalize.statistics(self.spec.obs) if self.normalize_observations else None
 
-    def memory(self, key, n: int):
+    def memory(self, key, n: int) -> Any:
         return None
 
     def observe(self, state, rows: Row):
@@ -59,7 +73,7 @@ class ActorCritic:
             return state
         return eqx.tree_at(lambda s: s.stats, state, normalize.update(state.stats, rows.obs))
 
-    def sample(self, replay, demos, hp, key, step) -> Transition:
+    def sample(self, replay, demos, hp, key, step) -> Any:
         return replay.transitions(key, self.batch_size, hp.gamma, self.n_step)
 
     def see(self, state, obs) -> Array:
@@ -71,8 +85,18 @@ class ActorCritic:
         """Q_i(s, a) for every critic i: [critics, batch]."""
         return critic(obs, action)[..., 0]
 
+    @property
+    def weights(self) -> np.ndarray:
+        """Of the reward's dimensions [d]; a reward of one number has one."""
+        given = self.reward_weights or (1.0,) * (self.spec.reward_dim or 1)
+        return np.asarray(given, np.float32)
+
+    def scalar(self, reward):  # no annotation: the arrays of host environments are NumPy's
+        """Rewards as one number [...], by their weights; what is one number already stays."""
+        return reward if self.spec.reward_dim is None else reward @ self.weights
+
     def bellman(self, hp, b: Transition, next_value: Array) -> tuple[Array, Array]:
         """The target r + gamma^k V(s'), and which entries the critics learn from."""
         alive = 1.0 if self.ignore_done else 1.0 - b.terminated
-        target = hp.reward_scale * b.reward + hp.gamma**b.steps * alive * next_value
+        target = hp.reward_scale * self.scalar(b.reward) + hp.gamma**b.steps * alive * next_value
         return target, b.valid * (1.0 - b.truncated) if self.drop_truncated else b.valid

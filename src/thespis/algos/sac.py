@@ -13,6 +13,7 @@ from jaxtyping import Array
 from thespis import noise
 from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.held_noise import Held
+from thespis.algos.temperature import Form, alpha_of, cool, start
 from thespis.core import Metrics, Mode, Transition, mean, polyak
 from thespis.dists import LogDerivative, Std, TanhGaussian
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
@@ -38,7 +39,7 @@ class SAC(ActorCritic):
     """How the standard deviation is made: exp(clip(raw, -20, 2)) or softplus(raw) + 0.001."""
     log_derivative: LogDerivative = "exact"
     """Of tanh in log-probabilities: exact, or log(1 - a^2 + 1e-6)."""
-    temperature: Literal["exp", "log", "linear", "fixed"] = "log"
+    temperature: Form = "log"
     """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
     order: Literal["sequential", "simultaneous"] = "sequential"
     """The actor climbs the new critic, or the one before this update."""
@@ -109,7 +110,7 @@ class SAC(ActorCritic):
             actor=Learned.of(self.make_actor(k_actor)),
             critic=Learned.of(critic),
             target=critic,
-            temperature=self.make_temperature(hp),
+            temperature=start(self.temperature, hp.alpha),
             stats=self.make_stats(),
         )
 
@@ -118,14 +119,6 @@ class SAC(ActorCritic):
         sizes = (width(self.spec.obs), *self.hidden, 2 * self.box.size)
         actor = MLP(k_net, sizes, self.weight_init)
         return actor if self.init_w is None else actor.with_last(k_last, self.init_w)
-
-    def make_temperature(self, hp) -> Learned | None:
-        if self.temperature == "fixed":
-            return None
-        alpha = jnp.asarray(hp.alpha, jnp.float32)
-        return Learned.of(
-            alpha if self.temperature == "linear" else jnp.log(jnp.maximum(alpha, 1e-8))
-        )
 
     def memory(self, key, n: int) -> Held | None:
         return Held.none(n, self.box.size) if self.noise_repeat > 1 else None
@@ -170,7 +163,8 @@ class SAC(ActorCritic):
         actor, (pi_loss, log_p) = state.actor.descend(actor_loss, hp.actor_lr)
 
         # Temperature: hold the entropy at its target (eq. 18).
-        temperature, alpha_loss = self.cool(state.temperature, log_p, hp)
+        surplus = -log_p - hp.target_entropy * self.box.size  # entropy above its target
+        temperature, alpha_loss = cool(self.temperature, state.temperature, surplus, hp.alpha_lr)
 
         td_error = jnp.abs(error).mean(0)
         metrics = {
@@ -188,22 +182,6 @@ class SAC(ActorCritic):
         target_critic = polyak(state.target, critic.params, hp.tau)
         return State(actor, critic, target_critic, temperature, state.stats), metrics, td_error
 
-    def cool(self, temperature: Learned | None, log_p, hp) -> tuple[Learned | None, Array]:
-        """One step of the temperature towards the wanted entropy, and its loss."""
-        if temperature is None:
-            return None, jnp.zeros(())
-        surplus = -log_p - self.target_entropy(hp)  # entropy above its target
-
-        def loss(x):
-            return (jnp.exp(x) if self.temperature == "exp" else x) * surplus, None
-
-        temperature, (value, _) = temperature.descend(loss, hp.alpha_lr)
-        if self.temperature == "linear":
-            temperature = eqx.tree_at(
-                lambda t: t.params, temperature, replace_fn=lambda x: jnp.maximum(x, 0.0)
-            )
-        return temperature, value
-
     # --- what variants override -------------------------------------------------------------
 
     def policy(self, actor: MLP, obs) -> TanhGaussian:
@@ -215,10 +193,4 @@ class SAC(ActorCritic):
         return self.q(critic, obs, action).min(0) - alpha * log_p, log_p
 
     def alpha(self, state: State, hp) -> Array:
-        if state.temperature is None:
-            return jnp.asarray(hp.alpha, jnp.float32)
-        x = state.temperature.params
-        return x if self.temperature == "linear" else jnp.exp(x)
-
-    def target_entropy(self, hp) -> Array:
-        return hp.target_entropy * self.box.size
+        return alpha_of(self.temperature, state.temperature, hp.alpha)

@@ -1,0 +1,42 @@
+"""Exploration noise that is held for several steps, so that it leads somewhere.
+
+The number of steps follows a zeta distribution, as in Dabney et al. 2021,
+https://arxiv.org/abs/2006.01782, where whole actions are repeated.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from jaxtyping import Array, Float, Int
+
+from thespis import noise
+from thespis.core import Key, where
+
+
+class Held(eqx.Module):
+    """What each of n environments carries: a draw, and for how many more steps."""
+
+    draw: Float[Array, "n size"]
+    left: Int[Array, "n"]
+
+    @classmethod
+    def none(cls, n: int, size: int) -> Held:
+        return cls(jnp.zeros((n, size)), jnp.zeros(n, jnp.int32))
+
+    def next(self, key: Key, longest: int) -> Held:
+        """The draw of the next step: k steps in a row share one, with a chance like 1 / k²."""
+        k_draw, k_steps = random.split(key)
+        fresh = noise.normal(k_draw, self.draw.shape)
+        steps = lengths(noise.uniform(k_steps, self.left.shape), longest)
+        going = self.left > 0
+        return Held(where(going, self.draw, fresh), jnp.where(going, self.left, steps) - 1)
+
+
+def lengths(uniform: Float[Array, "n"], longest: int) -> Int[Array, "n"]:
+    """Numbers of 1 .. longest, from numbers in [0, 1)."""
+    chance = 1.0 / np.arange(1, longest + 1) ** 2
+    below = jnp.asarray(np.cumsum(chance / chance.sum())[:-1], jnp.float32)
+    return 1 + (uniform[:, None] >= below[None]).sum(-1).astype(jnp.int32)

@@ -1,0 +1,492 @@
+"""TAAC: an actor-critic that decides when to act. Yu et al. 2021, https://arxiv.org/abs/2104.06521.
+
+At every step the actor proposes a new trajectory of actions. A switch, which knows the value of
+this very proposal, then either begins it (b = 1) or goes on with the present one (b = 0).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import nn, random
+from jax.lax import stop_gradient
+from jaxtyping import Array, Bool, Float, Int
+
+from thespis import noise
+from thespis.algos.actor_critic import ActorCritic
+from thespis.core import Mean, Metrics, Mode, Row, ThespisError, mean, polyak, where
+from thespis.dists import TanhGaussian
+from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.nets import MLP, Critics, width
+from thespis.normalize import Running
+from thespis.optim import Learned
+from thespis.replay import Index
+
+
+class Actor(eqx.Module):
+    """Gives pi(. | s, tau-); each part of tau- first passes a linear layer of its own, if any."""
+
+    embeddings: tuple[MLP, ...]
+    body: MLP
+
+    def __call__(self, obs: Float[Array, "... _"], last: Float[Array, "... _"]) -> Array:
+        parts = [last]
+        if self.embeddings:
+            pieces = jnp.split(last, len(self.embeddings), -1)
+            parts = [net(piece) for net, piece in zip(self.embeddings, pieces, strict=True)]
+        return self.body(jnp.concatenate([obs, *parts], -1))
+
+
+class EncodedCritics(eqx.Module):
+    """Critics of what one network, if any, makes of the observation. They alone train it."""
+
+    encoder: MLP | None
+    critics: Critics
+
+    def encode(self, obs: Float[Array, "... _"]) -> Float[Array, "... _"]:
+        return obs if self.encoder is None else nn.relu(self.encoder(obs))
+
+    def __call__(self, obs: Array, trajectory: Array) -> Float[Array, "critics ... d"]:
+        return self.critics(self.encode(obs), trajectory)
+
+
+class State(eqx.Module):
+    actor: Learned  # of an `Actor`
+    critic: Learned  # of `EncodedCritics`
+    target: EncodedCritics
+    temperature: Learned  # of log alpha [2]: the switch's, the proposal's
+    stats: Any  # running statistics of the observations, or None
+    reward_stats: Running | None
+
+
+class Memory(eqx.Module):
+    """What each of n environments carries."""
+
+    trajectory: Float[Array, "n parts"]  # tau
+    repeats: Int[Array, "n"]  # steps it was followed; 0 at the start of an episode
+
+
+class Extra(eqx.Module):
+    """What is stored with a step: training uses it as it was, and regenerates none of it."""
+
+    last: Float[Array, "... parts"]  # tau-, before the step
+    trajectory: Float[Array, "... parts"]  # tau, which the step followed
+    repeats: Int[Array, "..."]  # steps tau- was followed
+    switch: Bool[Array, "..."]  # tau is new, be it by choice or because it had to be
+
+
+class Windows(eqx.Module):
+    """Consecutive rows [length, batch, ...], importance weights and validity [batch]."""
+
+    rows: Row
+    weight: Float[Array, "batch"]
+    valid: Float[Array, "batch"]
+
+
+def _preset(rate: float, algo: dict, hp: dict, **train) -> dict:
+    rates = dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), rate)
+    return {"algo": {"stratified": True} | algo, "hp": rates | hp, "train": train}
+
+
+NORMAL = {"normalize_rewards": True}
+PRESETS = {
+    "simple-control": _preset(1e-4, NORMAL, {}, learning_starts=10_000, buffer_size=100_000),
+    "locomotion": _preset(
+        3e-4, {"advantage_clip": (0.0, None)}, {"target_entropy": -1.0}, learning_starts=50_000
+    ),
+    "terrain": _preset(
+        5e-4,
+        NORMAL | {"batch_size": 4096, "n_step": 5},
+        {"reward_clip": 1.0},
+        envs=32,
+        learning_starts=20_000,
+        buffer_size=32 * 100_000,
+        updates_per_step=1 / 160,
+    ),
+    "manipulation": _preset(
+        1e-3,
+        NORMAL | {"hidden": (256, 256, 256), "batch_size": 4864, "target_period": 40},
+        {"reward_clip": 1.0, "gamma": 0.98, "tau": 0.05, "target_entropy": round(math.log(0.4), 4)},
+        envs=38,
+        learning_starts=10_000,
+        buffer_size=38 * 20_000,
+        updates_per_step=40 / 1900,
+    ),
+    "driving": _preset(
+        1e-4,
+        NORMAL | {"hidden": (256,), "batch_size": 64, "n_step": 5},
+        {},
+        envs=4,
+        learning_starts=10_000,
+        buffer_size=4 * 100_000,
+        updates_per_step=1 / 40,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class TAAC(ActorCritic):
+    """Actor-critic that repeats its last action until a new one is worth more."""
+
+    n_step: int = 3
+    """Most rewards summed before bootstrapping: replayed windows have one row more."""
+    returns: Literal["compare-through", "one-step", "multi-step"] = "compare-through"
+    """Where sums of rewards end: at the first change of trajectory, after one step, or nowhere."""
+    first: Literal["new", "zero", "random"] = "new"
+    """Episodes begin with a new trajectory, or may go on with the zero or a random one."""
+    max_repeat_steps: int | None = None
+    """Steps after which a new trajectory must begin, in training and evaluation."""
+    advantage_clip: tuple[float | None, ...] | None = None
+    """Bounds (low high) of the advantage the switch sees; none leaves a side open."""
+    min_prob: tuple[float, ...] | None = None
+    """Small probabilities of switch and proposal (or one for both) that set their entropies."""
+    encoder: tuple[int, ...] = ()
+    """Layers that all networks share and only the critics train: actors read, without gradient."""
+    embed: bool = True
+    """The actor sees each part of a trajectory through a linear layer, as wide as what it sees."""
+    gammas: tuple[float, ...] | None = None
+    """Discounts of the dimensions of a vector reward, in place of gamma."""
+    target_period: int = 1
+    """Updates between those of the target critics."""
+    normalize_rewards: bool = False
+    """Learn from rewards less their running mean, over their deviation, within reward_clip."""
+    stratified: bool = False
+    """Draw windows evenly over environments and time, instead of independently."""
+    recent_share: float = 0.0
+    """Share of the windows that come from the last recent_steps of every environment."""
+    recent_steps: int = 1000
+    """Rows of every environment that count as recent."""
+    epsilon_greedy: float = 0.0
+    """Chance that evaluation samples proposal or switch, where it else takes the likeliest."""
+
+    class Hyper(eqx.Module):
+        actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
+        critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
+        alpha_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "temperatures' learning rate", low=0)
+        gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
+        tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
+        reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
+        reward_clip: float = prior(5.0, LogUniform(1, 10), "bound of normalised rewards", low=0)
+        alpha: float = prior(1.0, LogUniform(1e-2, 1), "initial temperatures", low=0, initial=True)
+        target_entropy: float = prior(
+            round(math.log(0.2), 4), Uniform(-2.5, -0.5), "wanted entropy per action dimension"
+        )
+        target_switch_entropy: float = prior(
+            0.1985, Uniform(0.05, 0.6), "wanted entropy of the switch", low=0, high=math.log(2)
+        )
+
+    presets: ClassVar[dict[str, dict]] = PRESETS  # the paper's settings, by kind of task
+    parts: ClassVar[int] = 1  # of a trajectory, each as large as an action
+
+    def __post_init__(self):
+        super().__post_init__()
+        _ = self.box  # refuses other actions
+        dims = self.spec.reward_dim or 1
+        for name, legal in (("advantage_clip", (2,)), ("min_prob", (1, 2)), ("gammas", (dims,))):
+            given = getattr(self, name)
+            if given is not None and len(given) not in legal:
+                raise ThespisError(f"{name} = {given}: give {' or '.join(map(str, legal))} numbers")
+
+    # --- trajectories [..., parts * action]: what variants override -------------------------
+
+    def advance(self, trajectory: Array) -> Array:
+        """One step further, tau0: here the same action."""
+        return trajectory
+
+    def new(self, proposal: Array, last: Array) -> Array:
+        """The trajectory that a proposal of the actor begins, tau1: here that action."""
+        return proposal
+
+    def action(self, trajectory: Array) -> Array:
+        return trajectory[..., : self.box.size]
+
+    # --- life cycle -------------------------------------------------------------------------
+
+    def init(self, key, hp) -> State:
+        k_actor, k_critic = random.split(key)
+        critic = self.make_critics(k_critic)
+        log_alpha = jnp.log(jnp.maximum(jnp.asarray(hp.alpha, jnp.float32), 1e-8))
+        dims = self.spec.reward_dim or 1
+        return State(
+            actor=Learned.of(self.make_actor(k_actor)),
+            critic=Learned.of(critic),
+            target=critic,
+            temperature=Learned.of(jnp.stack([log_alpha, log_alpha])),
+            stats=self.make_stats(),
+            reward_stats=Running.of((dims,)) if self.normalize_rewards else None,
+        )
+
+    @property
+    def inputs(self) -> int:
+        """Numbers that stand for an observation."""
+        return (width(self.spec.obs), *self.encoder)[-1]
+
+    def make_actor(self, key) -> Actor:
+        k_body, *k_parts = random.split(key, 1 + self.parts)
+        obs, n = self.inputs, self.box.size
+        nets = tuple(MLP(k, (n, obs), self.weight_init) for k in k_parts) if self.embed else ()
+        inputs = obs + self.parts * (obs if self.embed else n)
+        return Actor(nets, MLP(k_body, (inputs, *self.hidden, 2 * n), self.weight_init))
+
+    def make_critics(self, key) -> EncodedCritics:
+        k_encoder, k_critics = random.split(key)
+        encoder = None
+        if self.encoder:
+            encoder = MLP(k_encoder, (width(self.spec.obs), *self.encoder), self.weight_init)
+        hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
+        inputs = self.inputs + self.parts * self.box.size
+        sizes = (inputs, *hidden, self.spec.reward_dim or 1)
+        return EncodedCritics(encoder, Critics(k_critics, self.critics, sizes, self.weight_init))
+
+    def memory(self, key, n: int) -> Memory:
+        size = self.box.size
+        trajectory = jnp.zeros((n, self.parts * size))
+        if self.first == "random":  # one that the policy itself could have begun
+            k_action, k_proposal = random.split(key)
+            start, proposal = (noise.uniform(k, (n, size), -1, 1) for k in (k_action, k_proposal))
+            trajectory = self.new(proposal, trajectory.at[:, :size].set(start))
+        return Memory(trajectory, jnp.zeros(n, jnp.int32))
+
+    def act(self, state: State, hp, memory: Memory, obs, key, step, mode: Mode):
+        k_proposal, k_switch, k_sample = random.split(key, 3)
+        obs, last, n = self.see(state, obs), memory.trajectory, memory.repeats.shape[0]
+        policy = self.policy(state, state.actor.params, obs, last)
+        proposal = policy.sample(k_proposal)[0]
+        if mode == "random":
+            proposal = noise.uniform(k_sample, proposal.shape, -1, 1)
+        sampled = jnp.full((2, n), mode == "explore")  # proposal and switch, else the likeliest
+        if mode == "greedy" and self.epsilon_greedy:
+            sampled = noise.uniform(k_sample, (2, n)) < self.epsilon_greedy
+        if mode == "greedy":
+            proposal = where(sampled[0], proposal, policy.mode())
+
+        tau0, tau1 = self.advance(last), self.new(proposal, last)
+        q0, q1 = (self.worth(state.critic.params, obs, tau) for tau in (tau0, tau1))
+        chance = jnp.exp(self.log_beta(state, q0, q1)[..., 1])
+        if mode == "random":
+            chance, sampled = jnp.full(n, 0.5), jnp.ones_like(sampled)
+        switch = chance > jnp.where(sampled[1], noise.uniform(k_switch, (n,)), 0.5)
+        if self.max_repeat_steps is not None:
+            switch = switch | (memory.repeats >= self.max_repeat_steps)
+        switch = switch | self.begins(memory.repeats)
+        trajectory = where(switch, tau1, tau0)
+        extra = Extra(last, trajectory, memory.repeats, switch)
+        repeats = jnp.where(switch, 0, memory.repeats) + 1
+        return self.action(trajectory), Memory(trajectory, repeats), extra
+
+    def observe(self, state: State, rows: Row) -> State:
+        state = super().observe(state, rows)
+        if state.reward_stats is None:
+            return state
+        return eqx.tree_at(lambda s: s.reward_stats, state, state.reward_stats.update(rows.reward))
+
+    def report(self, rows: Row) -> dict[str, Mean]:
+        """How many rows [...] went on with a trajectory, and how long runs were that ended."""
+        number = lambda x: x.astype(jnp.float32)
+        switch, repeats = rows.extra.switch, rows.extra.repeats
+        chose = ~rows.final & ~self.begins(repeats)
+        ended = number(chose & switch)
+        return {
+            "repeat_rate": Mean(number(chose & ~switch), number(chose)),
+            "run_length": Mean(ended * number(repeats), ended),
+        }
+
+    # --- learning ---------------------------------------------------------------------------
+
+    def sample(self, replay, demos, hp, key, step) -> Windows:
+        length = self.n_step + 1
+        valid = (replay.ring.size >= length).astype(jnp.float32)
+        ones = jnp.ones(self.batch_size)
+        start = self.draw(replay, key, length)
+        return Windows(replay.at(start.window(0, length)), ones, valid * ones)
+
+    def draw(self, replay, key, length: int) -> Index:
+        """Where windows begin."""
+        batch, starts = self.batch_size, replay.ring.size - length + 1
+        k_draw, k_even, k_recent = random.split(key, 3)
+        start, i = replay.draw(k_draw, batch, length), jnp.arange(batch)
+        anywhere = batch - round(self.recent_share * batch)
+        if self.stratified:  # the i-th of an environment lies in the i-th part of its time
+            envs = replay.ring.rows.reward.shape[2]
+            each = anywhere // envs
+            part = (i // envs).astype(jnp.float32) + noise.uniform(k_even, (batch,))
+            time = jnp.floor(part / max(each, 1) * starts.astype(jnp.float32)).astype(jnp.int32)
+            even = Index(jnp.minimum(time, starts - 1), i % envs)
+            start = where(i < each * envs, even, start)  # what is left over stays independent
+        if anywhere < batch:
+            since = starts - jnp.minimum(self.recent_steps, starts)
+            late = random.randint(k_recent, (batch,), since, starts)
+            start = where(i >= anywhere, Index(late, start.env), start)
+        return start
+
+    def update(self, state: State, hp, b: Windows, key, step) -> tuple[State, Metrics, Array]:
+        """Rows are [length, batch]; all losses are of the state before the update."""
+        k_proposal, k_switch = random.split(key)
+        rows, extra = b.rows, b.rows.extra
+        obs = self.see(state, rows.obs)
+        begins = self.begins(extra.repeats)
+        going = (1.0 - rows.final.astype(jnp.float32)) * b.valid[None]  # rows that acted
+        choosing = going * (1.0 - begins.astype(jnp.float32))  # and had something to go on with
+        over = lambda x, valid: mean(x.reshape(-1), valid.reshape(-1))
+        alpha = jnp.exp(state.temperature.params)
+        tau0 = self.advance(extra.last)
+        q0 = self.worth(state.critic.params, obs, tau0)
+
+        # Actor: SAC's, where each row counts by the chance that its proposal is taken.
+        def actor_loss(actor):
+            proposal, log_p = self.policy(state, actor, obs, extra.last).sample(k_proposal)
+            tau1 = self.new(proposal, extra.last)
+            q1 = self.worth(state.critic.params, obs, tau1)
+            log_beta = stop_gradient(self.log_beta(state, q0, q1))
+            taken = jnp.where(begins, 1.0, jnp.exp(log_beta[..., 1]))
+            loss = over(alpha[1] * log_p - taken * q1, going)
+            return loss, (tau1, q1, log_beta, over(log_p, going))
+
+        actor, (pi_loss, (tau1, q1, log_beta, log_p)) = state.actor.descend(actor_loss, hp.actor_lr)
+
+        # Critics: rewards along the window, and the value where its trajectory first changes.
+        beta = jnp.exp(log_beta)
+        ahead = lambda x: jax.tree.map(lambda leaf: leaf[1:], x)  # what arrived after the action
+        now = lambda x: jax.tree.map(lambda leaf: leaf[:-1], x)
+        chance, paths = ahead(beta), (ahead(tau0), ahead(tau1))
+        value0, value1 = (self.lowest(state.target(ahead(obs), tau)) for tau in paths)
+        value = chance[..., :1] * value0 + chance[..., 1:] * value1
+        fresh = noise.uniform(k_switch, chance.shape[:-1]) < chance[..., 1]
+        target, cut = self.backup(state, hp, rows, fresh, value)
+        valid = now(going) * (1.0 - cut) if self.drop_truncated else now(going)
+
+        def critic_loss(critic):
+            error = critic(now(obs), now(extra.trajectory)) - target[None]
+            squares = b.weight[None, None] * (error**2).mean(-1)
+            return sum(over(one, valid) for one in squares), error
+
+        critic, (q_loss, error) = state.critic.descend(critic_loss, hp.critic_lr)
+
+        # Temperatures: hold both entropies at their targets.
+        entropies = jnp.stack([over(-(beta * log_beta).sum(-1), choosing), -log_p])
+        surplus = entropies - self.target_entropies(hp)
+        temperature, (alpha_loss, _) = state.temperature.descend(
+            lambda log_alpha: ((log_alpha * surplus).sum(), None), hp.alpha_lr
+        )
+
+        due = (step + 1) % self.target_period == 0
+        follow, stay = lambda t: polyak(t, critic.params, hp.tau), lambda t: t
+        followed = jax.lax.cond(due, follow, stay, state.target)
+
+        td_error = jnp.abs(error).mean((0, -1))
+        total = lambda x: (x * b.valid[None]).sum()
+        metrics = {
+            "actor_loss": pi_loss,
+            "critic_loss": q_loss,
+            "ent_coef": alpha[1],
+            "switch_ent_coef": alpha[0],
+            "ent_coef_loss": alpha_loss,
+            "total_loss": pi_loss + q_loss + alpha_loss,
+            "log_prob": log_p,
+            "switch_entropy": entropies[0],
+            "switch_probability": over(beta[..., 1], choosing),
+            "resample_advantage": over(q1 - q0, choosing),
+            "td_error": over(td_error, valid),
+            "target_value": over(value.mean(-1), valid),
+            "return": over(target.mean(-1), valid),
+            "explained_variance": explained(target, target + error.mean(0), valid),
+            **{k: Mean(total(m.total), total(m.count)) for k, m in self.report(rows).items()},
+        }
+        new = State(actor, critic, followed, temperature, state.stats, state.reward_stats)
+        priorities = (td_error * valid).sum(0) / jnp.maximum(valid.sum(0), 1.0)
+        return new, metrics, priorities
+
+    # --- the pieces -------------------------------------------------------------------------
+
+    def policy(self, state: State, actor: Actor, obs, last) -> TanhGaussian:
+        """pi(. | s, tau-); what the critics' encoder makes of s is not the actor's to change."""
+        return TanhGaussian.of(actor(state.critic.params.encode(obs), last), "exp", "exact")
+
+    def lowest(self, q: Float[Array, "critics ... d"]) -> Float[Array, "... d"]:
+        """Of each dimension of the reward the critic's value that is worst, given its weight."""
+        sign = jnp.where(self.weights < 0, -1.0, 1.0).reshape((1,) * (q.ndim - 2) + (-1,))
+        return sign * (sign[None] * q).min(0)
+
+    def worth(self, critic: EncodedCritics, obs, trajectory) -> Array:
+        """min_i Q_i(s, tau) as one number, by the weights of the reward."""
+        return self.lowest(critic(obs, trajectory)) @ self.weights
+
+    def log_beta(self, state: State, q0, q1) -> Float[Array, "... 2"]:
+        """log beta(b | s, tau0, tau1): a softmax of both values at the switch's temperature."""
+        both = jnp.stack([q0, q1], -1)
+        if self.advantage_clip is not None:
+            advantage = jnp.clip(q1 - q0, *self.advantage_clip)
+            both = jnp.stack([jnp.zeros_like(advantage), advantage], -1)
+        return nn.log_softmax(both / jnp.maximum(jnp.exp(state.temperature.params[0]), 1e-10))
+
+    def begins(self, repeats) -> Array:
+        """Where a trajectory must be new, since there is none to go on with."""
+        return (repeats == 0) & (self.first == "new")
+
+    def backup(self, state: State, hp, rows: Row, fresh: Array, value: Array):
+        """Targets [n_step, batch, d] of all rows but the last, and which rest on a time limit.
+
+        Rewards are summed until a row that stops, whose value completes the sum. `fresh` are the
+        switches of the present policy, `value` is V, both [n_step, batch, ...] and, like all that
+        is read of the rows here, of those that the actions led to.
+        """
+        arrived = jax.tree.map(lambda x: x[1:], rows)
+        stop = {
+            "compare-through": arrived.final | arrived.extra.switch | fresh,
+            "one-step": jnp.ones_like(fresh),
+            "multi-step": arrived.final,
+        }[self.returns]
+        stop = stop.at[-1].set(True)
+        reward = self.scaled(state, hp, arrived.reward)
+        dead = arrived.terminated & (not self.ignore_done)
+        gamma = hp.gamma if self.gammas is None else jnp.asarray(self.gammas, jnp.float32)[None]
+
+        def backward(later, row):
+            reward, dead, truncated, stop, value = row
+            ahead, cut = where(stop, (value, truncated), later)
+            target = reward + gamma * where(dead, jnp.zeros_like(ahead), ahead)
+            return (target, cut), (target, cut)
+
+        steps = (reward, dead, arrived.truncated.astype(jnp.float32), stop, value)
+        start = jax.tree.map(jnp.zeros_like, (value[-1], steps[2][-1]))
+        return jax.lax.scan(backward, start, steps, reverse=True, unroll=True)[1]
+
+    def scaled(self, state: State, hp, reward) -> Float[Array, "... d"]:
+        """Rewards as the critics learn them, with an axis for their dimensions."""
+        reward = reward.reshape(*reward.shape[:2], -1)
+        stats = state.reward_stats
+        if stats is not None:
+            mean, std = (
+                x[None, None] for x in (stats.mean, jnp.sqrt(jnp.clip(stats.var, 1e-6, 1e6)))
+            )
+            reward = jnp.clip((reward - mean) / std, -hp.reward_clip, hp.reward_clip)
+        return hp.reward_scale * reward
+
+    def target_entropies(self, hp) -> Float[Array, "2"]:
+        """Of the switch and of the proposal."""
+        switch, action = hp.target_switch_entropy, hp.target_entropy
+        if self.min_prob is not None:
+            switch, action = switch_entropy(self.min_prob[0]), action_entropy(self.min_prob[-1])
+        return jnp.stack([jnp.asarray(x, jnp.float32) for x in (switch, action * self.box.size)])
+
+
+def switch_entropy(p: float) -> float:
+    """Of a choice of two whose rarer outcome has probability p."""
+    return -p * math.log(p) - (1 - p) * math.log(1 - p)
+
+
+def action_entropy(p: float) -> float:
+    """Of a uniform distribution over a share p of the range [-1, 1]."""
+    return math.log(2 * p)
+
+
+def explained(target, value, valid) -> Array:
+    """The share of the target's variance over valid entries [...] that the value explains."""
+    share = (valid / jnp.maximum(valid.sum(), 1.0))[..., None]
+    variance = lambda x: (share * (x - (share * x).sum((0, 1))[None, None]) ** 2).sum((0, 1))
+    return (1.0 - variance(target - value) / jnp.maximum(variance(target), 1e-8)).mean()
