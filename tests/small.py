@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from thespis.evaluate import Evaluator
 from thespis.host import HostDriver
 from thespis.loop import DeviceDriver
-from thespis.runs import checkpoint, run, trainer
+from thespis.runs import checkpoint, dump, faults, run, trainer, tuning
 from thespis.show import progress
 
 RUN = {
@@ -69,7 +69,7 @@ def differences(a: Path, b: Path, member: int | None = None) -> list[str]:
 
 
 def part_of(name: str, x: np.ndarray, member: int) -> np.ndarray:
-    shared = ("progress.clock", "replay.head", "replay.size")
+    shared = ("progress.clock", "replay.head", "replay.size", "tuning.memory")
     if name.startswith(shared):
         return x
     axis = 1 if name.startswith(("replay.rows", "progress.tally")) else 0
@@ -173,7 +173,8 @@ def key_of(loop):
 class Device(DeviceDriver):
     def __init__(self, loop, seeds):
         super().__init__(loop, seeds)
-        self.epoch = keep(("epoch", key_of(loop)), lambda: self.epoch)
+        compile_ = self.compile
+        self.programs = lambda *x: keep(("epoch", key_of(loop), *x), lambda: compile_(*x))
         self.first = keep(("init", key_of(loop)), lambda: jax.jit(loop.init))
 
     def init(self, seeds, hps, demos=None):
@@ -199,5 +200,18 @@ def evaluator(loop, env, episodes):
     return new
 
 
+class Exchange(tuning.Exchange):
+    @property
+    def program(self):
+        return keep(("exchange", key_of(self.loop)), lambda: super(Exchange, self).program)
+
+
+class Tracer(dump.Tracer):
+    @property
+    def follow(self):
+        return keep(("follow", key_of(self.loop)), lambda: super(Tracer, self).follow)
+
+
 trainer.DeviceDriver, trainer.HostDriver = Device, Host
+tuning.HostDriver, tuning.Exchange, faults.Tracer = Host, Exchange, Tracer
 trainer.Evaluator = run.Evaluator = evaluator

@@ -29,6 +29,13 @@ def pair(tmp_path_factory):
     return thespis.train("sac", out=tmp_path_factory.mktemp("pair"), **arguments(seeds=(0, 7)))
 
 
+@pytest.fixture(scope="module")
+def population(tmp_path_factory):
+    """Three members that exchange at 200 and 300."""
+    given = arguments(members=3, pbt={"interval": 100})
+    return thespis.train("sac", out=tmp_path_factory.mktemp("population"), **given)
+
+
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     """Relative paths lead into a folder of the test's own."""
@@ -156,6 +163,47 @@ def test_plot(trained, pair, say):
     assert say("plot", pair.path, "--statistic", "mean") == ["plot  curves.png"]
 
 
+def test_train_a_population(population, say):
+    tuner = ["--members", "3", "--pbt", "--pbt.interval", "100"]
+    told = json.loads(say("train", "sac", *words(), *tuner, "--json")[0])
+    assert told["seeds"] == [0, 1, 2]
+    assert told["best"] == population.member("best") == np.argmax(told["rewards"])
+    assert told["parents"] == population.parents
+    assert len(told["hparams"]["gamma"]) == 3
+    assert differences(population.path, told["run"]) == []
+    plots = {p.name for p in (Path(told["run"]) / "plots").iterdir()}
+    assert {"learning_curve.png", "family_tree.png", "schedules.png"} <= plots
+
+
+def test_eval_and_play_take_one_member_the_best_or_all(population, say):
+    three = ["eval", population.path, "--episodes", "2", "--json"]
+    all_of = json.loads(say(*three)[0])["returns"]
+    assert json.loads(say(*three, "--member", "all")[0])["returns"] == all_of
+    best = json.loads(say(*three, "--member", "best")[0])["returns"]
+    assert best == all_of[population.member("best")]
+    lines = "\n".join(say("eval", population.path, "--episodes", "2", "--member", "best"))
+    assert str(population.member("best")) in lines.splitlines()[-2].split()[0]
+
+    told = json.loads(say("play", population.path, "--member", "all", "-o", "x.gif", "--json")[0])
+    assert [film["video"] for film in told["members"]] == [f"x_member{m}.gif" for m in range(3)]
+    assert all(Path(film["video"]).exists() for film in told["members"])
+    assert len({film["returns"][0] for film in told["members"]}) == 3
+
+
+def test_rerun_trains_the_winner_again(population, say):
+    told = json.loads(say("rerun", population.path, "--member", "best", "--json")[0])
+    best = population.member("best")
+    assert (told["state"], told["seeds"]) == ("done", [best])
+    assert told["metrics"]["hparams/gamma"] == pytest.approx(population.hypers().gamma[best])
+
+
+def test_plot_draws_how_a_population_went(population, say):
+    told = json.loads(say("plot", population.path, "--json")[0])
+    assert told["plot"] == "curves.png"
+    assert {Path(p).name for p in told["population"]} >= {"members.png", "family_tree.png"}
+    assert len(say("plot", population.path)) == 1 + len(told["population"])
+
+
 def test_list(say):
     told = json.loads(say("list", "--json")[0])
     assert told["algorithms"] == list(thespis.ALGORITHMS)
@@ -174,7 +222,8 @@ def test_every_verb_has_an_example_in_its_help(verb, say):
 
 def test_the_help_of_an_algorithm_tells_all_of_its_options(say):
     text = "\n".join(say("train", "td3", "--help"))
-    for option in ("--algo.delay N", "--hp.noise X", "--seeds", "--eval-env", "--init-from"):
+    options = "--algo.delay N", "--hp.noise X", "--seeds", "--eval-env", "--pbt.best X", "--members"
+    for option in options:
         assert option in text
     assert max(map(len, text.splitlines())) <= 100
 
@@ -255,6 +304,38 @@ SMALL = words()
             "both seed and seeds are given",
         ),
         (["train", "sac", *SMALL, "stray"], "unexpected 'stray': options start with --"),
+        (["train", "sac", *SMALL, "--pbt"], "tuner = pbt needs a population, not one member"),
+        (["train", "sac", *SMALL, "--members", "0", "--pbt"], "members = 0: give at least 1"),
+        (
+            ["train", "sac", *SMALL, "--members", "3", "--seeds", "0-1"],
+            "members = 3, but there are 2 seeds: leave one of them out",
+        ),
+        (
+            ["train", "sac", *SMALL, "--members", "4", "--pbt.best", "3", "--pbt.replaced", "2"],
+            "best = 3 and replaced = 2 are 3 + 2 of 4 members",
+        ),
+        (
+            ["train", "sac", *SMALL, "--members", "4", "--pbt.tuned", "gama", "tau"],
+            "tuned = gama: unknown hyper-parameter; did you mean gamma?",
+        ),
+        (
+            ["train", "sac", *SMALL, "--members", "4", "--pbt.tuned", "gamma=log:1:2"],
+            "gamma = 2 is out of range",
+        ),
+        (
+            ["train", "sac", *SMALL, "--members", "4", "--pbt.intervall", "5"],
+            "unknown option --pbt.intervall; did you mean pbt.interval",
+        ),
+        (
+            ["train", "sac", *SMALL, "--members", "4", "--tuner", "bayes"],
+            "tuner = bayes: give one of pbt,",
+        ),
+        (
+            ["train", "sac", *words(steps=10**8, buffer_size=10**8), "--members", "100", "--pbt"],
+            "member(s) fit, or lower it",
+        ),
+        (["rerun"], "name the run: thespis rerun RUN"),
+        (["rerun", "nowhere"], "no run at nowhere"),
         (
             ["train", "sac", *SMALL, "--learning-starts", "300"],
             "learning_starts = 300 is more than buffer_size = 200 holds",
@@ -310,6 +391,8 @@ def test_one_line_says_what_is_wrong(argv, message, complain):
         (["play", "RUN", "-o", "film.avi"], "cannot write film.avi: a video is .gif or .mp4"),
         (["play", "RUN", "--human"], "--human: there is no display; leave it out to write a file"),
         (["resume", "RUN", "--member", "x"], "member = x"),
+        (["rerun", "RUN", "--member", "x"], "member = x"),
+        (["rerun", "RUN", "--seed", "-1"], "seeds = -1: give"),
         (["resume", "RUN", "--steps", "10"], "steps = 10: "),
         (
             ["resume", "RUN", "--env", "x"],

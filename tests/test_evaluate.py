@@ -16,7 +16,15 @@ from thespis import evaluate, hyper
 from thespis.core import Row, Spec
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.gymnasium import Gymnasium
-from thespis.evaluate import Evaluator, first_episode, outcome, unroll
+from thespis.evaluate import (
+    Descriptor,
+    Evaluator,
+    average,
+    final,
+    first_episode,
+    outcome,
+    unroll,
+)
 from thespis.loop import Loop
 
 
@@ -79,12 +87,13 @@ def by_age(steps):
     return 0.1 * np.sum(np.arange(steps))
 
 
-def evaluator(env, members=1, episodes=12, mode="greedy"):
-    """A function of seeds and time -> returns, lengths [members, episodes]."""
+def evaluator(env, members=1, episodes=12, mode="greedy", descriptor=None):
+    """A function of seeds and time -> returns, lengths [members, episodes], and descriptors."""
     loop = Loop(Elder(env.spec), env)
     state = {"scale": jnp.full(members, 0.1)}
     hps = hyper.fill(Elder.Hyper, {}, members)
-    play = Evaluator(loop, env, episodes, mode)
+    play = Evaluator(loop, env, episodes, mode, descriptor)
+    play = play if descriptor is None else play.play
     return lambda seed=0, time=0: play(
         state, hps, jnp.arange(seed, seed + members, dtype=jnp.int32), time
     )
@@ -270,3 +279,58 @@ def test_environments_are_closed_even_if_one_fails():
     with pytest.raises(Exception, match="broken"):
         play()
     assert len(closed) == 3
+
+
+# --- descriptors ----------------------------------------------------------------------------
+
+
+class Steps(Turns):
+    """Observes the number of steps taken."""
+
+    def step(self, action):
+        _, *rest = super().step(action)
+        return np.float32([self.steps, 0, 0, 0]), *rest
+
+
+STEPS = lambda obs, env_state: obs[..., :1]
+
+
+def test_the_final_descriptor_is_that_after_the_last_action():
+    seen = jnp.arange(10.0).reshape(5, 2, 1)
+    stepped = flags([0, 1, 1, 0, 0], [0, 1, 1, 1, 1])
+    np.testing.assert_array_equal(final(seen, stepped), [[4], [9]])
+
+
+def test_a_mean_descriptor_counts_the_steps_of_the_episode_alone():
+    seen = jnp.array([[50.0, 1, 0, jnp.nan, jnp.nan], [50, 1, 1, 0, 0]]).T[..., None]
+    stepped = flags([0, 1, 1, 0, 0], [0, 1, 1, 1, 1])
+    np.testing.assert_array_equal(average(seen, stepped), [[0.5], [0.5]])
+
+
+@pytest.mark.parametrize("env", [Autoreset(Lives()), Gymnasium(Steps)], ids=["device", "host"])
+def test_episodes_that_end_early_have_their_descriptors(env):
+    """An episode of n steps observes 0, 1, ... n."""
+    at = {}
+    for reduce in (final, average):
+        play = evaluator(env, members=2, episodes=14, descriptor=Descriptor(reduce, STEPS))
+        at[reduce] = play()
+        assert at[reduce].descriptors.shape == (2, 14, 1)
+    lengths = at[final].lengths
+    assert len(set(lengths.reshape(-1))) > 1
+    np.testing.assert_array_equal(at[final].descriptors[..., 0], lengths)
+    np.testing.assert_allclose(at[average].descriptors[..., 0], (lengths + 1) / 2, rtol=1e-6)
+    plain = evaluator(env, members=2, episodes=14)()
+    np.testing.assert_array_equal(at[final].returns, plain[0])
+    np.testing.assert_array_equal(at[final].lengths, plain[1])
+
+
+def test_without_a_look_the_observation_describes():
+    play = evaluator(Autoreset(Lives()), episodes=5, descriptor=Descriptor())
+    assert play().descriptors.shape == (1, 5, 4)
+
+
+def test_a_descriptor_may_look_into_the_environment_and_be_reduced_at_will():
+    furthest = lambda seen, stepped: jnp.where(stepped[..., None], seen, -1.0).max(0)
+    time = lambda obs, env_state: env_state.time[:, None].astype(jnp.float32)
+    play = evaluator(Autoreset(Lives()), episodes=20, descriptor=Descriptor(furthest, time))()
+    np.testing.assert_array_equal(play.descriptors[..., 0], play.lengths)

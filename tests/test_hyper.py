@@ -16,6 +16,7 @@ from thespis.hyper import (
     check,
     declared,
     fill,
+    parse,
     prior,
     sample,
 )
@@ -146,6 +147,47 @@ def test_the_ends_of_a_coordinate_are_the_ends_of_the_prior(p):
     np.testing.assert_allclose(ends, LEGAL[type(p)], rtol=1e-5)
 
 
+@pytest.mark.parametrize("p", PRIORS)
+def test_shares_of_the_range_lie_between_its_limits(p):
+    ends = p.at(jnp.array([0.0, 1.0]))
+    np.testing.assert_allclose(np.sort(ends), LEGAL[type(p)], rtol=1e-6)
+    np.testing.assert_allclose(p.limits, LEGAL[type(p)], rtol=1e-12)
+    middle = p.coordinate(p.at(jnp.array(0.5)))
+    np.testing.assert_allclose(middle, np.mean(p.ends), rtol=1e-4, atol=1e-5)
+
+
+def test_values_move_by_factors_of_their_own_kind():
+    """A rate is doubled, the distance of a discount from 1 is, and others move in their range."""
+    by = jnp.log(jnp.float32(2))
+    np.testing.assert_allclose(LogUniform(1e-5, 1e-2).move(jnp.array(1e-3), by), 2e-3, rtol=1e-5)
+    moved = OneMinusLogUniform(1e-3, 1e-1).move(jnp.array(0.99), by)
+    np.testing.assert_allclose(moved, 0.98, rtol=1e-5)
+    np.testing.assert_allclose(Uniform(-1, 3).move(jnp.array(0.0), by), 2 * np.log(2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("p", PRIORS)
+def test_what_would_leave_the_range_is_thrown_back(p):
+    by = jnp.linspace(-50, 50, 1001)
+    low, high = (np.float32(x) for x in LEGAL[type(p)])
+    for start in (0.0, 0.3, 1.0):
+        moved = p.move(jnp.full(1001, p.at(jnp.array(start))), by)
+        assert moved.min() >= low
+        assert moved.max() <= high
+        assert len(np.unique(moved)) > 30
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("uniform:-1:1", Uniform(-1, 1)),
+        ("log:3e-5:3e-3", LogUniform(3e-5, 3e-3)),
+        ("one-minus-log:1e-3:0.1", OneMinusLogUniform(1e-3, 0.1)),
+    ],
+)
+def test_a_prior_can_be_written(text, expected):
+    assert parse("x", text) == expected
+
+
 @pytest.fixture(scope="module")
 def drawn():
     return sample(Hyper, random.key(0), 20_000)
@@ -176,6 +218,16 @@ def test_a_sample_is_uniform_in_its_coordinate(drawn, name, coordinate):
 def test_hyper_parameters_are_drawn_independently(drawn):
     both = np.corrcoef([drawn.rate, drawn.gamma, drawn.entropy])
     assert np.abs(both - np.eye(3)).max() < 0.03
+
+
+def test_some_may_be_drawn_from_other_priors_and_the_rest_stays():
+    hps = sample(Hyper, random.key(0), 100, {"gamma": Uniform(0.1, 0.2)})
+    assert hps.gamma.min() >= np.float32(0.1)
+    assert hps.gamma.max() <= np.float32(0.2)
+    np.testing.assert_array_equal(hps.rate, np.float32([3e-4] * 100))
+    jax.tree.map(
+        np.testing.assert_array_equal, sample(Hyper, random.key(0), 3, {}), fill(Hyper, {}, 3)
+    )
 
 
 def test_a_sample_is_fixed_by_its_key():

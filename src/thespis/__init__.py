@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from thespis.algos import SAC as SAC
     from thespis.algos import TD3 as TD3
     from thespis.api import load as load
+    from thespis.api import rerun as rerun
     from thespis.api import resume as resume
     from thespis.api import train as train
     from thespis.core import Box as Box
@@ -22,15 +23,23 @@ if TYPE_CHECKING:
     from thespis.core import Transition as Transition
     from thespis.envs import make as make
     from thespis.errors import ThespisError as ThespisError
+    from thespis.pbt import PB2 as PB2
+    from thespis.pbt import PBT as PBT
+    from thespis.pbt import MultiFrequencyPBT as MultiFrequencyPBT
+    from thespis.pbt import NoTuning as NoTuning
+    from thespis.pbt import RandomSearch as RandomSearch
+    from thespis.runs.dump import reproduce as reproduce
     from thespis.runs.run import Policy as Policy
     from thespis.runs.run import Run as Run
 
 _HOMES = {
     "thespis.algos": ("ALGORITHMS", "SAC", "TD3"),
-    "thespis.api": ("load", "resume", "train"),
+    "thespis.api": ("load", "rerun", "resume", "train"),
     "thespis.core": ("Box", "Discrete", "Row", "Spec", "Step", "Transition"),
     "thespis.envs": ("make",),
     "thespis.errors": ("ThespisError",),
+    "thespis.pbt": ("PB2", "PBT", "MultiFrequencyPBT", "NoTuning", "RandomSearch"),
+    "thespis.runs.dump": ("reproduce",),
     "thespis.runs.run": ("Policy", "Run"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -1,4 +1,4 @@
-"""The functions most users need: train, resume, load."""
+"""The functions most users need: train, resume, rerun, load."""
 
 from __future__ import annotations
 
@@ -19,18 +19,14 @@ from thespis.loop import Loop
 from thespis.options import convert
 from thespis.runs import checkpoint
 from thespis.runs import config as configs
+from thespis.runs.build import build, state_shapes
 from thespis.runs.config import Config
-from thespis.runs.directory import create, versions, write_json
+from thespis.runs.directory import create, status, versions, write_json
+from thespis.runs.lineage import schedule
+from thespis.runs.process import alone, stoppable
 from thespis.runs.run import Run
-from thespis.runs.trainer import (
-    Trainer,
-    alone,
-    build,
-    state_shapes,
-    status,
-    stoppable,
-    transplant,
-)
+from thespis.runs.trainer import Trainer
+from thespis.runs.transplant import transplant
 from thespis.show.progress import Silent, Terminal
 
 
@@ -41,7 +37,8 @@ def train(
 
     `env` is a name, a `gymnasium.Env` class, a function that makes one, or a JAX task. All else
     is as on the command line: fields of the run (`steps`, `seeds`, `envs`, ...), choices of the
-    algorithm (`hidden`, `batch_size`, ...) and hyper-parameters (`gamma`, `actor_lr`, ...).
+    algorithm (`hidden`, `batch_size`, ...) and hyper-parameters (`gamma`, `actor_lr`, ...). With
+    `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself.
     """
     config = configs.make(algo, {"env": env} | given)
     reporter = Terminal() if progress else Silent()
@@ -53,6 +50,11 @@ def train(
         )
         config = dataclasses.replace(config, threads=threads)
     pieces = build(config)
+    if pieces[0].mesh is None and (config.devices or 1) > 1:
+        reporter.note(
+            f"JAX has started with one device: members run one after another; {config.devices} "
+            f"would be faster: use the command line, or call train before any JAX function"
+        )
     if config.init_from:  # refuse what does not fit before there is a folder
         transplant(state_shapes(config, pieces[0]), config.init_from, reporter.note)
     folder = create(out, algo, envs.label(pieces[0].env))
@@ -87,13 +89,35 @@ def resume(
             raise ThespisError(f"steps = {steps}: {folder} has {done} already; give more")
     if member is not None:
         number = run.member(member)
-        if len(config.seeds) > 1:
+        if config.members > 1:
             return branch(run, config, number, out, reporter)
     if finished(run) and (steps is None or config.steps == done):
         reporter.note(f"{folder} is done at step {done}; to train on: {command(folder)} --steps N")
         return run
     compare(run, reporter)
     return finish(config, run.build(config), folder, reporter, partial(go_on, run=run))
+
+
+def rerun(
+    path: str | Path,
+    member: int | str = "best",
+    *,
+    seed: int | None = None,
+    env: Any = None,
+    eval_env: Any = None,
+    out: str | Path = "runs",
+    progress: bool = True,
+) -> Run:
+    """Train one agent with the hyper-parameters that a member and its ancestors had, step by step.
+
+    The seed is that of the member, unless another is given.
+    """
+    run = Run(path, env, eval_env)
+    number = run.member(member)
+    hp, changes = schedule(run.path, number)
+    seeds = configs.seed_list(run.config.seeds[number] if seed is None else seed)
+    config = dataclasses.replace(run.config, seeds=seeds[:1], hp=hp, schedule=tuple(changes))
+    return derive(run, alone_again(config), out, Terminal() if progress else Silent())
 
 
 def load(path: str | Path, env: Any = None, eval_env: Any = None) -> Run:
@@ -111,7 +135,8 @@ def finish(
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
 ) -> Run:
-    """Train from the start or what is restored to the end, and leave a learning curve."""
+    """Train from the start or what is restored to the end, and leave plots of it."""
+    from thespis.show import population
     from thespis.show.plots import curves_of, learning_curve
 
     with (
@@ -131,6 +156,8 @@ def finish(
         curve = None
         with suppress(ThespisError):  # stopped before the first evaluation
             curve = learning_curve(curves_of([folder]), folder / "plots" / "learning_curve.png")
+            if config.tuner:
+                population.draw(folder)
         run = Run(folder)
         run.parts = pieces
         reporter.done(run, state, curve)
@@ -147,18 +174,36 @@ def go_on(trainer: Trainer, run: Run) -> None:
 
 def branch(run: Run, config: Config, number: int, out: str | Path, reporter: Silent) -> Run:
     """Go on with one member of several, in a folder of its own."""
+    hp = {name: x[number] if isinstance(x, list) else x for name, x in config.hp.items()}
+    if config.tuner:
+        hp = {name: float(x[number]) for name, x in vars(run.hypers()).items()}
+    config = dataclasses.replace(config, seeds=(config.seeds[number],), hp=hp)
+    given: Any = {"folder": run.path, "members": run.config.members, "member": number}
+    return derive(run, alone_again(config), out, reporter, partial(Trainer.adopt, **given))
+
+
+def alone_again(config: Config) -> Config:
+    """Of one agent, which nobody tunes."""
+    return dataclasses.replace(config, tuner=None, pbt={}, devices=1)
+
+
+def derive(
+    run: Run,
+    config: Config,
+    out: str | Path,
+    reporter: Silent,
+    restore: Callable[[Trainer], None] = lambda trainer: None,
+) -> Run:
+    """A run made of another one, in a folder of its own."""
     compare(run, reporter)
     pieces = run.build(config)
-    hp = {name: x[number] if isinstance(x, list) else x for name, x in config.hp.items()}
-    config = dataclasses.replace(config, seeds=(config.seeds[number],), hp=hp)
     folder = create(out, config.algo, envs.label(pieces[0].env))
     try:
-        changed = {"seeds": config.seeds, "hp": hp, "steps": config.steps}
+        names = ("seeds", "hp", "steps", "tuner", "pbt", "schedule", "devices")
+        changed = {name: getattr(config, name) for name in names}
         changed["command"] = shlex.join(sys.argv)
         write_json(folder / "config.json", run.saved | changed)
-        members = len(run.config.seeds)
-        adopt = partial(Trainer.adopt, folder=run.path, members=members, member=number)
-        return finish(config, pieces, folder, reporter, adopt)
+        return finish(config, pieces, folder, reporter, restore)
     finally:
         if not newest(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -184,7 +229,9 @@ def set_threads(config: Config) -> int:
     """Give XLA as many threads as the config says -> how many it has."""
     machine.use_cache()
     wanted = config.threads or 1
-    return wanted if machine.set_threads(wanted) else int(os.environ.get("NPROC", machine.cores()))
+    if machine.set_threads(wanted, config.devices or 1):
+        return wanted
+    return int(os.environ.get("NPROC", machine.cores()))
 
 
 def compare(run: Run, reporter: Silent) -> None:

@@ -17,11 +17,12 @@ from thespis.options import Option, describe, fields, parse
 HELP = """\
 usage: thespis VERB ... [--help]
 
-  train ALGO --env ENV    train an agent, one or several seeds at once
+  train ALGO --env ENV    train an agent, several seeds at once, or a population (--pbt)
   resume RUN              go on exactly where a run stopped
+  rerun RUN               train one agent with the hyper-parameters that won a population
   eval RUN                episodes of the trained policy, and their returns
   play RUN                a video of the trained policy, or a window
-  plot RUN ... -o FILE    learning curves over seeds with 95 % bands
+  plot RUN ... -o FILE    learning curves over seeds with 95 % bands; how populations went
   list                    algorithms, presets, environments
 
 example: thespis train sac --env jax:pendulum --steps 20000 --seed 0
@@ -30,6 +31,7 @@ example: thespis train sac --env jax:pendulum --steps 20000 --seed 0
 JSON = Option("json", bool, "Print one machine-readable line.")
 BEST = Option("best", bool, "The policy of the best evaluation instead of the last one.")
 SEED = Option("seed", int, "Seed of the start states.", 0)
+OUT = Option("out", str, "Folder of the runs.", "runs")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,18 +65,20 @@ def main(argv: list[str] | None = None) -> int:
 
 def train(argv: list[str]) -> None:
     from thespis.algos import ALGORITHMS
-    from thespis.runs.config import ALIASES, COMPUTED, Config
+    from thespis.runs.config import ALIASES, APART, COMPUTED, Config
 
-    run = fields(Config, skip=("algo", "options", "hp"))
+    run = fields(Config, skip=APART)
     run = [replace(o, kind=tuple[str, ...]) if o.name == "seeds" else o for o in run]
     run.insert(3, Option("seed", int, "One seed."))
-    run += [Option("out", str, "Folder of the runs.", "runs"), JSON]
+    run += [OUT, JSON]
+    tuning = tuner_options()
     algo, *rest = argv or ["--help"]
     if algo in ("--help", "-h"):
         print("usage: thespis train ALGO --env ENV [options]\n")
         print(f"algorithms: {', '.join(ALGORITHMS)}; `thespis train ALGO --help` has more\n")
-        print(f"{describe(run)}\n")
+        print(f"{describe(run)}\n\nA population that tunes itself:\n{describe(tuning)}\n")
         print("example: thespis train sac --env Pendulum-v1 --steps 20000 --seeds 0-4")
+        print("         thespis train sac --env Pendulum-v1 --steps 20000 --members 8 --pbt")
         return
     if algo.startswith("-"):
         raise ThespisError(f"name the algorithm first: thespis train ALGO {algo} ...")
@@ -85,6 +89,7 @@ def train(argv: list[str]) -> None:
         print(f"usage: thespis train {algo} --env ENV [options]\n\n{algorithm.__doc__}\n")
         print(f"The run:\n{describe(run)}\n\nStatic choices of {algo}:\n{describe(choices)}\n")
         print(f"Hyper-parameters (a change never recompiles):\n{describe(hypers)}\n")
+        print(f"A population that tunes itself:\n{describe(tuning)}\n")
         print(f"presets: {', '.join(algorithm.presets)}")
         print("The prefixes algo. and hp. may be left out; Stable-Baselines3's names work as well.")
         print(f"example: thespis train {algo} --env jax:pendulum --steps 20000 --hp.gamma 0.98")
@@ -93,7 +98,7 @@ def train(argv: list[str]) -> None:
     kinds = {o.name: o.kind for o in run + short}
     same = [Option(name, kinds[ours]) for name, ours in ALIASES.items() if ours in kinds]
     computed = [Option(name, kind) for name, kind in COMPUTED.items()]
-    _, given = parse(rest, run + choices + hypers + short + same + computed, 0)
+    _, given = parse(rest, run + tuning + choices + hypers + short + same + computed, 0)
 
     from thespis import api
 
@@ -103,11 +108,25 @@ def train(argv: list[str]) -> None:
         tell(result)
 
 
+def tuner_options() -> list[Option]:
+    """Options of populations: how many, who tunes them, and the fields of all tuners."""
+    from thespis.pbt import TUNERS
+
+    every = {o.name: o for kind in reversed(TUNERS.values()) for o in fields(kind, "pbt.")}
+    names: Any = Literal[tuple(TUNERS)]
+    return [
+        Option("members", int, "Members of a population, with seeds from --seed on."),
+        Option("pbt", bool, "Population-based training; like --tuner pbt."),
+        Option("tuner", names, "Who tunes: pbt, or a control that draws at random, or none."),
+        *every.values(),
+    ]
+
+
 def resume(argv: list[str]) -> None:
     options = [
         Option("steps", int, "Train to this many steps instead of the run's own."),
         Option("member", str, "Go on with this member (a number, or best) in a run of its own."),
-        Option("out", str, "Folder of that run.", "runs"),
+        replace(OUT, help="Folder of that run."),
         JSON,
     ]
     example = "resume runs/sac/jax-pendulum_1 --steps 50000"
@@ -123,10 +142,30 @@ def resume(argv: list[str]) -> None:
         tell(result)
 
 
+def rerun(argv: list[str]) -> None:
+    options = [
+        Option("member", str, "Whose hyper-parameters: a number, or best.", "best"),
+        Option("seed", int, "Another seed than that of the member."),
+        replace(OUT, help="Folder of the new run."),
+        JSON,
+    ]
+    example = "rerun runs/sac/jax-pendulum_1 --member best"
+    path, given = run_and_options("rerun RUN", argv, options, example)
+    if path is None:
+        return
+
+    from thespis import api
+
+    silent = given.pop("json", False)
+    result = api.rerun(path, progress=not silent, **given)
+    if silent:
+        tell(result)
+
+
 def evaluate(argv: list[str]) -> None:
     options = [
         Option("episodes", int, "Episodes of each member.", 100),
-        Option("member", str, "One member of several: a number, or best. Without it, all."),
+        Option("member", str, "Which member of several: a number, best, or all.", "all"),
         BEST,
         SEED,
         JSON,
@@ -149,19 +188,19 @@ def evaluate(argv: list[str]) -> None:
 
     from thespis.show.table import summary
 
-    several = isinstance(result["returns"][0], list)
-    returns = result["returns"] if several else [result["returns"]]
-    seeds = run.config.seeds if several else [run.config.seeds[run.member(member or 0)]]
+    chosen = run.chosen(member, which)
+    returns = result["returns"] if len(chosen) > 1 else [result["returns"]]
     rows = [
         {
-            "seed": seed,
+            **({"member": m} if run.config.members > 1 else {}),
+            "seed": run.config.seeds[m],
             "episodes": len(rewards),
             "reward": fmean(rewards),
             "± std": pstdev(rewards),
             "min": min(rewards),
             "max": max(rewards),
         }
-        for seed, rewards in zip(seeds, returns, strict=True)
+        for m, rewards in zip(chosen, returns, strict=True)
     ]
     Console().print(summary(rows, f"{run.config.algo} on {run.config.env}, {which} policy"))
 
@@ -171,7 +210,7 @@ def play(argv: list[str]) -> None:
         Option("output", str, "Video file (.mp4 or .gif); by default in the run's videos folder."),
         Option("episodes", int, "Episodes.", 1),
         Option("human", bool, "A window instead of a file."),
-        Option("member", str, "Which member of several: a number, or best.", "best"),
+        Option("member", str, "Which member of several: a number, best, or all.", "best"),
         BEST,
         SEED,
         JSON,
@@ -184,21 +223,33 @@ def play(argv: list[str]) -> None:
     run = opened(path)
     from thespis.show.play import play as show
 
-    file, returns = show(
-        run,
-        member=given.get("member", "best"),
-        which="best" if given.get("best") else "last",
-        path=given.get("output"),
-        episodes=given.get("episodes", 1),
-        seed=given.get("seed", 0),
-        human=given.get("human", False),
-    )
+    which = "best" if given.get("best") else "last"
+    chosen = run.chosen(given.get("member", "best"), which)
+    played = []
+    for member in chosen:
+        output = given.get("output")
+        if output and len(chosen) > 1:  # a film each
+            output = Path(output).with_stem(f"{Path(output).stem}_member{member}")
+        file, returns = show(
+            run,
+            member=member,
+            which=which,
+            path=output,
+            episodes=given.get("episodes", 1),
+            seed=given.get("seed", 0),
+            human=given.get("human", False),
+        )
+        played.append({"video": file and str(file), "returns": returns})
     if given.get("json"):
-        print(json.dumps({"run": str(run.path), "video": file and str(file), "returns": returns}))
+        several = {"members": [{"member": m} | x for m, x in zip(chosen, played, strict=True)]}
+        print(json.dumps({"run": str(run.path)} | (several if len(chosen) > 1 else played[0])))
         return
-    print(f"returns  {', '.join(f'{reward:,.1f}' for reward in returns)}")
-    if file:
-        print(f"video    {file}")
+    for member, x in zip(chosen, played, strict=True):
+        if len(chosen) > 1:
+            print(f"member   {member}")
+        print(f"returns  {', '.join(f'{reward:,.1f}' for reward in x['returns'])}")
+        if x["video"]:
+            print(f"video    {x['video']}")
 
 
 def plot(argv: list[str]) -> None:
@@ -216,13 +267,21 @@ def plot(argv: list[str]) -> None:
     if not paths:
         raise ThespisError("name at least one run: thespis plot RUN ... -o FILE")
 
+    from thespis.runs.directory import find
+    from thespis.show import population
     from thespis.show.plots import curves_of, learning_curve
 
     metric, statistic = given.get("metric", "eval/mean_reward"), given.get("statistic", "iqm")
     output = Path(given.get("output", "curves.png"))
     curves = curves_of(paths, metric)
     file = learning_curve(curves, output, metric, statistic, given.get("title"))
-    print(json.dumps({"plot": str(file)}) if given.get("json") else f"plot  {file}")
+    tuned = [path for path in paths if (find(path) / "lineage.csv").exists()]
+    more = [str(drawn) for path in tuned for drawn in population.draw(path, metric)]
+    if given.get("json"):
+        print(json.dumps({"plot": str(file)} | ({"population": more} if more else {})))
+        return
+    for drawn in (file, *more):
+        print(f"plot  {drawn}")
 
 
 def list_(argv: list[str]) -> None:
@@ -252,6 +311,7 @@ def list_(argv: list[str]) -> None:
 VERBS = {
     "train": train,
     "resume": resume,
+    "rerun": rerun,
     "eval": evaluate,
     "play": play,
     "plot": plot,
@@ -291,10 +351,11 @@ def opened(path: str):
 
 
 def tell(run) -> None:
-    """The line of `train --json` and `resume --json`.
+    """The line of `train --json`, `resume --json` and `rerun --json`.
 
     `rewards` are the last evaluations of the `seeds`, `metrics` the last values of every
-    column, as means over the seeds.
+    column, as means over the seeds. A tuned population also tells its best member, whom each
+    member copied last (itself if nobody), and the hyper-parameters of all.
     """
     table, seeds = run.metrics, run.config.seeds
     last = {}  # of every column, the last value of each seed that has one
@@ -310,6 +371,9 @@ def tell(run) -> None:
         "rewards": last["eval/mean_reward"],
         "metrics": {k: sum(xs) / len(xs) for k, xs in means.items() if xs and k != "member"},
     }
+    if run.config.tuner:
+        hypers = {name: x.tolist() for name, x in vars(run.hypers()).items()}
+        found |= {"best": run.member("best"), "parents": run.parents, "hparams": hypers}
     print(json.dumps(found))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from thespis.core import Mode, Row, where
 from thespis.loop import EVALUATE, Loop, environment_seeds
+from thespis.placement import MEMBERS, SHARED, spread
 
+Look = Callable[[Any, Any], Any]  # (obs, env_state) [n, ...] -> what is of interest [n, ...]
 LIMIT = 10_000  # steps of an episode whose environment knows no limit
 
 
@@ -23,6 +26,11 @@ def unroll(algo, env, state, hp, key, n: int, length: int, mode: Mode) -> Row:
 
     The state is not changed: statistics stand still. Environments go on after an episode's end.
     """
+    return watch(algo, env, state, hp, key, n, length, mode, lambda obs, env_state: None)[0]
+
+
+def watch(algo, env, state, hp, key, n: int, length: int, mode: Mode, look: Look):
+    """The same -> rows, and what `look` saw in every row."""
     k_env, k_memory, k_rows = random.split(key, 3)
     world, step = env.reset(k_env, n)
     start = world, step, algo.memory(k_memory, n), jnp.ones(n, bool)
@@ -33,8 +41,9 @@ def unroll(algo, env, state, hp, key, n: int, length: int, mode: Mode) -> Row:
         memory = where(begin, algo.memory(k_fresh, n), memory)
         action, memory, extra = algo.act(state, hp, memory, step.obs, k_act, t * n, mode)
         row = Row(step.obs, step.reward, step.terminated, step.truncated, action, extra)
+        seen = look(step.obs, world)
         world, step = env.step(world, action, k_step)
-        return (world, step, memory, row.final), row
+        return (world, step, memory, row.final), (row, seen)
 
     return jax.lax.scan(advance, start, jnp.arange(length))[1]
 
@@ -51,6 +60,79 @@ def outcome(rows: Row) -> tuple[Float[Array, "n"], Int[Array, "n"]]:
     return jnp.where(mine, rows.reward, 0.0).sum(0), mine.sum(0) - 1
 
 
+# --- descriptors ----------------------------------------------------------------------------
+
+
+def final(
+    seen: Float[Array, "rows n size"], stepped: Bool[Array, "rows n"]
+) -> Float[Array, "n size"]:
+    """What was seen after the last step of an episode."""
+    last = stepped.shape[0] - 1 - jnp.argmax(stepped[::-1], 0)
+    return seen[last, jnp.arange(last.size)]
+
+
+def average(
+    seen: Float[Array, "rows n size"], stepped: Bool[Array, "rows n"]
+) -> Float[Array, "n size"]:
+    """The mean of what was seen after every step: of contacts, say, the share of the time."""
+    # Chosen, not multiplied by 0: what follows the episode may be NaN.
+    total = jnp.where(stepped[..., None], seen, 0.0).sum(0)
+    return total / jnp.maximum(stepped.sum(0), 1).astype(jnp.float32)[:, None]
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What describes an episode, beside its return.
+
+    `look(obs, env_state)` [n, size] is what matters in one row; the state of host environments
+    is None. `reduce` makes of all [rows, n, size] one vector per episode [n, size]; its second
+    argument tells which rows are after a step of the episode.
+    """
+
+    reduce: Callable[..., Any] = final
+    look: Look = lambda obs, env_state: obs
+
+
+def describe(descriptor: Descriptor, told: dict, lengths: np.ndarray) -> Array:
+    """Descriptors [members, episodes, size] of what was seen after each step of each episode."""
+    rows = lengths.max()
+    pad = lambda seen: np.stack([*seen, *[np.zeros_like(seen[0])] * (rows - len(seen))])
+    seen = np.stack([pad(told[slot]) for slot in np.ndindex(lengths.shape)], 1)
+    stepped = np.arange(rows)[:, None] < lengths.reshape(-1)[None]
+    found = descriptor.reduce(jnp.asarray(seen), jnp.asarray(stepped))
+    return found.reshape(*lengths.shape, -1)
+
+
+class Episodes(NamedTuple):
+    """What came of them, leaves [members, episodes]; descriptors [members, episodes, size]."""
+
+    returns: Any
+    lengths: Any
+    descriptors: Any = None
+
+
+# --- all members ----------------------------------------------------------------------------
+
+
+def play(
+    loop: Loop, env, episodes: int, mode: Mode, descriptor: Descriptor | None, *given
+) -> Episodes:
+    """Episodes of every member in a JAX environment. `given` are state, hps, seeds and time."""
+    state, hps, seeds, time = given
+    look = descriptor.look if descriptor else lambda obs, env_state: None
+
+    def one(_, state, hp, key):
+        k_unroll = random.fold_in(key, 0)  # the loop's own keys may be folded, not used up
+        length = env.limit + 1
+        rows, seen = watch(loop.algo, env, state, hp, k_unroll, episodes, length, mode, look)
+        if descriptor is None:
+            return None, Episodes(*outcome(rows))
+        stepped = first_episode(rows.final).at[0].set(False)
+        return None, Episodes(*outcome(rows), descriptor.reduce(seen, stepped))
+
+    return loop.each(one, None, state, hps, loop.keys(seeds, EVALUATE, time))[1]
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluator:
     """Episodes of every member in an environment of their own."""
@@ -59,29 +141,23 @@ class Evaluator:
     env: Any
     episodes: int
     mode: Mode = "greedy"
+    descriptor: Descriptor | None = None
 
     def __call__(self, state, hps, seeds, time) -> tuple[np.ndarray, np.ndarray]:
         """Returns and lengths [members, episodes]; a function of the seeds and the time alone."""
-        run = self.on_host if hasattr(self.env, "open") else self.on_device
-        returns, lengths = run(state, hps, seeds, time)
-        return np.asarray(returns), np.asarray(lengths)
+        played = self.play(state, hps, seeds, time)
+        return played.returns, played.lengths
 
-    # --- JAX environments -------------------------------------------------------------------
+    def play(self, state, hps, seeds, time) -> Episodes:
+        """Descriptors too, if there is one."""
+        run = self.on_host if hasattr(self.env, "open") else self.on_device
+        return jax.tree.map(np.asarray, run(state, hps, seeds, time))
 
     @cached_property
     def on_device(self):
-        algo, env, length = self.loop.algo, self.env, self.env.limit + 1
-
-        def one(_, state, hp, key):
-            k_unroll = random.fold_in(key, 0)  # the loop's own keys may be folded, not used up
-            rows = unroll(algo, env, state, hp, k_unroll, self.episodes, length, self.mode)
-            return None, outcome(rows)
-
-        def all_members(state, hps, seeds, time):
-            keys = self.loop.keys(seeds, EVALUATE, time)
-            return self.loop.each(one, None, state, hps, keys)[1]
-
-        return jax.jit(all_members)
+        choices = self.loop, self.env, self.episodes, self.mode, self.descriptor
+        given = (MEMBERS, MEMBERS, MEMBERS, SHARED)
+        return jax.jit(spread(self.loop.mesh, partial(play, *choices), given, MEMBERS))
 
     # --- host environments ------------------------------------------------------------------
 
@@ -94,6 +170,8 @@ class Evaluator:
         returns, lengths = (np.zeros((members, self.episodes), t) for t in (np.float32, int))
         total, steps, done = (np.zeros((members, width), t) for t in (float, int, int))
         begin, memory, t = np.ones((members, width), bool), None, 0
+        seen = {slot: [] for slot in np.ndindex(members, width)}
+        told = {}  # what was seen in each episode
         envs = self.env.open(members * width, starts)
         try:
             step = envs.reset()
@@ -101,12 +179,20 @@ class Evaluator:
                 # What arrives with a first observation belongs to no step.
                 total = np.where(begin, 0, total + fold(step.reward))
                 steps = np.where(begin, 0, steps + 1)
+                if self.descriptor:
+                    looked = fold(self.descriptor.look(step.obs, None))
+                    for slot in seen:
+                        if begin[slot]:
+                            seen[slot] = []
+                        else:
+                            seen[slot].append(looked[slot])
                 endless = steps >= (self.env.limit or LIMIT)
                 for m, w in zip(
                     *np.nonzero((fold(step.final) | endless) & (done < share)), strict=True
                 ):
                     episode = w + done[m, w] * width
                     returns[m, episode], lengths[m, episode] = total[m, w], steps[m, w]
+                    told[m, episode] = seen[m, w]
                     done[m, w] += 1
                 args = state, hps, memory, begin, jax.tree.map(fold, step.obs), seeds, time, t
                 action, memory = self.act(*args)
@@ -114,7 +200,8 @@ class Evaluator:
                 step, t = envs.step(np.asarray(action).reshape(members * width, -1)), t + 1
         finally:
             envs.close()
-        return returns, lengths
+        found = describe(self.descriptor, told, lengths) if self.descriptor else None
+        return Episodes(returns, lengths, found)
 
     @cached_property
     def act(self):
@@ -132,4 +219,5 @@ class Evaluator:
             keys = self.loop.keys(seeds, EVALUATE, time)
             return self.loop.each(one, None, state, hps, memory, begin, obs, keys)[1]
 
-        return jax.jit(all_members)
+        given = (MEMBERS,) * 6 + (SHARED, SHARED)
+        return jax.jit(spread(self.loop.mesh, all_members, given, MEMBERS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import equinox as eqx
 import jax
@@ -11,6 +11,7 @@ import numpy as np
 
 from thespis.core import Mode, Step
 from thespis.loop import TRAIN, Learner, Loop, environment_seeds
+from thespis.placement import MEMBERS, SHARED, all_of, spread
 
 
 class HostDriver:
@@ -32,7 +33,7 @@ class HostDriver:
         self.arrived = self.fold(self.envs.reset())
 
     def init(self, seeds, hps, demos=None) -> Learner:
-        return jax.jit(self.loop.init)(seeds, hps, demos, self.arrived)
+        return self.loop.create(seeds, hps, demos, self.arrived)
 
     def resume(self, learner: Learner) -> Learner:
         """Environments begin new episodes; the row they left is cut off from what follows."""
@@ -42,7 +43,8 @@ class HostDriver:
         newest = (replay.head - 1) % replay.capacity
         truncated = replay.rows.truncated.at[newest].set(~replay.rows.terminated[newest])
         changed = lambda x: (x.replay.rows.truncated, x.actors.begin)
-        return eqx.tree_at(changed, learner, (truncated, jnp.ones_like(learner.actors.begin)))
+        begin = jnp.ones_like(learner.actors.begin)
+        return self.loop.place(eqx.tree_at(changed, learner, (truncated, begin)))
 
     def run(self, x: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool) -> Learner:
         """`length` iterations, `x` is used up."""
@@ -70,6 +72,13 @@ class HostDriver:
             return jax.tree.leaves(self.loop.absorb(x, hps, demos, arrived, answer, keys, learn))
 
         unflatten = lambda given: jax.tree.unflatten(kind, given)
+        specs = jax.tree.unflatten(structure, range(structure.num_leaves)).specs
+        over = partial(spread, self.loop.mesh)
+        hps, demos, _ = unflatten(range(kind.num_leaves))
+        given = jax.tree.leaves((all_of(MEMBERS, hps), all_of(SHARED, demos), MEMBERS))
+        leaves = jax.tree.leaves(specs)
+        respond = over(respond, (leaves, given, MEMBERS), MEMBERS)
+        absorb = over(absorb, (leaves, given, MEMBERS, MEMBERS), leaves)
         return jax.jit(respond), jax.jit(absorb, donate_argnums=0)
 
     def fold(self, step: Step) -> Step:

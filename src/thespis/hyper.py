@@ -36,11 +36,38 @@ class Uniform:
         """The coordinates between which it is uniform."""
         return self.low, self.high
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The values between which it lies."""
+        return self.low, self.high
+
+    @property
+    def unit(self) -> float:
+        """How far the coordinate moves when a value grows e-fold: here by half of the range."""
+        return (self.high - self.low) / 2
+
     def coordinate(self, x: Array) -> Array:
         return x
 
     def value(self, coordinate: Array) -> Array:
         return coordinate
+
+    def at(self, share: Array) -> Array:
+        """The value that far, in [0, 1], from the one end of the range to the other."""
+        low, high = self.ends
+        return jnp.clip(self.value(low + share * (high - low)), *self.limits)
+
+    def share(self, x: Array) -> Array:
+        """The inverse: how far a value lies from the one end to the other."""
+        low, high = self.ends
+        return jnp.clip((self.coordinate(x) - low) / (high - low), 0, 1)
+
+    def move(self, x: Array, by: Array) -> Array:
+        """x scaled by exp(by) in its own coordinate, thrown back where it would leave the range."""
+        low, high = self.ends
+        width = high - low
+        off = (self.coordinate(x) + self.unit * by - low) % (2 * width)
+        return jnp.clip(self.value(low + jnp.minimum(off, 2 * width - off)), *self.limits)
 
 
 class LogUniform(Uniform):
@@ -49,6 +76,10 @@ class LogUniform(Uniform):
     @property
     def ends(self):
         return math.log(self.low), math.log(self.high)
+
+    @property
+    def unit(self):
+        return 1.0
 
     def coordinate(self, x):
         return jnp.log(x)
@@ -60,11 +91,34 @@ class LogUniform(Uniform):
 class OneMinusLogUniform(LogUniform):
     """Uniform in log(1 - x), with 1 - x in [low, high]: for discounts."""
 
+    @property
+    def limits(self):
+        return 1 - self.high, 1 - self.low
+
     def coordinate(self, x):
         return jnp.log1p(-x)
 
     def value(self, coordinate):
         return -jnp.expm1(coordinate)
+
+
+KINDS = {"uniform": Uniform, "log": LogUniform, "one-minus-log": OneMinusLogUniform}
+
+
+def parse(name: str, text: str) -> Uniform:
+    """A prior from KIND:LOW:HIGH, such as log:3e-5:3e-3."""
+    try:
+        kind, low, high = text.split(":")
+        found = KINDS[kind](float(low), float(high))
+        legal = math.isfinite(found.low) and found.low < found.high < math.inf
+        if not legal or (kind != "uniform" and found.low <= 0):
+            raise ValueError
+    except (KeyError, ValueError):
+        raise ThespisError(
+            f"prior {name} = {text}: give KIND:LOW:HIGH such as log:3e-5:3e-3, with KIND one of "
+            f"{', '.join(KINDS)} and LOW below HIGH"
+        ) from None
+    return found
 
 
 @dataclass(frozen=True)
@@ -77,11 +131,22 @@ class Declared:
     help: str
     low: float
     high: float
+    initial: bool
 
 
-def prior(default: float, distribution: Uniform, help: str, low=-math.inf, high=math.inf) -> Any:
-    """A field of a `Hyper` class. `low` and `high` bound what is legal, not what is likely."""
-    about = {"prior": distribution, "help": help, "low": low, "high": high}
+def prior(
+    default: float,
+    distribution: Uniform,
+    help: str,
+    low=-math.inf,
+    high=math.inf,
+    initial: bool = False,
+) -> Any:
+    """A field of a `Hyper` class. `low` and `high` bound what is legal, not what is likely.
+
+    What is `initial` has its effect when a member is made: it is drawn, but not changed later.
+    """
+    about = {"prior": distribution, "help": help, "low": low, "high": high, "initial": initial}
     return eqx.field(default=default, metadata=about)
 
 
@@ -130,13 +195,14 @@ def fill(Hyper, values: dict[str, Any], members: int = 1):
     return Hyper(**{name: leaf(name, d.default) for name, d in declared(Hyper).items()})
 
 
-def sample(Hyper, key: Key, members: int):
-    """Every hyper-parameter of every member drawn from its prior."""
-
-    def leaf(key, p):
-        low, high = p.ends
-        return p.value(random.uniform(key, (members,), minval=low, maxval=high))
-
-    known = declared(Hyper)
-    keys = random.split(key, len(known))
-    return Hyper(**{n: leaf(k, d.prior) for k, (n, d) in zip(keys, known.items(), strict=True)})
+def sample(Hyper, key: Key, members: int, priors: dict[str, Uniform] | None = None):
+    """Every hyper-parameter of every member drawn from its prior, or only those of `priors`."""
+    if priors is None:
+        priors = {name: d.prior for name, d in declared(Hyper).items()}
+    shares = random.uniform(key, (len(priors), members))
+    drawn = {name: p.at(share) for share, (name, p) in zip(shares, priors.items(), strict=True)}
+    return eqx.tree_at(
+        lambda hps: [getattr(hps, name) for name in drawn],
+        fill(Hyper, {}, members),
+        list(drawn.values()),
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, partial
 from typing import Any
 
 import equinox as eqx
@@ -17,9 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from thespis.core import Mean, Mode, Row, Step, fenced, where
+from thespis.placement import MEMBERS, ROWS_OF_MEMBERS, SHARED, put, shardings, spread
 from thespis.replay import Replay
 from thespis.tally import Tally
 
@@ -67,6 +70,18 @@ class Learner(eqx.Module):
     tally: Tally
     clock: Clock
 
+    @property
+    def specs(self) -> Learner:
+        """How each leaf is split over devices."""
+
+        def spec(path, _):
+            part = path[0].name
+            if part == "clock" or (part == "replay" and path[1].name != "rows"):
+                return SHARED
+            return ROWS_OF_MEMBERS if part in ("replay", "tally") else MEMBERS
+
+        return jax.tree_util.tree_map_with_path(spec, self)
+
 
 @dataclass(frozen=True, eq=False)
 class Loop:
@@ -80,6 +95,8 @@ class Loop:
     """Gradient updates per row, whatever the number of environments; remainders are carried."""
     side_by_side: bool = False
     """Members by `vmap` (accelerators), or one after another by `lax.map` (CPU)."""
+    mesh: Mesh | None = None
+    """The devices that members are split over, if several."""
 
     # --- members ----------------------------------------------------------------------------
 
@@ -250,6 +267,21 @@ class Loop:
 
         return jax.lax.fori_loop(0, length, body, x)
 
+    # --- placement --------------------------------------------------------------------------
+
+    def create(self, seeds, hps, demos=None, arrived: Step | None = None) -> Learner:
+        """`init`, compiled, every member on its device. Trees that are given away share nothing."""
+        init = partial(jax.jit, self.init)
+        if self.mesh is None:
+            return init()(seeds, hps, demos, arrived)
+        learner = jax.eval_shape(self.init, seeds, hps, demos, arrived)
+        made_at = shardings(self.mesh, learner.specs)
+        return init(out_shardings=made_at)(seeds, hps, demos, arrived)
+
+    def place(self, learner: Learner) -> Learner:
+        """Every member on its device."""
+        return put(self.mesh, learner, learner.specs)
+
 
 def environment_seeds(seeds, stream: int, time, n: int) -> list[int]:
     """Seeds of n host environments of every member, functions of its seed and the time alone."""
@@ -266,20 +298,27 @@ class DeviceDriver:
 
     def __init__(self, loop: Loop, seeds):
         self.loop = loop
-        # One program per phase; it reuses the learner's memory.
-        self.epoch = jax.jit(loop.epoch, static_argnames=("mode", "learn"), donate_argnums=0)
+        self.programs = cache(self.compile)
 
     def init(self, seeds, hps, demos=None) -> Learner:
-        return jax.jit(self.loop.init)(seeds, hps, demos)
+        return self.loop.create(seeds, hps, demos)
 
     def resume(self, learner: Learner) -> Learner:
-        return learner
+        return self.loop.place(learner)
 
     def run(
         self, learner: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool
     ) -> Learner:
         """`length` iterations, `learner` is used up."""
-        return self.epoch(learner, hps, demos, seeds, jnp.int32(length), mode=mode, learn=learn)
+        epoch = self.programs(jax.tree.structure(learner), mode, learn)
+        return epoch(learner, hps, demos, seeds, jnp.int32(length))
+
+    def compile(self, structure, mode: Mode, learn: bool):
+        """One program per phase; it reuses the learner's memory."""
+        epoch = partial(self.loop.epoch, mode=mode, learn=learn)
+        specs = jax.tree.unflatten(structure, range(structure.num_leaves)).specs
+        given = (specs, MEMBERS, SHARED, MEMBERS, SHARED)
+        return jax.jit(spread(self.loop.mesh, epoch, given, specs), donate_argnums=0)
 
     def close(self) -> None:
         pass

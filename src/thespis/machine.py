@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+DEVICES = "--xla_force_host_platform_device_count"
 WIDE = 128  # layers narrower than this lose more by sharing a product than they gain
 
 
@@ -23,11 +24,21 @@ def threads_for(hidden: tuple[int, ...]) -> int:
     return cores() if max(hidden, default=0) >= WIDE else 1
 
 
-def set_threads(threads: int) -> bool:
-    """Give XLA's pool this many threads; False if JAX has started with another number."""
+def even_share(members: int, most: int) -> int:
+    """The largest number of devices up to `most` that members are split over evenly."""
+    return max(n for n in range(1, max(most, 1) + 1) if members % n == 0)
+
+
+def set_threads(threads: int, devices: int = 1) -> bool:
+    """Give XLA's pool this many threads; False if JAX has started with another number.
+
+    A CPU counts as so many devices, on which members run at the same time.
+    """
     if started():
         return os.environ.get("NPROC", str(cores())) == str(threads)
     os.environ["NPROC"] = str(threads)
+    if devices > 1 and DEVICES not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}={devices}".strip()
     return True
 
 

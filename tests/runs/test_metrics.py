@@ -68,7 +68,7 @@ def test_a_log_without_rows_has_empty_columns(tmp_path):
 
 @given(st.floats(width=32) | st.floats(width=64) | st.integers(0, 2**53))
 def test_every_number_survives_the_text(value):
-    read = float(metrics._text(value))
+    read = float(metrics.text(value))
     with np.errstate(over="ignore"):
         single = np.float32(value)
     if float(single) == value:  # a float32 comes back as that float32

@@ -11,9 +11,9 @@ import thespis
 from tests.small import RUN, Toy, arguments
 from thespis.core import ThespisError
 from thespis.runs import checkpoint, directory
+from thespis.runs.build import build
 from thespis.runs.config import make
 from thespis.runs.run import Policy
-from thespis.runs.trainer import build
 
 
 @pytest.fixture(scope="module")
@@ -138,11 +138,13 @@ def test_several_members_are_evaluated_side_by_side_or_alone(pair):
     assert np.shape(both["returns"]) == (2, 2)
     assert pair.evaluate(episodes=2, member=1)["returns"] == both["returns"][1]
     assert pair.evaluate(episodes=2, member="best")["returns"] in both["returns"]
+    assert pair.evaluate(episodes=2, member="all") == both
 
 
 def test_the_best_policy_reproduces_its_state(pair):
     info = checkpoint.manifest(checkpoint.latest(pair.path / "best")[0])["info"]
-    assert pair.member("best") == np.argmax(info["reward"])
+    assert pair.member("best", "best") == np.argmax(info["reward"])
+    assert pair.member("best") == np.argmax(pair.metrics["eval/mean_reward"][-2:])
     obs = np.array([1.0, 0.0, 0.0])
     for m in (0, 1):
         same = np.array_equal(pair.policy(m, "best")(obs), pair.policy(m, "last")(obs))

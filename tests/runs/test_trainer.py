@@ -20,8 +20,9 @@ from safetensors.numpy import load_file
 import thespis
 from tests.small import RUN, Toy, arguments, arrays, differences, stop_at, wait_for, words
 from thespis.core import Box, ThespisError
-from thespis.runs import checkpoint, directory, metrics, trainer
+from thespis.runs import checkpoint, directory, metrics, process, trainer, transplant
 from thespis.runs import config as configs
+from thespis.runs.build import build
 from thespis.show.progress import Silent
 
 
@@ -116,16 +117,17 @@ def test_several_members_continue_as_exactly(three, tmp_path, monkeypatch):
     same(three.path, run.path)
 
 
-def test_killed_at_random_moments_and_continued_equals_never_stopped(tmp_path):
-    """A child process that trains two members is really killed, again and again."""
-    setting = {"steps": 1200, "seeds": (0, 1)}
+@pytest.mark.parametrize("more", [{"seeds": (0, 1)}, {"members": 3, "pbt.interval": 100}])
+def test_killed_at_random_moments_and_continued_equals_never_stopped(tmp_path, more):
+    """A child process that trains members, tuned or not, is really killed, again and again."""
+    setting = {"steps": 1200} | more
     whole = thespis.train(
         "sac", out=tmp_path / "whole", **arguments(**setting, checkpoint_freq=1200)
     )
     folder = tmp_path / "killed" / "sac" / "jax-pendulum_1"
     command = [sys.executable, "-m", "thespis.cli"]
     begin = ["train", "sac", "--out", str(tmp_path / "killed")]
-    begin += words(**(setting | {"seeds": "0-1"}), checkpoint_freq=40)
+    begin += words(**setting, checkpoint_freq=40)
     kill(start(command + begin), folder)
     kill(start([*command, "resume", str(folder)]), folder)
     child = start([*command, "resume", str(folder), "--json"])
@@ -133,6 +135,9 @@ def test_killed_at_random_moments_and_continued_equals_never_stopped(tmp_path):
     assert child.returncode == 0, err
     assert json.loads(out)["state"] == "done"
     same(whole.path, folder)
+    if "members" in more:
+        assert len(whole.lineage["step"]) == 3 * 10  # at 200, 300, ... 1100
+        assert (whole.path / "lineage.csv").read_bytes() == (folder / "lineage.csv").read_bytes()
 
 
 def start(command: list[str]) -> subprocess.Popen:
@@ -198,7 +203,7 @@ def test_a_best_policy_from_a_lost_future_is_forgotten(whole, copy):
     """A crash may come between a new best policy and the checkpoint that knows of it."""
     (best,) = checkpoint.latest(copy / "best")
     info = checkpoint.manifest(best)["info"]
-    state = {"state": trainer.arrays(copy, print)}
+    state = {"state": transplant.arrays(copy, print)}
     checkpoint.save(copy / "best", 399, state, {"reward": [1e9], "step": [399]})
     shutil.rmtree(checkpoint.latest(copy / "checkpoints")[0])
     directory.write_json(copy / "status.json", {"state": "running", "step": 300})
@@ -285,7 +290,7 @@ def test_parts_that_do_not_fit_are_named(whole, tmp_path, part, hidden, message)
 def test_only_one_process_trains_in_a_folder(copy):
     status = directory.read_json(copy / "status.json")
     with (
-        trainer.alone(copy),
+        process.alone(copy),
         pytest.raises(ThespisError, match="is being trained by another process"),
     ):
         thespis.resume(copy, steps=500, progress=False)
@@ -440,7 +445,7 @@ def test_another_environment_is_refused_by_name(copy, whole):
 
 def test_what_is_not_finite_is_never_saved(tmp_path):
     config = configs.make("sac", dict(RUN))
-    x = trainer.Trainer(config, trainer.build(config), tmp_path, Silent())
+    x = trainer.Trainer(config, build(config), tmp_path, Silent())
     x.start()
     spoilt = jax.tree.map(lambda v: v * np.nan if v.dtype == np.float32 else v, x.learner.state)
     x.learner = dataclasses.replace(x.learner, state=spoilt)

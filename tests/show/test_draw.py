@@ -68,6 +68,19 @@ def test_the_point_moves_and_leaves_a_trail():
     assert (frame("pointmass", np.zeros(2), goal=(-1.0, 1.0)) != bare).any()
 
 
+def test_the_ball_falls_and_the_paddle_moves():
+    def sight(row, column, paddle):
+        image = np.zeros((10, 10, 1), np.uint8)
+        image[9, paddle] = image[row, column] = 255
+        return frame("catch", image)
+
+    (x0, y0), (x1, y1) = moving(sight(0, 2, 5)), moving(sight(6, 7, 5))
+    assert x1 > x0 + 50
+    assert y1 < y0 - 50
+    assert moving(sight(9, 5, 5))[1] < y1 - 50
+    assert (sight(0, 2, 5) != sight(0, 2, 6)).any()
+
+
 def test_pictures_have_smooth_edges():
     picture = frame("pendulum", np.array([np.cos(0.5), np.sin(0.5), 0.0]))
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 30

@@ -127,6 +127,30 @@ def test_the_end_is_a_table_with_the_last_and_the_best_evaluation(tmp_path):
     assert f"stopped at step 400; to go on: thespis resume {run.path}" in out.getvalue()
 
 
+def test_the_end_of_a_population_marks_the_winner_and_tells_its_hypers(tmp_path):
+    fields = {"interval": 100, "tuned": ("gamma", "tau")}
+    run = thespis.train("sac", out=tmp_path, **arguments(members=3, pbt=fields))
+    watcher, out = terminal(width=60)
+    watcher.done(run, "done", None)
+    lines = [line.split() for line in out.getvalue().splitlines()]
+    best, rewards = run.member("best"), run.metrics["eval/mean_reward"][-3:]
+    first, second = [line for line in lines if line[:2] == [str(best), "★"]]
+    assert first[3] == f"{rewards[best]:,.1f}"
+    assert second[2:] == [f"{float(x[best]):.3g}" for x in (run.hypers().gamma, run.hypers().tau)]
+    assert ["member", "gamma", "tau"] in lines
+    (child, *_) = [m for m in range(3) if run.parents[m] != m]
+    (line, _) = [line for line in lines if line[:1] == [str(child)]]
+    assert line[-1] == str(run.parents[child])
+
+
+def test_a_population_says_who_tunes_and_who_is_best():
+    watcher, out = begun(seeds=(0, 1), pbt=True)
+    assert "seeds 0-1, pbt every 500 steps" in out.getvalue()
+    rows = [{"eval/mean_reward": -100.0, "time/fps": 1.0}, {"eval/mean_reward": -30.0}]
+    watcher.row(2000, rows)
+    assert "best -30.0 (member 1)" in " ".join(out.getvalue().splitlines()[-1].split())
+
+
 def test_silence_still_tells_how_to_go_on(tmp_path, capsys):
     run = thespis.train("sac", out=tmp_path / "two words", **arguments())
     watcher = Silent()

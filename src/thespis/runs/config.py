@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from thespis import envs, hyper, machine
+from thespis import envs, hyper, machine, pbt
 from thespis.algos import ALGORITHMS
 from thespis.errors import ThespisError, or_all
 from thespis.options import convert, number, show
 from thespis.runs.directory import read_json, versions, write_json
 
 SEEDS = 2**31  # seeds are 32-bit integers on devices
+RETURN = "eval/mean_reward"  # the fitness that has a value per episode
+APART = ("algo", "options", "hp", "tuner", "pbt", "schedule")  # no plain fields of a run
 
 
 @dataclass(frozen=True)
@@ -54,21 +56,45 @@ class Config:
     checkpoint_freq: int | None = None
     """Steps between checkpoints; by default a tenth of the steps."""
     stop_reward: float | None = None
-    """End when the evaluation's mean reward (of every member) reaches this."""
+    """End when the evaluation's mean reward reaches this: of every member, or of the best one
+    in a population that is tuned."""
     init_from: str | None = None
     """RUN or RUN:PART[,PART]: start from the networks of another run, e.g. runs/sac/x_1:actor."""
     threads: int | None = None
-    """Threads of XLA's pool; by default one for narrow networks, else all cores."""
+    """Threads of XLA's pool; by default one for narrow networks or several devices, else all
+    cores."""
+    devices: int | None = None
+    """Devices that members are split over; by default the cores that share them evenly."""
     options: dict[str, Any] = field(default_factory=dict)
     """Static choices of the algorithm."""
     hp: dict[str, Any] = field(default_factory=dict)
     """Hyper-parameters: a number, or one per member."""
+    tuner: str | None = None
+    """Who tunes the population, by its name in `thespis.pbt.TUNERS`."""
+    pbt: dict[str, Any] = field(default_factory=dict)
+    """The fields of the tuner."""
+    schedule: tuple[tuple[int, dict[str, float]], ...] = ()
+    """Steps at which hyper-parameters change, and to what: that of another run's member."""
 
     @property
     def Algorithm(self) -> type:
         if self.algo not in ALGORITHMS:
             raise ThespisError(f"unknown algorithm {self.algo!r}{or_all(self.algo, ALGORITHMS)}")
         return ALGORITHMS[self.algo]
+
+    @property
+    def members(self) -> int:
+        return len(self.seeds)
+
+    @property
+    def tuning(self) -> Any:
+        """The tuner (see pbt.py), or None."""
+        return None if self.tuner is None else pbt.tuner(self.tuner, **self.pbt)
+
+    @property
+    def scores(self) -> int:
+        """Numbers of each member by which a tuner compares: episodes, or one metric."""
+        return self.eval_episodes if self.tuning.fitness == RETURN else 1
 
 
 # --- from names as users write them ---------------------------------------------------------
@@ -78,19 +104,20 @@ def make(algo: str, given: dict[str, Any]) -> Config:
     """A complete `Config`.
 
     A name may be a field of the run, a choice of the algorithm or a hyper-parameter (also as
-    `algo.NAME`, `hp.NAME`), or what Stable-Baselines3 calls it. What is given wins over the
-    preset, the preset over the defaults.
+    `algo.NAME`, `hp.NAME`), a field of the tuner (`pbt.NAME`), or what Stable-Baselines3 calls
+    it. What is given wins over the preset, the preset over the defaults.
     """
     algorithm = Config(algo, None).Algorithm
     given = {name.replace("-", "_"): value for name, value in given.items()}
-    chosen = {"train": {}, "algo": {}, "hp": {}}
-    preset = given.get("preset")
-    if preset is not None:
-        if preset not in algorithm.presets:
-            hint = or_all(str(preset), algorithm.presets)
-            raise ThespisError(f"preset = {preset}: {algo} has none of this name{hint}")
-        for group, values in algorithm.presets[preset].items():
-            chosen[group] |= values
+    chosen: dict[str, dict[str, Any]] = {"train": {}, "algo": {}, "hp": {}}
+    preset = preset_of(algo, algorithm, given.get("preset"))
+    tuner, tuner_fields = tuner_of(given)
+    if tuner is not None:
+        tuner_fields = suitable(tuner, preset.get("pbt", {})) | tuner_fields
+        if "tuned" in tuner_fields:
+            preset = preset | {"hp": pbt.preset_hp(preset)}
+    for group in chosen:
+        chosen[group] |= preset.get(group, {})
     known = groups(algorithm)
     for name, value in translate(algorithm, given).items():
         group, field_name = place(known, name)
@@ -99,7 +126,54 @@ def make(algo: str, given: dict[str, Any]) -> Config:
             chosen[group][field_name] = values[0] if len(values) == 1 else values
         else:
             chosen[group][field_name] = convert(field_name, known[group][field_name], value)
-    return complete(Config(algo, **chosen["train"], options=chosen["algo"], hp=chosen["hp"]))
+    parts: Any = {
+        "options": chosen["algo"],
+        "hp": chosen["hp"],
+        "tuner": tuner,
+        "pbt": tuner_fields,
+    }
+    return complete(Config(algo, **chosen["train"], **parts))
+
+
+def preset_of(algo: str, algorithm: Any, preset: Any) -> dict[str, dict[str, Any]]:
+    """What a preset says of each group; nothing if there is none."""
+    if preset is None:
+        return {}
+    if preset not in algorithm.presets:
+        hint = or_all(str(preset), algorithm.presets)
+        raise ThespisError(f"preset = {preset}: {algo} has none of this name{hint}")
+    return algorithm.presets[preset]
+
+
+def tuner_of(given: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Take the tuner out of what is given -> its name and fields; None if there is none.
+
+    `pbt` may be true, a dict of fields or a tuner; `tuner` a name; `pbt.FIELD` a single field.
+    """
+    fields = {name: given.pop(name) for name in list(given) if name.startswith("pbt.")}
+    fields = {name.removeprefix("pbt."): value for name, value in fields.items()}
+    whole, name = given.pop("pbt", None), given.pop("tuner", None)
+    if dataclasses.is_dataclass(whole):
+        named = [n for n, kind in pbt.TUNERS.items() if type(whole) is kind]
+        require(named, f"pbt = {whole}: add its class to thespis.pbt.TUNERS first")
+        require(name in (None, *named), f"both pbt = {named[0]} and tuner = {name} are given")
+        name, fields = named[0], vars(whole) | fields
+    elif isinstance(whole, dict):
+        name, fields = name or "pbt", whole | fields
+    elif whole is not None and convert("pbt", bool, whole):
+        require(name in (None, "pbt"), f"both pbt and tuner = {name} are given: leave one out")
+        name = "pbt"
+    elif whole is not None:  # false
+        require(name is None and not fields, "pbt is false, but a tuner is given: leave one out")
+    if fields and name is None:
+        name = "pbt"
+    return name, fields
+
+
+def suitable(tuner: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Those of a preset's fields that this tuner has."""
+    known = {f.name for f in dataclasses.fields(pbt.TUNERS[tuner])} if tuner in pbt.TUNERS else ()
+    return {name: value for name, value in fields.items() if name in known}
 
 
 def groups(algorithm: type) -> dict[str, dict[str, Any]]:
@@ -110,7 +184,7 @@ def groups(algorithm: type) -> dict[str, dict[str, Any]]:
         if name not in skip and typing.get_origin(kind) is not typing.ClassVar
     }
     return {
-        "train": kinds(Config, "algo", "options", "hp"),
+        "train": kinds(Config, *APART),
         "algo": kinds(algorithm, "spec"),
         "hp": dict.fromkeys(hyper.declared(algorithm.Hyper), float),
     }
@@ -158,12 +232,8 @@ COMPUTED = {
 def translate(algorithm: type, given: dict[str, Any]) -> dict[str, Any]:
     """Stable-Baselines3's names and meanings as ours; all else stays."""
     out = {ALIASES.get(name, name): value for name, value in given.items()}
-    if "seed" in out:
-        if "seeds" in out:
-            raise ThespisError("both seed and seeds are given: leave one of them out")
-        out["seeds"] = number("seed", out.pop("seed"), whole=True)
-    if "seeds" in out:
-        out["seeds"] = seed_list(out["seeds"])
+    if out.keys() & {"seed", "seeds", "members"}:
+        out["seeds"] = seeds_of(*(out.pop(name, None) for name in ("seed", "seeds", "members")))
     if "learning_rate" in out:
         rate = number("learning_rate", out.pop("learning_rate"))
         rates = [name for name in hyper.declared(algorithm.Hyper) if name.endswith("_lr")]
@@ -185,6 +255,22 @@ def translate(algorithm: type, given: dict[str, Any]) -> dict[str, Any]:
         # A negative number of gradient steps is one for every environment step.
         out["updates_per_step"] = 1.0 if updates < 0 else updates / (every * max(envs, 1))
     return out
+
+
+def seeds_of(seed: Any, seeds: Any, members: Any) -> tuple[int, ...]:
+    """One seed per member: as listed, or as many as there are members from the seed on."""
+    require(seed is None or seeds is None, "both seed and seeds are given: leave one of them out")
+    if seeds is None:
+        first = 0 if seed is None else int(number("seed", seed, whole=True))
+        count = 1 if members is None else int(number("members", members, whole=True))
+        require(count >= 1, f"members = {count}: give at least 1")
+        return seed_list(first if count == 1 else f"{first}-{first + count - 1}")
+    listed = seed_list(seeds)
+    require(
+        members is None or number("members", members, whole=True) == len(listed),
+        f"members = {members}, but there are {len(listed)} seeds: leave one of them out",
+    )
+    return listed
 
 
 def seed_list(given: Any) -> tuple[int, ...]:
@@ -220,13 +306,19 @@ def complete(config: Config) -> Config:
     window = (options["n_step"] + 2) * config.envs  # rows that hold at least one transition
     start = config.learning_starts or max(batch, window, min(1000, steps // 10))
     eval_freq = config.eval_freq or max(1, steps // 20)
+    devices = config.devices or machine.even_share(config.members, machine.cores())
     config = dataclasses.replace(
         config,
         learning_starts=start,
         eval_freq=eval_freq,
         log_freq=config.log_freq or eval_freq,
         checkpoint_freq=config.checkpoint_freq or max(1, steps // 10),
-        threads=config.threads or default_threads(options["hidden"]),
+        devices=devices,
+        threads=config.threads or default_threads(options["hidden"] if devices == 1 else ()),
+    )
+    require(
+        config.members % devices == 0,
+        f"devices = {devices} cannot share {config.members} members evenly: give a divisor of that",
     )
     require(
         config.updates_per_step >= 0,
@@ -252,7 +344,28 @@ def complete(config: Config) -> Config:
         f"steps = {steps} end before learning starts at {start}: raise steps, or lower "
         "learning_starts and batch_size",
     )
-    hyper.check(config.Algorithm.Hyper, config.hp, len(config.seeds))
+    hyper.check(config.Algorithm.Hyper, config.hp, config.members)
+    return config if config.tuner is None else with_tuner(config)
+
+
+def with_tuner(config: Config) -> Config:
+    """All fields of the tuner, or why it cannot work."""
+    tuner = config.tuning
+    if tuner.interval is None:
+        tuner = dataclasses.replace(tuner, interval=max(1, config.steps // 20))
+    for name, value in vars(tuner).items():
+        if not name.startswith("min_"):
+            at_least_one(f"pbt.{name}", value)
+    config = dataclasses.replace(config, pbt=vars(tuner))
+    require(
+        config.members > 1,
+        f"tuner = {config.tuner} needs a population, not one member: give members, such as 8",
+    )
+    tuner.check(config.Algorithm.Hyper, config.members, config.scores)
+    require(
+        getattr(tuner, "replay", "own") != "shared",
+        "pbt.replay = shared: runs cannot do that yet; give own or parent",
+    )
     return config
 
 
@@ -280,8 +393,9 @@ def require(holds: Any, message: str) -> None:
 def write(folder: Path, config: Config, command: str) -> None:
     """Enough to run it again, except for environments that have no name."""
     fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    known = hyper.declared(config.Algorithm.Hyper)
-    fields["hp"] = {name: config.hp.get(name, d.default) for name, d in known.items()}
+    if config.tuner is None:  # else only what is given stays as it is
+        known = hyper.declared(config.Algorithm.Hyper)
+        fields["hp"] = {name: config.hp.get(name, d.default) for name, d in known.items()}
     for name in ("env", "eval_env"):
         if fields[name] is not None and not isinstance(fields[name], str):
             fields[name], fields[f"{name}_given"] = envs.label(fields[name]), True
@@ -292,11 +406,24 @@ def read(folder: Path) -> tuple[Config, dict[str, Any]]:
     """The config, and all that was written with it."""
     path = folder / "config.json"
     saved = read_json(path)
-    tuples = lambda x: tuple(x) if isinstance(x, list) else x
     try:
-        fields = {f.name: saved[f.name] for f in dataclasses.fields(Config)}
-        fields["seeds"] = tuple(fields["seeds"])
-        fields["options"] = {name: tuples(value) for name, value in fields["options"].items()}
-    except (KeyError, TypeError, AttributeError) as error:
+        return restored(saved), saved
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ThespisError(f"{path} is not the config of a run: check {error}") from error
-    return Config(**fields), saved
+
+
+def restored(saved: dict[str, Any]) -> Config:
+    """The config of what was written."""
+    none = {
+        "devices": None,
+        "tuner": None,
+        "pbt": {},
+        "schedule": [],
+    }  # as in runs older than these fields
+    fields = {f.name: (none | saved)[f.name] for f in dataclasses.fields(Config)}
+    tuples = lambda x: tuple(x) if isinstance(x, list) else x
+    fields["seeds"] = tuple(fields["seeds"])
+    fields["options"] = {name: tuples(value) for name, value in fields["options"].items()}
+    fields["pbt"] = {name: tuples(value) for name, value in fields["pbt"].items()}
+    fields["schedule"] = tuple((int(step), values) for step, values in fields["schedule"])
+    return Config(**fields)

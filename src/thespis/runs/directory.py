@@ -55,6 +55,11 @@ def find(path: Path | str) -> Path:
     raise ThespisError(f"no run at {path}: looked for {path / 'config.json'}; {hint}")
 
 
+def status(folder: Path, state: str, step: int, **more: Any) -> None:
+    """Say how far a run is: running, stopped, done or failed."""
+    write_json(folder / "status.json", {"state": state, "step": step, **more})
+
+
 def versions() -> dict[str, str]:
     """What a run depends on, to be kept beside its results."""
     import jax

@@ -36,20 +36,20 @@ class MetricsLog:
         assert len(set(header)) == len(header), "two columns have the same name"
         assert not any(set(name) & set(',"\r\n') for name in header)
         if self.path.exists():
-            _compare(self.path, _read(self.path)[0], header)
+            compare(self.path, lines(self.path)[0], header)
             cut(self.path, math.inf)
         else:
-            write(self.path, _line(header))
+            write(self.path, line(header))
 
     def append(self, step: int, member: int, values: Mapping[str, Any]) -> None:
         """Add one row and hand it to the system; columns without a value stay empty."""
         unknown = values.keys() - set(self.columns)
         assert not unknown, f"not among the columns: {sorted(unknown)}"
         assert 0 <= member < self.members
-        numbers = (_text(values[name]) if name in values else "" for name in self.columns)
+        numbers = (text(values[name]) if name in values else "" for name in self.columns)
         cells = [str(step), str(member), *numbers]
         with writing(self.path), open(self.path, "ab") as file:
-            file.write(_line(cells))
+            file.write(line(cells))
         if self._boards is None:
             self._mirror()
         elif self._boards:
@@ -80,7 +80,7 @@ class MetricsLog:
                 self._boards = []
                 return
             content = [bytearray(start) for _ in range(self.members)]
-            for cells in _read(self.path)[1]:
+            for cells in lines(self.path)[1]:
                 content[int(cells[1])] += _event(self.columns, cells)
             name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
             several = self.members > 1
@@ -93,22 +93,22 @@ class MetricsLog:
 
 def read(path: Path) -> dict[str, np.ndarray]:
     """Every column as float64 [rows], NaN where a cell is empty; a torn last line is ignored."""
-    header, rows = _read(path)
+    header, rows = lines(path)
     numbers = [[float(cell or "nan") for cell in cells] for cells in rows]
     return dict(zip(header, np.array(numbers, float).reshape(-1, len(header)).T, strict=True))
 
 
 def cut(path: Path, step: float) -> None:
     """Keep the complete lines of a csv whose first cell, the step, is at most `step`."""
-    header, rows = _read(path)
-    kept = b"".join(_line(cells) for cells in [header, *(r for r in rows if int(r[0]) <= step)])
+    header, rows = lines(path)
+    kept = b"".join(line(cells) for cells in [header, *(r for r in rows if int(r[0]) <= step)])
     if kept != path.read_bytes():
         write(path, kept)
 
 
 def same(a: Path, b: Path) -> list[str]:
     """The differences between two metrics files; empty if they agree, `time/` columns apart."""
-    (columns_a, rows_a), (columns_b, rows_b) = _read(a), _read(b)
+    (columns_a, rows_a), (columns_b, rows_b) = lines(a), lines(b)
     if columns_a != columns_b:
         return [f"columns: {columns_a} != {columns_b}"]
     faults = [f"rows: {len(rows_a)} != {len(rows_b)}"] if len(rows_a) != len(rows_b) else []
@@ -124,25 +124,25 @@ def same(a: Path, b: Path) -> list[str]:
 # --- lines ----------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> tuple[Cells, list[Cells]]:
+def lines(path: Path) -> tuple[Cells, list[Cells]]:
     """The header and the complete lines, split into cells."""
     try:
-        text = path.read_text("utf-8", "replace")
+        content = path.read_text("utf-8", "replace")
     except OSError as error:
         raise ThespisError(f"cannot read {path}: {error.strerror}; check the path") from error
-    first, *lines = [line.split(",") for line in text.split("\n")[:-1]] or [[]]
+    first, *rows = [row.split(",") for row in content.split("\n")[:-1]] or [[]]
     if not first:
         raise ThespisError(f"{path} has no header line; restore it, or start a new run")
     # A crash of the machine may leave blocks of zeros where lines had been promised.
-    whole = (x for x in lines if len(x) == len(first) and x[0].isdigit() and "\0" not in "".join(x))
+    whole = (x for x in rows if len(x) == len(first) and x[0].isdigit() and "\0" not in "".join(x))
     return first, list(whole)
 
 
-def _line(cells: Cells) -> bytes:
+def line(cells: Cells) -> bytes:
     return (",".join(cells) + "\n").encode()
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
     """The shortest text that restores the number, taken as float32 if it is one."""
     exact = float(value)
     with np.errstate(over="ignore"):
@@ -150,7 +150,7 @@ def _text(value: Any) -> str:
     return str(single) if float(single) == exact else repr(exact)
 
 
-def _compare(path: Path, found: Cells, expected: Cells) -> None:
+def compare(path: Path, found: Cells, expected: Cells) -> None:
     if found == expected:
         return
     missing = [name for name in expected if name not in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from functools import cached_property
@@ -19,11 +20,12 @@ from thespis.envs import gymnasium as gym
 from thespis.errors import ThespisError
 from thespis.evaluate import Evaluator
 from thespis.loop import Loop
-from thespis.runs import checkpoint, metrics
+from thespis.runs import checkpoint, lineage, metrics
 from thespis.runs import config as configs
+from thespis.runs.best import best_member
+from thespis.runs.build import build, state_shapes
 from thespis.runs.config import Config
 from thespis.runs.directory import find, read_json
-from thespis.runs.trainer import best_member, build, state_shapes
 
 LATER = 2**30  # evaluations after training draw other start states than those during it
 
@@ -53,6 +55,20 @@ class Run:
         """Columns of metrics.csv, NaN where there is no value."""
         return metrics.read(self.path / "metrics.csv")
 
+    @property
+    def lineage(self) -> dict[str, np.ndarray]:
+        """Columns of lineage.csv: who copied whom, and every tuned hyper before and after."""
+        return lineage.read(self.path)
+
+    @property
+    def parents(self) -> list[int]:
+        """Whom each member copied last; itself if nobody."""
+        found, table = list(range(self.config.members)), self.lineage
+        for m, parent in zip(table["member"], table["parent"], strict=True):
+            if m != parent:
+                found[int(m)] = int(parent)
+        return found
+
     def build(self, config: Config) -> tuple[Loop, Any]:
         """(loop, environment of evaluations) of this run, or of a longer one."""
         for name in ("env", "eval_env"):
@@ -78,15 +94,20 @@ class Run:
 
     # --- policies ---------------------------------------------------------------------------
 
-    def member(self, which: int | str = "best") -> int:
-        """A member's number: given, or the one with the best evaluation."""
-        members = len(self.config.seeds)
-        if which == "best":
-            return best_member(self.path)
-        if not str(which).isdigit() or int(which) >= members:
+    def member(self, number: int | str = "best", which: str = "last") -> int:
+        """A member's number: given, or the one whose "last" or "best" evaluation is the best."""
+        members = self.config.members
+        if number == "best":
+            return best_member(self.path, which)
+        if not str(number).isdigit() or int(number) >= members:
             there = f"members 0 to {members - 1}" if members > 1 else "one member, 0"
-            raise ThespisError(f"member = {which}: {self.path} has {there}; or give best")
-        return int(which)
+            raise ThespisError(f"member = {number}: {self.path} has {there}; or give best")
+        return int(number)
+
+    def chosen(self, member: int | str | None, which: str = "last") -> list[int]:
+        """The numbers of one member, or of "all"."""
+        everybody = member in (None, "all")
+        return list(range(self.config.members)) if everybody else [self.member(member, which)]
 
     def state(self, which: str = "last") -> tuple[Any, Any]:
         """State and hyper-parameters of all members, of the "last" step or their "best" one."""
@@ -95,17 +116,24 @@ class Run:
         if which == "best" and not checkpoint.latest(self.path / "best"):
             raise ThespisError(f"{self.path} has no best policy: it was never evaluated; take last")
         loop, _ = self.parts
-        hps = hyper.fill(self.config.Algorithm.Hyper, self.config.hp, len(self.config.seeds))
+        found = self.read(which, {"state": state_shapes(self.config, loop)})
+        return found["state"], self.hypers(which)
+
+    def hypers(self, which: str = "last") -> Any:
+        """Hyper-parameters of all members, leaves [members]."""
+        hps = hyper.fill(self.config.Algorithm.Hyper, {}, self.config.members)
+        return self.read(which, {"hyper": hps})["hyper"]
+
+    def read(self, which: str, template: dict[str, Any]) -> dict[str, Any]:
+        """Parts of the newest checkpoint, or of the best."""
         folder = self.path / ("checkpoints" if which == "last" else "best")
-        template = {"state": state_shapes(self.config, loop)}
-        _, found = checkpoint.load_newest(folder, template, note)
-        return jax.tree.map(jnp.array, found["state"]), hps
+        return jax.tree.map(jnp.array, checkpoint.load_newest(folder, template, note)[1])
 
     def policy(
         self, member: int | str = "best", which: str = "last", stochastic: bool = False
     ) -> Policy:
         """One member's policy, in the environment's own units."""
-        number, (state, hps) = self.member(member), self.state(which)
+        number, (state, hps) = self.member(member, which), self.state(which)
         state, hp = jax.tree.map(lambda x: x[number], (state, hps))
         return Policy(self.parts[0], state, hp, stochastic)
 
@@ -118,16 +146,15 @@ class Run:
     ) -> dict[str, Any]:
         """Greedy episodes in new environments: mean_reward, std_reward, returns, lengths.
 
-        Without a member, all of them: the lists are then one per member.
+        Without a member (or of "all"), of all of them: the lists are then one per member.
         """
         if episodes < 1:
             raise ThespisError(f"episodes = {episodes}: give at least 1")
         if not 0 <= seed < LATER:
             raise ThespisError(f"seed = {seed}: give a number from 0 to {LATER - 1}")
-        chosen = list(range(len(self.config.seeds)))
-        if member is not None or len(chosen) == 1:
-            chosen = [self.member(0 if member is None else member)]
+        chosen = self.chosen(member, which)
         loop, eval_env = self.parts
+        loop = dataclasses.replace(loop, mesh=None)  # any number of members
         state, hps = jax.tree.map(lambda x: x[jnp.asarray(chosen)], self.state(which))
         seeds = jnp.asarray([self.config.seeds[m] for m in chosen], jnp.int32)
         returns, lengths = Evaluator(loop, eval_env, episodes)(state, hps, seeds, LATER + seed)
@@ -158,7 +185,7 @@ class Policy:
         """A new episode."""
         self.memory, self.time, self.seed = None, 0, seed
 
-    def __call__(self, obs: Any) -> np.ndarray:
+    def __call__(self, obs: Any) -> np.ndarray | np.integer:
         """The action; both are as the environment has them, in its own units and shapes."""
         batch, alone = self.batch(obs)
         action, kind = self.respond(batch), self.algo.spec.action
@@ -166,6 +193,8 @@ class Policy:
             low, high = (np.reshape(x, kind.shape) for x in (kind.low, kind.high))
             unit = np.clip(action, -1, 1).reshape(-1, *kind.shape)
             action = (low + 0.5 * (unit + 1) * (high - low)).astype(np.float32)
+        else:
+            action = action + kind.start
         return action[0] if alone else action
 
     def respond(self, obs: Any) -> np.ndarray:

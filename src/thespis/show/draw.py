@@ -154,10 +154,23 @@ def pointmass(
     return canvas.array()
 
 
+def catch(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """obs: an image [10, 10, 1] of the ball and, in its last row, of the paddle."""
+    canvas = Canvas(size, (-0.8, -0.8, 9.8, 9.8))
+    canvas.line([(-0.7, -0.7), (9.7, -0.7)], 0.1, SHADE)
+    lit = [(float(x), 9.0 - y) for y, x, _ in np.argwhere(obs)]
+    for x, _ in [p for p in lit if p[1] == 0]:
+        canvas.line([(x - 0.35, -0.3), (x + 0.35, -0.3)], 0.3, INK)
+    for place in lit[:1]:  # the ball is the upper one; caught, both are one
+        canvas.disc(place, 0.4, RED)
+    return canvas.array()
+
+
 TASKS = {
     "pendulum": pendulum,
     "mountain-car": mountain_car,
     "cartpole": cartpole,
+    "catch": catch,
     # Gymnasium's own forms of the same tasks have the same observations.
     "Pendulum-v1": pendulum,
     "MountainCarContinuous-v0": mountain_car,

@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
-from rich.table import Column
+from rich.table import Column, Table
 from rich.text import Text
 
 from thespis.show.table import summary
@@ -65,6 +65,8 @@ class Terminal(Silent):
             f"{config.steps:,} steps" + (f" from step {step:,}" if step else ""),
             f"seed{'s' * (len(config.seeds) > 1)} {ranges(config.seeds)}",
             *([f"preset {config.preset}"] if config.preset else []),
+            *([tuned(config)] if config.tuner else []),
+            *([f"{config.devices} devices"] if (config.devices or 1) > 1 else []),
             f"{config.threads} thread{'s' * (config.threads != 1)}",
         ]
         head = f"[bold]{config.algo}[/bold] on [bold]{escape(named(config.env))}[/bold]"
@@ -87,6 +89,8 @@ class Terminal(Silent):
         if not rewards:
             return
         spread = f" ± {np.std(rewards):<7,.1f}" if len(rewards) > 1 else ""
+        if self.config.tuner:
+            spread += f"  best {max(rewards):>9,.1f} (member {np.argmax(rewards)})"
         width = len(f"{self.config.steps:,}")
         self.print(
             f"{step:>{width},} steps  reward {np.mean(rewards):>9,.1f}{spread}"
@@ -98,14 +102,18 @@ class Terminal(Silent):
 
     def done(self, run, state: str, curve: Path | None) -> None:
         self.end()
-        table = run.metrics
+        table, hypers = run.metrics, []
         rows = [row for row in map(outcome, *of_members(run, table)) if row]
-        if len(rows) > 1:
+        if rows and run.config.tuner:
+            rows, hypers = population(run, rows)
+        elif len(rows) > 1:
             mean = {name: np.mean([row[name] for row in rows]) for name in ("reward", "best")}
             rows.append({"seed": "mean", **mean})
         if rows:
             title = f"{run.config.algo} on {named(run.config.env)}: {state}"
             self.console.print("", summary(rows, title))
+        if hypers:
+            self.wide(summary(hypers))
         if len(table["step"]):
             seconds, compiling = (table[f"time/{k}"][-1] for k in ("elapsed_s", "compile_s"))
             self.print(f"time   {duration(seconds)}, of which {duration(compiling)} compiling")
@@ -118,6 +126,11 @@ class Terminal(Silent):
     def end(self) -> None:
         if self.bar.live.is_started:
             self.bar.stop()
+
+    def wide(self, table: Table) -> None:
+        """A table of its own width: better wrapped by the terminal than cut."""
+        width = max(self.console.width, self.console.measure(table).maximum)
+        self.console.print(table, width=width, crop=False)
 
     def print(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)
@@ -177,6 +190,26 @@ def outcome(seed: int, table: dict[str, np.ndarray]) -> dict[str, Any] | None:
         "best": table["eval/mean_reward"][best],
         "at step": int(table["step"][best]),
     }
+
+
+def population(run, rows: list[dict[str, Any]]) -> tuple[list, list]:
+    """The lines of a population: whom each member copied last, and who won; and their hypers."""
+    config, hypers = run.config, vars(run.hypers())
+    names = config.tuning.tunes(config.Algorithm.Hyper, config.hp)
+    best, parents = run.member("best"), run.parents
+    member = lambda m: {"member": f"{m} ★" if m == best else str(m)}
+    parent = lambda m: {"copied": str(parents[m]) if parents[m] != m else "–"}
+    left_out = ("seed", "at step")
+    short = lambda row: {name: x for name, x in row.items() if name not in left_out}
+    number = lambda name, m: f"{float(hypers[name][m]):.3g}"
+    return (
+        [member(m) | short(row) | parent(m) for m, row in enumerate(rows)],
+        [member(m) | {n: number(n, m) for n in names} for m in range(len(rows)) if names],
+    )
+
+
+def tuned(config) -> str:
+    return f"{config.tuner} every {config.pbt['interval']:,} steps"
 
 
 def stopped(run) -> str:

@@ -1,0 +1,237 @@
+"""A population as data, and pure functions of it: begin, train, evaluate, exchange.
+
+    p = jax.jit(partial(begin, loop, tuner))(seeds)
+    for _ in range(rounds):
+        p = train(loop, p, iterations)
+        returns, _ = evaluate(loop, p, episodes=10)
+        p, parents = exchange(loop, tuner, p, returns)
+
+These need JAX environments and are all fit for `jax.jit`; `inherit` serves others as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import random
+from jaxtyping import Array, Bool, Float, Int
+
+from thespis.core import Key, Mode, where
+from thespis.evaluate import Descriptor, Episodes, play
+from thespis.loop import TRAIN, Learner, Loop, World
+from thespis.normalize import Running
+from thespis.optim import Learned
+from thespis.pbt import Inherit, Tuner, replaced
+from thespis.replay import Replay
+from thespis.tally import Tally
+
+BEGIN, EXCHANGE = 3, 4  # streams of randomness of the whole population, beside those of loop.py
+RESTART = 4  # use of a member's key of an iteration, beside those of loop.py
+FINAL = Descriptor()  # the last observation of an episode
+CHUNK = 1024  # rows that are copied at a time
+
+
+class Population(eqx.Module):
+    """Members that learn, what they were told, and what the tuner remembers."""
+
+    learner: Learner
+    hps: Any  # the algorithm's `Hyper`, leaves [members]
+    memory: Any
+    age: Int[Array, "members"]  # environment steps since a member was replaced
+    seeds: Int[Array, "members"]
+
+
+def key_of(seeds: Int[Array, "members"], stream: int, time=0) -> Key:
+    """A key for what concerns all members, new at every time."""
+    return random.fold_in(random.fold_in(random.key(seeds[0]), stream), time)
+
+
+# --- a population's life --------------------------------------------------------------------
+
+
+def begin(
+    loop: Loop, tuner: Tuner, seeds: Int[Array, "members"], given: dict[str, Any] | None = None
+) -> Population:
+    """New members, one per seed; hyper-parameters that are `given` stay as they are."""
+    members = seeds.shape[0]
+    hps, memory = tuner.begin(key_of(seeds, BEGIN), loop.algo.Hyper, given or {}, members)
+    return Population(loop.init(seeds, hps), hps, memory, jnp.zeros(members, jnp.int32), seeds)
+
+
+def train(
+    loop: Loop, p: Population, iterations, mode: Mode = "explore", learn: bool = True
+) -> Population:
+    """Let all members act and learn; metrics are in `p.learner.tally`."""
+    learner = loop.epoch(p.learner, p.hps, None, p.seeds, iterations, mode, learn)
+    return dataclasses.replace(p, learner=learner, age=p.age + iterations * loop.envs)
+
+
+def evaluate(
+    loop: Loop, p: Population, episodes: int, env=None, mode: Mode = "greedy"
+) -> tuple[Float[Array, "members episodes"], Int[Array, "members episodes"]]:
+    """Returns and lengths of episodes of every member, also in another environment."""
+    played = evaluate_qd(loop, p, episodes, None, env, mode)
+    return played.returns, played.lengths
+
+
+def evaluate_qd(
+    loop: Loop,
+    p: Population,
+    episodes: int,
+    descriptor: Descriptor | None = FINAL,
+    env=None,
+    mode: Mode = "greedy",
+) -> Episodes:
+    """Returns, lengths and descriptors of every member, also in another environment."""
+    env, x = loop.env if env is None else env, p.learner
+    given = x.state, p.hps, p.seeds, x.clock.iteration
+    return play(loop, env, episodes, mode, descriptor, *given)
+
+
+def exchange(
+    loop: Loop, tuner: Any, p: Population, scores: Float[Array, "members n"]
+) -> tuple[Population, Int[Array, "members"]]:
+    """One round of the tuner -> the population, and whom each member copied."""
+    x = p.learner
+    key = key_of(p.seeds, EXCHANGE, x.clock.iteration)
+    memory, parents, hps = tuner.exchange(p.memory, key, p.hps, scores, p.age)
+    x = inherit(x, parents, tuner, sick=~jnp.isfinite(scores.mean(1)))
+    x = restart(loop, x, p.seeds, replaced(parents))
+    return Population(x, hps, memory, jnp.where(replaced(parents), 0, p.age), p.seeds), parents
+
+
+# --- copying members ------------------------------------------------------------------------
+
+
+def inherit(
+    learner: Learner,
+    parents: Int[Array, "members"],
+    what: Inherit,
+    sick: Bool[Array, "members"] | None = None,
+) -> Learner:
+    """Members become copies of their parents in what they are to inherit.
+
+    Environments stay with their slot. A replay that is not inherited is passed on as it is; one
+    that is, is copied in place. Those who are sick get their parent's in any case, since their
+    own may hold what broke them.
+    """
+    new = replaced(parents)
+    taken = new if what.replay == "parent" else jnp.zeros_like(new)
+    if sick is not None:
+        taken = taken | (new & sick)
+
+    def member(own, parent, new):
+        def part(mine, theirs):
+            if isinstance(mine, Running):
+                return theirs if what.normalizer == "parent" else mine
+            if not isinstance(mine, Learned):
+                return theirs if what.networks == "parent" else mine
+            params = theirs.params if what.networks == "parent" else mine.params
+            moments = theirs if what.optimizer == "parent" else mine
+            if what.optimizer == "fresh":
+                moments = where(new, Learned.of(mine.params), mine)
+            return Learned(params, moments.first, moments.second, moments.count)
+
+        whole = lambda x: isinstance(x, Learned | Running)
+        return jax.tree.map(part, own, parent, is_leaf=whole)
+
+    of_parents = jax.tree.map(lambda x: x[parents], learner.state)
+    replay = learner.replay
+    if what.replay == "parent" or sick is not None:
+        replay = cut(adopt(replay, parents, taken), taken)
+    return dataclasses.replace(
+        learner,
+        state=jax.vmap(member)(learner.state, of_parents, new),
+        replay=replay,
+        tally=forget(learner.tally, new),
+    )
+
+
+def adopt(replay: Replay, parents: Int[Array, "members"], taken: Bool[Array, "members"]) -> Replay:
+    """Copy the parents' rows, a few at a time, so that there is never a second ring."""
+    source = jnp.where(taken, parents, jnp.arange(parents.size))
+    chunk = min(CHUNK, replay.capacity)
+    chunks = jnp.where(taken.any(), -(-replay.capacity // chunk), 0)
+
+    def copy(i, rows):
+        # The last chunk may overlap the one before, whose rows would then be copied twice. That
+        # is harmless: a parent's own rows do not change.
+        start = jnp.minimum(i * chunk, replay.capacity - chunk)
+        slice_of = lambda x: jax.lax.dynamic_slice_in_dim(x, start, chunk)
+        write = lambda x: jax.lax.dynamic_update_slice_in_dim(x, slice_of(x)[:, source], start, 0)
+        return jax.tree.map(write, rows)
+
+    rows = jax.lax.fori_loop(0, chunks, copy, replay.rows)
+    return Replay(rows, replay.head, replay.size)
+
+
+def cut(replay: Replay, who: Bool[Array, "members"]) -> Replay:
+    """What will be stored next does not follow the newest row: end its episode as by a limit."""
+    newest = (replay.head - 1) % replay.capacity
+    rows = replay.rows
+    ended = rows.truncated[newest] | (who[:, None] & ~rows.terminated[newest])
+    truncated = jax.lax.dynamic_update_index_in_dim(rows.truncated, ended, newest, 0)
+    return Replay(dataclasses.replace(rows, truncated=truncated), replay.head, replay.size)
+
+
+def restart(
+    loop: Loop, learner: Learner, seeds: Int[Array, "members"], who: Bool[Array, "members"]
+) -> Learner:
+    """New episodes in all JAX environments of some members: nobody ends what another began."""
+
+    def fresh(key):
+        return World(*loop.env.reset(random.fold_in(key, RESTART), loop.envs))
+
+    keys = loop.keys(seeds, TRAIN, learner.clock.iteration)
+    actors = dataclasses.replace(learner.actors, begin=learner.actors.begin | who[:, None])
+    return dataclasses.replace(
+        learner,
+        world=where(who, jax.vmap(fresh)(keys), learner.world),
+        actors=actors,
+        replay=cut(learner.replay, who),
+    )
+
+
+def forget(tally: Tally, who: Bool[Array, "members"]) -> Tally:
+    """Sums and faults of members that are no more."""
+    zero = lambda x: jnp.where(who[None], 0.0, x)
+    fault = jnp.where(who[None], -1, tally.fault)
+    return Tally(tally.names, zero(tally.total), zero(tally.count), fault)
+
+
+# --- memory that can be made again ----------------------------------------------------------
+
+
+def empty(state):
+    """A state [members, ...] without optimiser moments and targets, to keep or send many."""
+    bare = lambda x: eqx.tree_at(lambda x: (x.first, x.second), x, (None, None))
+    state = put(state, {name: bare(getattr(state, name)) for name in learned(state)})
+    return put(state, dict.fromkeys(targets(state)))
+
+
+def rebuild(state):
+    """Make it whole again: moments of zero, and targets equal to their networks."""
+    fresh = lambda x: jax.vmap(Learned.of)(x.params)
+    state = put(state, {name: fresh(getattr(state, name)) for name in learned(state)})
+    return put(state, {name: getattr(state, of).params for name, of in targets(state).items()})
+
+
+def put(state, parts: dict[str, Any]):
+    """The state with these parts."""
+    places = lambda s: [getattr(s, name) for name in parts]
+    return eqx.tree_at(places, state, list(parts.values()), is_leaf=lambda x: x is None)
+
+
+def learned(state) -> list[str]:
+    """The parts that have optimiser moments."""
+    return [name for name, part in vars(state).items() if isinstance(part, Learned)]
+
+
+def targets(state) -> dict[str, str]:
+    """The part that each target follows: `target_NAME` follows NAME, `target` the critic."""
+    names = [name for name in vars(state) if name.partition("_")[0] == "target"]
+    return {name: name.partition("_")[2] or "critic" for name in names}

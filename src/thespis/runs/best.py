@@ -1,0 +1,75 @@
+"""The best policies of a run: kept beside its checkpoints, and in them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from thespis.runs import checkpoint, metrics
+
+
+class Best(eqx.Module):
+    """The policy of every member at its best evaluation so far, NumPy leaves [members, ...]."""
+
+    state: Any
+    hyper: Any
+    reward: np.ndarray
+    step: np.ndarray
+
+    @classmethod
+    def none(cls, state: Any, hps: Any) -> Best:
+        """Before the first evaluation; `state` and `hps` give the shapes."""
+        members = jax.tree.leaves(state)[0].shape[0]
+        reward, step = np.full(members, -np.inf, np.float32), np.zeros(members, np.int32)
+        zeros = lambda tree: jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), tree)
+        return cls(zeros(state), zeros(hps), reward, step)
+
+    def challenge(self, reward: np.ndarray, step: int, state: Any, hps: Any) -> Best:
+        """Take the place of those who did worse."""
+        better = reward > self.reward
+        new = Best(state, hps, reward, np.full_like(self.step, step))
+        pick = lambda x, y: np.where(better.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
+        return jax.tree.map(pick, new, self)
+
+    def write(self, folder: Path) -> None:
+        """Make the folder hold this one alone, also if it knows a later one that was lost."""
+        there = checkpoint.latest(folder)
+        kept = None
+        if (self.reward > -np.inf).any():
+            info = {"reward": self.reward.tolist(), "step": self.step.tolist()}
+            kept = next((path for path in there if about(path) == info), None)
+            parts = {"state": self.state, "hyper": self.hyper}
+            kept = kept or checkpoint.save(folder, int(self.step.max()), parts, info)
+        for path in there:
+            if path != kept:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def about(path: Path) -> dict[str, Any] | None:
+    try:
+        return checkpoint.manifest(path)["info"]
+    except checkpoint.Damaged:
+        return None
+
+
+def best_member(folder: Path, which: str = "last") -> int:
+    """The member that did best in its last evaluation, or in its "best"; 0 if there was none.
+
+    In a population that is tuned, a place may have been taken by another since its best.
+    """
+    if which == "best":
+        best = checkpoint.latest(folder / "best")
+        return int(np.argmax(checkpoint.manifest(best[0])["info"]["reward"])) if best else 0
+    if not (folder / "metrics.csv").exists():
+        return 0
+    table, saved = metrics.read(folder / "metrics.csv"), checkpoint.latest(folder / "checkpoints")
+    step = int(saved[0].name.rstrip(checkpoint.REPLACED)) if saved else 0
+    known = np.isfinite(table["eval/mean_reward"]) & (table["step"] <= step)
+    last = known & (table["step"] == table["step"][known].max(initial=-1))
+    rewards = np.where(last, table["eval/mean_reward"], -np.inf)
+    return int(table["member"][rewards.argmax()]) if last.any() else 0

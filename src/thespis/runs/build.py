@@ -1,0 +1,116 @@
+"""The pieces of a run, made from its config and refused if they cannot work."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from thespis import envs, hyper
+from thespis.core import Box, Spec, Step
+from thespis.errors import ThespisError
+from thespis.loop import INIT, Learner, Loop
+from thespis.placement import mesh_for
+from thespis.runs.config import Config
+
+
+def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, Any]:
+    """The loop and the environment of evaluations. `env`, `eval_env` stand in for the config's."""
+    env = envs.make(config.env if env is None else env)
+    eval_env = config.eval_env if eval_env is None else eval_env
+    eval_env = env if eval_env is None else envs.make(eval_env)
+    if shapes(eval_env.spec) != shapes(env.spec):
+        raise ThespisError(
+            f"eval_env = {envs.label(eval_env)} has {shapes(eval_env.spec)}, but env = "
+            f"{envs.label(env)} has {shapes(env.spec)}: give one of the same shapes"
+        )
+    loop = Loop(
+        algo=config.Algorithm(env.spec, **config.options),
+        env=env,
+        envs=config.envs,
+        capacity=-(-min(config.buffer_size, config.steps) // config.envs),
+        updates_per_step=Fraction(config.updates_per_step).limit_denominator(10**6),
+        side_by_side=jax.default_backend() != "cpu",
+        mesh=mesh_for(config.members, config.devices or 1),
+    )
+    require_memory(config, loop)
+    return loop, eval_env
+
+
+def shapes(spec: Spec) -> str:
+    """What another environment must share to be played by the same networks."""
+    text = lambda x: f"{np.dtype(x.dtype).name}{list(x.shape)}"
+    obs = jax.tree_util.tree_leaves_with_path(spec.obs)
+    parts = [f"{jax.tree_util.keystr(path)} {text(x)}".strip() for path, x in obs]
+    kind = spec.action
+    action = f"box{list(kind.shape)}" if isinstance(kind, Box) else f"one of {kind.n}"
+    return f"observations {', '.join(parts)} and actions {action}"
+
+
+def require_memory(config: Config, loop: Loop) -> None:
+    """Refuse members that this machine can never hold, rather than fail after hours."""
+    have, need = memory(), size_of_member(config, loop)
+    fit = int(have // need)
+    if fit < config.members:
+        gib = lambda size: f"{size / 2**30:,.1f} GiB"
+        advice = f"{fit} member(s) fit, or lower it" if fit else "lower it"
+        raise ThespisError(
+            f"buffer_size = {config.buffer_size} of {config.members} member(s) needs "
+            f"{gib(need * config.members)} and this machine has {gib(have)}: {advice}"
+        )
+
+
+def memory() -> int:
+    """Bytes that members may share: of the devices, or of this machine or its container."""
+    if jax.default_backend() != "cpu":
+        stats = (device.memory_stats() or {} for device in jax.devices())
+        limits = [x["bytes_limit"] for x in stats if "bytes_limit" in x]
+        return sum(limits) or 2**63
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    container = Path("/sys/fs/cgroup/memory.max")
+    text = container.read_text().strip() if container.exists() else ""
+    return min(physical, int(text)) if text.isdigit() else physical
+
+
+def size_of_member(config: Config, loop: Loop) -> int:
+    """Bytes of one member: its replay, and its state as it is, as it was, and at its best."""
+    one = dataclasses.replace(config, seeds=config.seeds[:1], hp={})
+    algo, state, hp = loop.algo, state_shapes(one, loop), loop.algo.Hyper()
+    obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), loop.env.spec.obs)
+
+    def act(state, obs):
+        state, key = jax.tree.map(lambda x: x[0], state), jax.random.key(0)
+        args = algo.memory(key, 1), obs, key, jnp.int32(0), "explore"
+        return algo.act(state, hp, *args)[::2]  # action and extra: what is stored of it
+
+    stored = jax.eval_shape(act, state, obs), obs, np.zeros(1, np.float32), np.zeros(2, bool)
+    size = lambda tree: sum(
+        math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(tree)
+    )
+    return loop.capacity * loop.envs * size(stored) + 3 * size(state)
+
+
+def blank(config: Config, loop: Loop) -> Learner:
+    """Shapes and types of a learner, leaves [members, ...]."""
+    members, obs = config.members, loop.env.spec.obs
+    hps = hyper.fill(config.Algorithm.Hyper, {}, members)
+    arrived = None
+    if hasattr(loop.env, "open"):
+        of = lambda shape, dtype: jax.ShapeDtypeStruct((members, loop.envs, *shape), dtype)
+        numbers = (of((), jnp.float32), of((), bool), of((), bool))
+        arrived = Step(jax.tree.map(lambda s: of(s.shape, s.dtype), obs), *numbers)  # type: ignore
+    return jax.eval_shape(loop.init, jnp.asarray(config.seeds, jnp.int32), hps, None, arrived)
+
+
+def state_shapes(config: Config, loop: Loop) -> Any:
+    """Shapes and types of the algorithm's state, leaves [members, ...]."""
+    hps = hyper.fill(config.Algorithm.Hyper, config.hp, len(config.seeds))
+    keys = loop.keys(jnp.asarray(config.seeds, jnp.int32), INIT, 0)
+    return jax.eval_shape(jax.vmap(loop.algo.init), keys, hps)

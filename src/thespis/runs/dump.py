@@ -1,0 +1,306 @@
+"""What broke a member: its failing update is found again, named, and kept in a file.
+
+    faults/member_3/000000012345/
+      manifest.json      what broke, when, and the run's config
+      state.safetensors  hyper.safetensors  row.safetensors  batch.safetensors
+
+`reproduce(path)` runs that update again. From the last moment that is remembered, a member learns
+once more from the rows that are in its replay; environments are not needed for that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from jaxtyping import Array, Bool, Int
+
+from thespis import hyper
+from thespis.core import Row, Step
+from thespis.evaluate import Evaluator
+from thespis.loop import TRAIN, Clock, Learner, Loop
+from thespis.replay import Replay
+from thespis.runs import checkpoint
+from thespis.runs import config as configs
+from thespis.runs.build import blank, build
+from thespis.runs.directory import read_json
+from thespis.tally import Tally
+
+# Which tensor comes first, by the beginnings of the names of metrics and of parts of the state.
+# Targets follow the networks of which they are copies, so only the target's value counts here.
+METRICS = {
+    "target": ("target_value",),
+    "critic": ("critic", "td_error", "q"),
+    "actor": ("actor", "log_prob", "policy"),
+    "temperature": ("ent_coef", "alpha", "temperature"),
+}
+PARTS = {
+    "critic": ("critic",),
+    "actor": ("actor",),
+    "temperature": ("temperature", "alpha"),
+}
+TIME = ("iteration", "updates", "update")
+
+
+class Found(NamedTuple):
+    """An update that gave something that is not finite, leaves without an axis of members."""
+
+    what: str  # observation, reward, normaliser, target, critic, actor, temperature, return
+    tensor: str  # the first of its tensors
+    iteration: int
+    updates: int  # done before this iteration
+    update: int  # which one of this iteration
+    state: Any  # before
+    row: Any = None  # that arrived in this iteration
+    batch: Any = None  # None if it was not an update that failed
+    after: Any = None  # the state, afterwards
+    metrics: Any = None
+
+
+# --- a moment to return to ------------------------------------------------------------------
+
+
+class Anchor(eqx.Module):
+    """All that learning changes, except the rows that are in the replay afterwards as well."""
+
+    state: Any
+    tally: Tally
+    clock: Clock
+    head: Int[Array, ""]
+    size: Int[Array, ""]
+    lost: Row | None  # the oldest rows: those that are overwritten next
+
+    @classmethod
+    def of(cls, x: Learner, window: int) -> Anchor:
+        """To be kept for `window` iterations at most."""
+        replay, lost = x.replay, None
+        window = min(window, replay.capacity)
+        if int(replay.size) + window > replay.capacity:
+            next_ones = (replay.head + jnp.arange(window)) % replay.capacity
+            lost = jax.tree.map(lambda rows: rows[next_ones], replay.rows)
+        kept = x.state, x.tally, x.clock, replay.head, replay.size
+        state, tally, clock, head, size = jax.tree.map(jnp.copy, kept)
+        return cls(state, tally, clock, head, size, lost)
+
+    @property
+    def iteration(self) -> int:
+        return int(self.clock.iteration)
+
+    def of_member(self, now: Learner, member: int) -> Learner:
+        """That moment's learner of one member, whose actors and environments do not matter."""
+        rows = of_one(now.replay.rows, member, 1)
+        if self.lost is not None:
+            lost = of_one(self.lost, member, 1)
+            where = (np.asarray(self.head) + np.arange(len(lost.reward))) % now.replay.capacity
+            rows = jax.tree.map(lambda ring, x: ring.at[where].set(x), rows, lost)
+        copy = lambda tree: jax.tree.map(jnp.array, jax.device_get(tree))
+        return Learner(
+            state=of_one(self.state, member),
+            actors=of_one(now.actors, member),
+            world=None,
+            replay=Replay(rows, copy(self.head), copy(self.size)),
+            tally=of_one(self.tally, member, 1),
+            clock=copy(self.clock),
+        )
+
+
+def of_one(tree, member: int, axis: int = 0):
+    """A copy of one member's part, wherever members are."""
+    take = lambda x: jnp.array(np.take(np.asarray(x), [member], axis))
+    return jax.tree.map(take, tree)
+
+
+# --- finding --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Tracer:
+    """Finds the update after which something was not finite."""
+
+    loop: Loop
+    start: int
+    """The iteration in which learning starts."""
+
+    def __call__(self, anchor: Anchor, now: Learner, hps, seeds, member: int) -> Found | None:
+        """None if it does not fail again, as may be where rounding differs."""
+        hps, seeds = of_one((hps, seeds), member)
+        rows = of_one(now.replay.rows, member, 1)
+        given = rows, int(anchor.head), anchor.iteration, hps, seeds
+        failed = self.advance(anchor.of_member(now, member), given, int(now.clock.iteration))
+        if bool(whole(failed)):
+            return None
+        last = int(failed.clock.iteration) - 1
+        x = self.advance(anchor.of_member(now, member), given, last)
+        row = self.row(*given[:3], x.clock.iteration)
+        keys, batches = self.loop.keys(seeds, TRAIN, last), None
+        if last >= self.start:
+            batches = jax.jit(self.loop.draw)(x.replay, hps, None, keys, x.clock)
+        first = lambda tree: jax.tree.map(lambda x: x[0], tree)
+        args = first(x.state), first(hps), first(row), first(batches), keys[0], x.clock
+        return examine(self.loop, *args)
+
+    def advance(self, x: Learner, given, end: int) -> Learner:
+        """Learn until `end`, or until something is not finite."""
+        for learn, stop in ((False, min(self.start, end)), (True, end)):
+            if int(x.clock.iteration) < stop and bool(whole(x)):
+                x = self.follow(x, *given, jnp.int32(stop), learn=learn)
+        return x
+
+    @staticmethod
+    def row(ring: Row, head, begin, iteration) -> Row:
+        """What arrived in an iteration, and what was done about it."""
+        at = (head + iteration - begin) % ring.reward.shape[0]
+        return jax.tree.map(lambda rows: rows[at], ring)
+
+    @cached_property
+    def follow(self):
+        loop = self.loop
+
+        def run(x: Learner, ring, head, begin, hps, seeds, end, learn: bool) -> Learner:
+            def body(x: Learner) -> Learner:
+                row = self.row(ring, head, begin, x.clock.iteration)
+                arrived = Step(row.obs, row.reward, row.terminated, row.truncated)
+                answer = row.action, x.actors.memory, row.extra
+                keys = loop.keys(seeds, TRAIN, x.clock.iteration)
+                return loop.absorb(x, hps, None, arrived, answer, keys, learn)
+
+            going = lambda x: (x.clock.iteration < end) & whole(x)
+            return jax.lax.while_loop(going, body, x)
+
+        return jax.jit(run, static_argnames="learn", donate_argnums=0)
+
+
+def whole(x: Learner) -> Bool[Array, ""]:
+    """Whether all that a learner of one member has and had is finite."""
+    return healthy(x.state).all() & (x.tally.fault[0] < 0).all()
+
+
+def healthy(state) -> Bool[Array, "members"]:
+    """Which members [members, ...] have nothing but finite numbers."""
+    floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.stack([jnp.isfinite(x).reshape(len(x), -1).all(1) for x in floats]).all(0)
+
+
+# --- naming ---------------------------------------------------------------------------------
+
+
+def examine(loop: Loop, state, hp, row: Row, batches, key, clock: Clock) -> Found | None:
+    """Repeat the learning of one iteration, update by update, until something is not finite."""
+    iteration = int(clock.iteration)
+    if tensor := bad(row.obs, "obs") or bad(row.reward, "reward"):
+        what = "reward" if tensor == "reward" else "observation"
+        return Found(what, tensor, iteration, 0, 0, state, row)
+    seen = jax.jit(loop.algo.observe)(state, row)
+    if (tensor := bad(seen, "")) and not bad(state, ""):
+        return Found("normaliser", tensor, iteration, 0, 0, state, row, after=seen)
+    due = int(loop.tick(clock, True).updates - clock.updates) if batches is not None else 0
+    update, state = jax.jit(loop.algo.update), seen
+    for i in range(due):
+        batch = jax.tree.map(lambda x, i=i: x[i], batches)
+        after, metrics = once(update, state, hp, batch, key, clock, i)
+        if name := culprit(batch, after, metrics):
+            updates = int(clock.updates)
+            return Found(*name, iteration, updates, i, state, row, batch, after, metrics)
+        state = after
+    return None
+
+
+def once(update, state, hp, batch, key, clock: Clock, i: int):
+    """The update number i of an iteration, as the loop does it."""
+    k_update = random.fold_in(random.fold_in(key, 2), i)
+    return update(state, hp, batch, k_update, clock.updates + i)[:2]
+
+
+def culprit(batch, after, metrics) -> tuple[str, str] | None:
+    """(what, tensor) that is not finite first, in the order in which an update computes them."""
+    for what, words in (("observation", ("obs", "next_obs")), ("reward", ("reward",))):
+        for word in words:
+            if tensor := bad(getattr(batch, word, None), word):
+                return what, tensor
+    begins = lambda name, words: name.startswith(words)
+    for what, words in METRICS.items():
+        found = [bad(x, name) for name, x in metrics.items() if begins(name, words)]
+        parts = PARTS.get(what, ())
+        found += [bad(x, name) for name, x in vars(after).items() if parts and begins(name, parts)]
+        if any(found):
+            return what, next(filter(None, found))
+    rest = [(bad(x, name), name) for name, x in (vars(after) | metrics).items()]
+    return next(((name, tensor) for tensor, name in rest if tensor), None)
+
+
+def bad(tree, name: str) -> str:
+    """The name of the first leaf that is not finite, or nothing."""
+    for path, x in jax.tree_util.tree_leaves_with_path(tree):
+        if jnp.issubdtype(x.dtype, jnp.floating) and not np.isfinite(x).all():
+            rest = jax.tree_util.keystr(path, simple=True, separator=".")
+            return ".".join(filter(None, (name, rest)))
+    return ""
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+def write(folder: Path, found: Found, hp, member: int, seed: int, envs: int) -> Path:
+    """Keep a fault of a run -> where."""
+    parts = {"state": found.state, "hyper": jax.tree.map(jnp.asarray, hp)}
+    parts |= {n: x for n in ("row", "batch") if (x := getattr(found, n)) is not None}
+    info = {name: getattr(found, name) for name in ("what", "tensor", *TIME)}
+    info |= {"member": member, "seed": seed, "config": read_json(folder / "config.json")}
+    return checkpoint.save(
+        folder / "faults" / f"member_{member}", found.iteration * envs, parts, info
+    )
+
+
+def reproduce(path: Path | str, env: Any = None, eval_env: Any = None) -> Found | None:
+    """Run again what failed -> what was not finite first, or None if all is finite now.
+
+    `env` and `eval_env` are needed only if they were given as objects, not by name.
+    """
+    path = Path(path)
+    saved = checkpoint.manifest(path)
+    info = saved["info"]
+    config = configs.restored(info["config"])
+    alone: Any = {"seeds": (info["seed"],), "hp": {}, "tuner": None, "devices": 1}
+    config = dataclasses.replace(config, **alone)
+    loop, eval_env = build(config, env, eval_env)
+    seeds, hps = jnp.array(config.seeds), hyper.fill(loop.algo.Hyper, {})
+    x, keys = blank(config, loop), loop.keys(seeds, TRAIN, info["iteration"])
+
+    batches = jax.eval_shape(loop.draw, x.replay, hps, None, keys, x.clock)
+    less = lambda axes, tree: jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[axes:], x.dtype), tree
+    )
+    shapes = {"state": less(1, x.state), "hyper": less(1, hps)}
+    shapes |= {"row": less(2, x.replay.rows), "batch": less(2, batches)}
+    shapes = {part: shapes[part] for part in saved["parts"]}
+    found = jax.tree.map(jnp.array, checkpoint.load(path, shapes))
+    state, hp = found["state"], found["hyper"]
+
+    if info["what"] == "return":
+        return played(loop, eval_env, config.eval_episodes, state, hp, seeds, info["iteration"])
+    clock = Clock(jnp.array([info["iteration"], info["updates"], 0], jnp.int32))
+    if "batch" not in found:
+        return examine(loop, state, hp, found["row"], None, keys[0], clock)
+    args = state, hp, found["batch"], keys[0], clock, info["update"]
+    after, metrics = once(jax.jit(loop.algo.update), *args)
+    name = culprit(found["batch"], after, metrics)
+    if name is None:
+        return None
+    at = {k: info[k] for k in TIME}
+    rest = {"row": found["row"], "batch": found["batch"], "after": after, "metrics": metrics}
+    return Found(*name, **at, state=state, **rest)
+
+
+def played(loop: Loop, env, episodes: int, state, hp, seeds, time: int) -> Found | None:
+    """The evaluation of a policy, if one of its returns is not finite."""
+    one = jax.tree.map(lambda x: x[None], (state, hp))
+    returns, _ = Evaluator(loop, env, episodes)(one[0], one[1], seeds, time)
+    return None if np.isfinite(returns).all() else Found("return", "return", time, 0, 0, state)

@@ -1,0 +1,81 @@
+"""Members that break: noticed, named, and their failing updates kept in files."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from thespis import envs
+from thespis.loop import Learner, Loop
+from thespis.runs import dump
+from thespis.runs.config import Config
+from thespis.runs.dump import Anchor, Found, Tracer
+
+
+class Faults(dict[int, str]):
+    """Broken members, and what is to be said of them."""
+
+    def __init__(self, config: Config, loop: Loop, folder: Path, start: int):
+        super().__init__()
+        self.config, self.loop, self.folder = config, loop, folder
+        self.trace = Tracer(loop, start)
+        self.anchor: Anchor | None = None
+
+    def remember(self, x: Learner, length: int, window: int) -> None:
+        """Before `length` iterations: have a moment to return to, since when no row is lost.
+
+        Somebody will `forget` it within `window` iterations.
+        """
+        passed = int(x.clock.iteration) - self.anchor.iteration if self.anchor else 0
+        if self.anchor is None or passed + length > self.loop.capacity:
+            self.anchor = Anchor.of(x, window)
+
+    def forget(self) -> None:
+        """What is remembered belongs to members that are no more, or is long ago."""
+        self.anchor = None
+
+    def look(self, x: Learner, hps: Any, seeds: Any) -> None:
+        """Find what was not finite on the way."""
+        fault = np.asarray(x.tally.fault)
+        for m in np.flatnonzero(fault[0] >= 0):
+            iteration, what, env = fault[:, m].tolist()
+            name = x.tally.watched[what].replace("rollout/ep_rew_mean", "return")
+            self.add(x, hps, seeds, int(m), name, iteration, env)
+
+    def look_closer(self, x: Learner, hps: Any, seeds: Any) -> None:
+        """Find also what is not finite but has not shown yet."""
+        self.look(x, hps, seeds)
+        for m in np.flatnonzero(~np.asarray(self.healthy(x.state))):
+            self.add(x, hps, seeds, int(m), "state", int(x.clock.iteration) - 1, 0)
+
+    @cached_property
+    def healthy(self):
+        return jax.jit(dump.healthy)
+
+    def add(self, x: Learner, hps, seeds, m: int, name: str, iteration: int, env: int) -> None:
+        if m in self:
+            return
+        found = self.trace(self.anchor, x, hps, seeds, m) if self.anchor else None
+        if found is None:
+            self[m] = self.message(m, name, iteration, env)
+        else:
+            self.keep(m, found, jax.tree.map(lambda x: x[m], hps), env)
+
+    def keep(self, m: int, found: Found, hp: Any, env: int = 0) -> None:
+        """Write what was found."""
+        c = self.config
+        path = dump.write(self.folder, found, hp, m, c.seeds[m], c.envs)
+        text = self.message(m, found.what, found.iteration, env)
+        self[m] = f"{text}; what failed is in {path}"
+
+    def message(self, m: int, name: str, iteration: int, env: int) -> str:
+        where, advice = self.config.algo, "try smaller learning rates or rewards"
+        if name in ("observation", "reward"):
+            where = f"{envs.label(self.loop.env)}, environment {env}"
+            advice = "mend the environment, or end the episode before its state diverges"
+        step, seed = iteration * self.config.envs, self.config.seeds[m]
+        return f"{where}, step {step}, seed {seed}: the {name} is not finite; {advice}"

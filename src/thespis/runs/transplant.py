@@ -1,0 +1,64 @@
+"""Parts of another run's networks: what `init_from` names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from thespis.errors import ThespisError, or_all
+from thespis.runs import checkpoint
+from thespis.runs.best import best_member
+from thespis.runs.directory import find
+
+
+def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
+    """`state` [members, ...] with parts of another run's newest: RUN, or RUN:PART[,PART]."""
+    path, _, wanted = (source, "", "") if Path(source).is_dir() else source.rpartition(":")
+    donor = arrays(find(path or source), note)
+    parts = wanted.split(",") if wanted else sorted({name.split(".")[0] for name in donor})
+    for part in parts:
+        if not any(inside(name, part) for name in donor):
+            tops = dict.fromkeys(name.split(".")[0] for name in donor)
+            raise ThespisError(f"init_from = {source} has no part {part!r}{or_all(part, tops)}")
+
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    own = {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
+    given = {name: x for name, x in donor.items() if any(inside(name, part) for part in parts)}
+    for name, x in given.items():
+        there, here = shape_of(x), shape_of(own[name]) if name in own else "absent"
+        if there != here:
+            raise ThespisError(
+                f"init_from = {source}: {name} is {there} there and {here} here; choose parts "
+                f"that fit, such as {path}:actor"
+            )
+    members = jax.tree.leaves(state)[0].shape[0]
+    one = best_member(find(path))
+    # Member by member if there are as many, else all from the best.
+    take = lambda x: x if len(x) == members else np.broadcast_to(x[one], (members, *x.shape[1:]))
+    own |= {name: jnp.array(take(x)) for name, x in given.items()}
+    return jax.tree.unflatten(jax.tree.structure(state), list(own.values()))
+
+
+def arrays(folder: Path, note: Callable[[str], None]) -> dict[str, np.ndarray]:
+    """The newest state of a run by the names of its leaves [members, ...], whatever it is."""
+
+    def template(manifest: dict[str, Any]) -> dict[str, Any]:
+        leaves = manifest["parts"]["state"]["leaves"].items()
+        struct = lambda about: jax.ShapeDtypeStruct(tuple(about["shape"]), about["dtype"])
+        return {"state": {name: struct(about) for name, about in leaves}}
+
+    return checkpoint.load_newest(folder / "checkpoints", template, note)[1]["state"]
+
+
+def inside(name: str, part: str) -> bool:
+    return name == part or name.startswith(f"{part}.")
+
+
+def shape_of(x: Any) -> str:
+    """Of one member."""
+    return f"{x.dtype}{list(x.shape[1:])}"

@@ -1,0 +1,146 @@
+"""A population's tuner at work in a run: rounds at its interval, healing, and their lineage."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from thespis.errors import ThespisError
+from thespis.host import HostDriver
+from thespis.loop import Learner, Loop
+from thespis.pbt import Inherit, replaced
+from thespis.population import BEGIN, EXCHANGE, inherit, key_of, restart
+from thespis.runs.config import Config
+from thespis.runs.lineage import LineageLog
+
+HEAL = 5  # a stream of randomness beside those of loop.py and population.py
+
+
+class Rounds(eqx.Module):
+    """What is to be known for the next round."""
+
+    memory: Any  # the tuner's own
+    born: Int[Array, "members"]  # the step at which a member was last replaced
+    scores: Float[Array, "members n"]  # not finite where there is none yet
+
+
+class Tuning:
+    """The tuner of a run, and all that it has done."""
+
+    def __init__(self, config: Config, loop: Loop, seeds):
+        self.loop, self.seeds, self.tuner = loop, seeds, config.tuning
+        Hyper, given, members = config.Algorithm.Hyper, config.hp, config.members
+        self.names: list[str] = self.tuner.tunes(Hyper, given)
+        self.first, memory = self.tuner.begin(key_of(seeds, BEGIN), Hyper, given, members)
+        born = jnp.zeros(members, jnp.int32)
+        self.rounds = Rounds(memory, born, jnp.full((members, config.scores), jnp.nan))
+        self.exchange = Exchange(loop, self.tuner)
+
+    def open(self, folder: Path, rows: int, hps: Any, step: int) -> None:
+        """Begin or go on with lineage.csv, as it was when it had so many rows."""
+        self.lineage = LineageLog(folder, self.names)
+        self.lineage.cut(rows)
+        self.asked = self.lineage.asked(values(hps))
+        self.compare(values(hps), step)
+
+    def score(self, scores: np.ndarray) -> None:
+        """Keep [members, n] for the next round; who has none now keeps the one before."""
+        new = jnp.asarray(scores, jnp.float32)
+        kept = jnp.where(jnp.isfinite(new), new, self.rounds.scores)
+        self.rounds = dataclasses.replace(self.rounds, scores=kept)
+
+    def round(self, x: Learner, hps: Any, driver: Any) -> tuple[Learner, Any]:
+        """Members exchange, unless somebody has no score yet; `x` is used up."""
+        scores = np.asarray(self.rounds.scores)
+        if not np.isfinite(scores).all():
+            return x, hps
+        everybody = np.ones(len(scores), bool)
+        return self.change(self.exchange, x, hps, driver, everybody, scores.mean(1))
+
+    def heal(self, x: Learner, hps: Any, driver: Any, sick: np.ndarray, attempt: int):
+        """Those who are sick become copies of others."""
+        heal = partial(self.exchange.heal, sick=sick, attempt=attempt)
+        return self.change(heal, x, hps, driver, sick, None)
+
+    def change(self, one_round, x: Learner, hps, driver, who, scores) -> tuple[Learner, Any]:
+        """Let a round replace members, and write down what it did to some of them."""
+        step = int(x.clock.iteration) * self.loop.envs
+        before, age = values(hps), step - np.asarray(self.rounds.born)
+        x, hps, self.rounds, parents = one_round(x, hps, self.rounds, self.seeds)
+        self.parents, after = np.asarray(parents), values(hps)
+        if isinstance(driver, HostDriver):
+            end_episodes(driver, self.parents != np.arange(len(who)))
+        self.asked = {name: after[name] for name in self.names}
+        self.lineage.append(
+            step, np.flatnonzero(who).tolist(), self.parents, scores, age, before, after
+        )
+        return self.loop.place(x), hps
+
+    def compare(self, used: dict[str, np.ndarray], step: int) -> None:
+        """What updates were given must be what was asked for, bit for bit."""
+        for name in self.names:
+            for m in np.flatnonzero(used[name] != self.asked[name]):
+                raise ThespisError(
+                    f"member {m}, step {step}: updates used {name} = {used[name][m]!s}, but "
+                    f"{self.lineage.path} asks for {self.asked[name][m]!s}; restore that file"
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """Rounds of a tuner on learners, whose environments may be JAX code or not."""
+
+    loop: Loop
+    tuner: Any
+
+    def __call__(self, x: Learner, hps, rounds: Rounds, seeds):
+        """One round -> learner, hps, rounds, parents; `x` is used up."""
+        key = key_of(seeds, EXCHANGE, x.clock.iteration)
+        return self.program(x, hps, rounds, seeds, key, self.tuner, self.tuner)
+
+    def heal(self, x: Learner, hps, rounds: Rounds, seeds, sick: np.ndarray, attempt: int):
+        """The same, but only those who are sick are replaced, and by all of any other."""
+        key = key_of(seeds, HEAL + attempt, x.clock.iteration)
+        scores = jnp.zeros_like(rounds.scores) + jnp.where(jnp.asarray(sick), jnp.nan, 0.0)[:, None]
+        alike = dataclasses.replace(rounds, scores=scores)
+        changes: dict[str, Any] = {"exploit": "truncation", "best": len(sick), "replaced": 0}
+        changes = {name: x for name, x in changes.items() if hasattr(self.tuner, name)}
+        tuner = dataclasses.replace(self.tuner, **changes)
+        x, hps, after, parents = self.program(x, hps, alike, seeds, key, tuner, Inherit())
+        return x, hps, dataclasses.replace(rounds, born=after.born), parents
+
+    @cached_property
+    def program(self):
+        def one_round(x: Learner, hps, rounds: Rounds, seeds, key, tuner, what):
+            step = x.clock.iteration * self.loop.envs
+            given = rounds.memory, key, hps, rounds.scores, step - rounds.born
+            memory, parents, hps = tuner.exchange(*given)
+            x = inherit(x, parents, what, sick=~jnp.isfinite(rounds.scores.mean(1)))
+            if x.world is not None:
+                x = restart(self.loop, x, seeds, replaced(parents))
+            born = jnp.where(replaced(parents), step, rounds.born)
+            return x, hps, Rounds(memory, born, jnp.full_like(rounds.scores, jnp.nan)), parents
+
+        return jax.jit(one_round, static_argnames=("tuner", "what"), donate_argnums=0)
+
+
+def end_episodes(driver: HostDriver, who: np.ndarray) -> None:
+    """New episodes in all host environments of some members, as if a time limit had come."""
+    step, envs = driver.arrived, driver.envs
+    cut = np.asarray(step.truncated) | (who[:, None] & ~np.asarray(step.terminated))
+    over = (cut | np.asarray(step.terminated)).reshape(-1).tolist()
+    driver.arrived, envs.over = step._replace(truncated=cut), over
+
+
+def values(hps: Any) -> dict[str, np.ndarray]:
+    """Every hyper-parameter [members] by its name."""
+    return {name: np.array(x) for name, x in vars(hps).items()}

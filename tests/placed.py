@@ -1,0 +1,57 @@
+"""Train a small population on some devices and print what came of it: run by test_placement.py."""
+
+import hashlib
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from thespis import hyper
+from thespis.algos import SAC
+from thespis.envs import make
+from thespis.evaluate import Evaluator
+from thespis.host import HostDriver
+from thespis.loop import DeviceDriver, Loop
+from thespis.pbt import PBT
+from thespis.placement import mesh_for
+from thespis.population import inherit
+
+MEMBERS = 4
+
+
+def fingerprint(tree) -> str:
+    leaves = [np.asarray(x).tobytes() for x in jax.tree.leaves(tree)]
+    return hashlib.sha256(b"".join(leaves)).hexdigest()[:16]
+
+
+def learned(x) -> str:
+    return fingerprint((x.state, x.actors, x.world, x.replay, x.clock))
+
+
+def train(name: str, devices: int) -> dict:
+    env = make(name)
+    algo = SAC(env.spec, hidden=(16, 16), batch_size=16)
+    loop = Loop(algo, env, envs=2, capacity=100, mesh=mesh_for(MEMBERS, devices))
+    seeds, hps = jnp.arange(MEMBERS, dtype=jnp.int32), hyper.fill(SAC.Hyper, {}, MEMBERS)
+    driver = (HostDriver if hasattr(env, "open") else DeviceDriver)(loop, seeds)
+    x = driver.init(seeds, hps)
+    prints = {"begun": fingerprint(x)}
+    for length, mode, learn in ((20, "random", False), (30, "explore", True)):
+        x = driver.run(x, hps, None, seeds, length, mode, learn)
+    returns, _ = Evaluator(loop, env, 2)(x.state, hps, seeds, x.clock.iteration)
+    prints |= {"trained": learned(x), "evaluated": fingerprint(returns)}
+    parents = jnp.array([0, 0, 2, 1])
+    x = loop.place(jax.jit(inherit, static_argnums=2)(x, parents, PBT(replay="parent")))
+    prints |= {"copied": learned(x)}
+    x = driver.run(x, hps, None, seeds, 5, "explore", True)
+    driver.close()
+    used = len(jax.tree.leaves(x.state)[0].sharding.device_set)
+    metrics = np.asarray(x.tally.total).tolist()
+    return {"devices": used, "prints": prints | {"after": learned(x)}, "metrics": metrics}
+
+
+if __name__ == "__main__":
+    env, devices = sys.argv[1:]
+    print(json.dumps(train(env, int(devices))))

@@ -1,0 +1,37 @@
+"""Members may be split over devices: each learns what it learns elsewhere, bit for bit."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from thespis.machine import even_share
+from thespis.placement import mesh_for
+
+HERE = Path(__file__).parent
+FOUR = {"NPROC": "1", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+
+
+def on(devices: int, env: str) -> dict:
+    """What a process with four devices makes of a population on so many of them."""
+    command = [sys.executable, HERE / "placed.py", env, str(devices)]
+    done = subprocess.run(command, env=os.environ | FOUR, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("env", ["jax:pendulum", "Pendulum-v1"])
+def test_members_on_four_devices_equal_those_on_one(env):
+    one, four = on(1, env), on(4, env)
+    assert (one["devices"], four["devices"]) == (1, 4)
+    assert one["prints"] == four["prints"]
+    np.testing.assert_allclose(one["metrics"], four["metrics"], rtol=1e-5)
+
+
+def test_devices_share_members_evenly():
+    assert [even_share(members, 4) for members in (1, 2, 5, 6, 8)] == [1, 2, 1, 3, 4]
+    assert mesh_for(8, 1) is None  # tests have one device

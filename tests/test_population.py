@@ -1,0 +1,405 @@
+"""Populations as data: what a copy takes over, what stays where it is, and what never meets."""
+
+import dataclasses
+from contextlib import suppress
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+from tests.test_loop import Clerk, Lives, rows_of
+from thespis import hyper, population
+from thespis.algos import ALGORITHMS, SAC, TD3
+from thespis.core import ThespisError
+from thespis.envs.autoreset import Autoreset
+from thespis.envs.classic import CartPole, Pendulum
+from thespis.loop import Loop
+from thespis.normalize import Running
+from thespis.optim import Learned
+from thespis.pbt import PBT, Inherit, NoTuning
+from thespis.population import Population, inherit
+
+PENDULUM = Autoreset(Pendulum(limit=20))
+COPIES = jnp.array([2, 1, 2, 2], jnp.int32)  # 0 and 3 become copies of 2
+NEW, STAY = [0, 3], [1, 2]
+
+
+class Programs:
+    """The functions of `population` for one loop, compiled once for all tests."""
+
+    def __init__(self, loop, tuner, members=4):
+        self.loop, self.tuner = loop, tuner
+        self.seeds = jnp.arange(members, dtype=jnp.int32)
+        self.begin = jax.jit(partial(population.begin, loop, tuner), static_argnames="given")
+        train = partial(population.train, loop)
+        self.train = jax.jit(train, static_argnames=("mode", "learn"))
+        self.exchange = jax.jit(partial(population.exchange, loop, tuner))
+
+    def trained(self, iterations=12):
+        p = self.train(self.begin(self.seeds), 10, mode="random", learn=False)
+        return self.train(p, iterations)
+
+
+@cache
+def sac():
+    algo = SAC(PENDULUM.spec, hidden=(8,), batch_size=8, normalize_observations=True)
+    return Programs(Loop(algo, PENDULUM, envs=2, capacity=64), PBT(best=1, replaced=3))
+
+
+@cache
+def td3(members=2):
+    algo = TD3(PENDULUM.spec, hidden=(8,), batch_size=8)
+    return Programs(Loop(algo, PENDULUM, capacity=64), NoTuning(), members)
+
+
+@cache
+def clerks():
+    env = Autoreset(Lives())
+    return Programs(Loop(Clerk(env.spec), env, envs=3, capacity=16), PBT(best=1, replaced=2))
+
+
+@cache
+def past() -> Population:
+    return sac().trained()
+
+
+def same(a, b, members=None):
+    """Whether two trees [members, ...] are equal bit for bit, in all or some of their members."""
+    pick = lambda x: np.asarray(x) if members is None else np.asarray(x)[members]
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(pick(x).tobytes() == pick(y).tobytes() for x, y in pairs)
+
+
+def at(tree, i):
+    return jax.tree.map(lambda x: np.asarray(x)[i], tree)
+
+
+def parts(state, kind):
+    """All networks, moments or statistics in a state."""
+    whole = lambda x: isinstance(x, Learned | Running)
+    found = []
+    for x in jax.tree.leaves(state, is_leaf=whole):
+        if isinstance(x, Learned):
+            found.append({"networks": x.params, "moments": (x.first, x.second, x.count)}.get(kind))
+        elif isinstance(x, Running) == (kind == "statistics"):
+            found.append(x if kind != "moments" else None)
+    return found
+
+
+# --- a life ---------------------------------------------------------------------------------
+
+
+def test_members_begin_with_states_and_replays_of_their_own():
+    p = sac().begin(sac().seeds)
+    assert p.learner.replay.rows.reward.shape == (64, 4, 2)
+    networks = p.learner.state.actor.params.weights[0]
+    assert len(np.unique(np.asarray(networks)[:, 0, 0])) == 4
+    assert len(np.unique(p.hps.gamma)) == 4
+    np.testing.assert_array_equal(p.age, [0] * 4)
+
+
+def test_given_hypers_are_everybodys():
+    make = jax.jit(lambda seeds: population.begin(sac().loop, PBT(), seeds, {"tau": 0.5}).hps)
+    hps = make(sac().seeds)
+    np.testing.assert_array_equal(hps.tau, [0.5] * 4)
+    assert len(np.unique(hps.gamma)) == 4
+
+
+def test_training_is_that_of_the_loop_and_ages_the_members():
+    p, loop = past(), sac().loop
+    q = sac().train(p, 3)
+    np.testing.assert_array_equal(q.age, [(10 + 12 + 3) * 2] * 4)
+    x = jax.jit(partial(loop.epoch, mode="explore", learn=True))(p.learner, p.hps, None, p.seeds, 3)
+    assert same(x, q.learner)
+
+
+def test_evaluation_also_in_another_environment_changes_nothing():
+    p, loop, other = past(), sac().loop, Autoreset(Pendulum(limit=7))
+    before = jax.tree.map(np.array, p)
+    for env, length in ((None, 20), (other, 7)):
+        play = jax.jit(partial(population.evaluate, loop, episodes=3, env=env))
+        (returns, lengths), again = play(p), play(p)
+        assert returns.shape == (4, 3)
+        np.testing.assert_array_equal(lengths, np.full((4, 3), length))
+        np.testing.assert_array_equal(returns, again[0])
+    assert same(before, p)  # the normaliser too
+
+
+def test_quality_and_descriptors_of_every_member():
+    p = past()
+    found = jax.jit(partial(population.evaluate_qd, sac().loop, episodes=3))(p)
+    assert found.descriptors.shape == (4, 3, 3)
+    np.testing.assert_allclose(np.square(found.descriptors[..., :2]).sum(-1), 1, rtol=1e-4)
+    plain, _ = jax.jit(partial(population.evaluate, sac().loop, episodes=3))(p)
+    np.testing.assert_array_equal(found.returns, plain)
+
+
+# --- hypers that are in effect --------------------------------------------------------------
+
+
+def pair(name, values):
+    """Two members of the same seed that differ in one hyper-parameter, after some updates."""
+    programs = td3()
+    p = programs.begin(jnp.zeros(2, jnp.int32))
+    p = dataclasses.replace(p, hps=hyper.fill(TD3.Hyper, {name: values}, 2))
+    p = programs.train(p, 10, mode="random", learn=False)
+    return programs.train(p, 4)
+
+
+def test_every_member_learns_with_its_own_discount():
+    critics = pair("gamma", [0.9, 0.9]).learner.state.critic
+    assert same(at(critics, 0), at(critics, 1))
+    critics = pair("gamma", [0.9, 0.99]).learner.state.critic
+    assert not same(at(critics, 0), at(critics, 1))
+
+
+def test_every_member_explores_with_its_own_noise():
+    learner = pair("noise", [0.0, 0.2]).learner
+    action = rows_of(learner).action
+    np.testing.assert_array_equal(action[:10, 0], action[:10, 1])
+    assert (action[10:, 0] != action[10:, 1]).all()
+
+
+# --- exchange -------------------------------------------------------------------------------
+
+
+def test_a_round_replaces_the_worst_and_lets_the_others_be():
+    p = past()
+    q, parents = sac().exchange(p, jnp.array([[3.0], [2], [4], [1]]))
+    np.testing.assert_array_equal(parents, [2, 2, 2, 2])
+    np.testing.assert_array_equal(q.age, [0, 0, p.age[2], 0])
+    assert same(q.learner.state, p.learner.state, [2])
+    assert same(q.hps, p.hps, [2])
+    for member in (0, 1, 3):
+        assert same(at(q.learner.state, member), at(p.learner.state, 2))
+        assert q.hps.gamma[member] != p.hps.gamma[2]
+
+
+def test_copies_and_their_parent_have_random_streams_of_their_own():
+    """So they part at once, even where their hypers are the same."""
+    p = past()
+    q, _ = sac().exchange(p, jnp.array([[3.0], [2], [4], [1]]))
+    q = dataclasses.replace(q, hps=jax.tree.map(lambda x: x[jnp.full(4, 2)], q.hps))
+    q = sac().train(q, 1)
+    newest = int(q.learner.replay.head) - 1
+    actions = np.asarray(q.learner.replay.rows.action)[newest]
+    assert len(np.unique(actions)) == actions.size
+    critics = np.asarray(q.learner.state.critic.params.networks[0].weights[0])
+    assert len(np.unique(critics[:, 0, 0])) == 4
+
+
+def test_twins_stay_apart_for_good():
+    q, _ = sac().exchange(past(), jnp.array([[3.0], [2], [4], [1]]))
+    q = sac().train(q, 8)
+    for a in range(4):
+        for b in range(a):
+            assert not same(at(q.learner.state, a), at(q.learner.state, b))
+            assert not same(at(q.hps, a), at(q.hps, b))
+
+
+def test_rounds_at_other_times_have_other_keys():
+    seeds = jnp.arange(4, dtype=jnp.int32)
+    keys = [population.key_of(seeds, population.EXCHANGE, time) for time in (0, 1, 2)]
+    keys.append(population.key_of(seeds, population.BEGIN, 0))
+    assert len({random.key_data(key).tobytes() for key in keys}) == 4
+
+
+def test_no_transition_leads_from_one_life_to_another():
+    """In every member's replay each row is followed by what its own action led to."""
+    programs = clerks()
+    p = programs.trained(4)
+    for i in range(4):
+        p, parents = programs.exchange(p, random.normal(random.key(i), (4, 1)))
+        assert (np.asarray(parents) != np.arange(4)).sum() == 2
+        p = programs.train(p, 2)
+        rows = rows_of(p.learner)
+        going = ~(rows.terminated | rows.truncated)[:-1]
+        now, after = rows.obs[:-1][going], rows.obs[1:][going]
+        assert len(now) > 50
+        np.testing.assert_array_equal(after[:, 0], now[:, 0] + 1)  # steps taken
+        np.testing.assert_array_equal(after[:, 2], now[:, 2])  # name of the episode
+        own = -2 + 8 * (rows.action[:-1][going][:, 0] + 1) / 2
+        np.testing.assert_allclose(after[:, 3], own, atol=1e-5)
+
+
+def test_a_copy_begins_episodes_of_its_own():
+    """It neither ends what the one before began, nor reports a return that is partly another's."""
+    programs = clerks()
+    p = programs.trained(4)
+    q, parents = programs.exchange(p, jnp.array([[1.0], [2], [3], [4]]))
+    new = np.asarray(parents) != np.arange(4)
+    assert new.tolist() == [True, True, False, False]
+    arrived = q.learner.world.arrived
+    np.testing.assert_array_equal(arrived.obs[new][..., 0], 0)
+    assert (np.asarray(q.learner.actors.begin)[new]).all()
+    assert same(q.learner.world, p.learner.world, ~new)
+    assert same(q.learner.actors, p.learner.actors, ~new)
+    end = programs.train(q, 1).learner.actors
+    np.testing.assert_array_equal(end.ep_return[new], 0)
+    np.testing.assert_array_equal(end.ep_length[new], 0)
+
+
+# --- inheritance ----------------------------------------------------------------------------
+
+PARENT = {"networks": "parent", "optimizer": "parent", "normalizer": "parent"}
+ALONE = {"networks": "own", "optimizer": "own", "normalizer": "own"}
+
+
+@cache
+def heirs(**choices):
+    return jax.jit(partial(inherit, what=Inherit(**choices)))(past().learner, COPIES)
+
+
+def test_by_default_a_copy_has_all_of_its_parent_but_its_own_replay():
+    x, y = past().learner, heirs()
+    for member in NEW:
+        assert same(at(y.state, member), at(x.state, 2))
+    assert same(y.state, x.state, STAY)
+    assert same(y.replay, x.replay)
+    assert same((y.actors, y.world, y.clock), (x.actors, x.world, x.clock))
+
+
+@pytest.mark.parametrize(
+    ("choice", "kind"),
+    [("networks", "networks"), ("optimizer", "moments"), ("normalizer", "statistics")],
+)
+def test_each_part_is_inherited_or_not(choice, kind):
+    x = past().learner.state
+    takes, keeps = (
+        heirs(**ALONE | {choice: "parent"}).state,
+        heirs(**PARENT | {choice: "own"}).state,
+    )
+    for member in NEW:
+        assert not same(at(parts(x, kind), member), at(parts(x, kind), 2))
+        assert same(at(parts(takes, kind), member), at(parts(x, kind), 2))
+        assert same(at(parts(keeps, kind), member), at(parts(x, kind), member))
+        for other in {"networks", "moments", "statistics"} - {kind}:
+            assert same(at(parts(takes, other), member), at(parts(x, other), member))
+            assert same(at(parts(keeps, other), member), at(parts(x, other), 2))
+
+
+def test_moments_may_be_fresh():
+    """Where a rate jumps, its old moments may mislead."""
+    x, y = past().learner.state, heirs(optimizer="fresh").state
+    for member in NEW:
+        assert all((leaf == 0).all() for leaf in jax.tree.leaves(at(parts(y, "moments"), member)))
+        assert same(at(parts(y, "networks"), member), at(parts(x, "networks"), 2))
+    assert same(y, x, STAY)
+
+
+def test_a_replay_may_be_inherited():
+    x, y = past().learner.replay, heirs(replay="parent").replay
+    newest = int(x.head) - 1
+    second = lambda rows, i: jax.tree.map(lambda leaf: np.asarray(leaf)[:, i], rows)
+    for member in NEW:
+        expected = second(x.rows, 2)
+        assert not same(second(x.rows, member), expected)
+        found = second(y.rows, member)
+        for name in ("obs", "reward", "terminated", "action"):
+            assert same(getattr(found, name), getattr(expected, name))
+        # What comes next is not what its parent did last: the newest row ends its episode.
+        assert (found.truncated | found.terminated)[newest].all()
+        np.testing.assert_array_equal(found.truncated[:newest], expected.truncated[:newest])
+    for member in STAY:
+        assert same(second(y.rows, member), second(x.rows, member))
+    assert same((y.head, y.size), (x.head, x.size))
+
+
+@pytest.mark.parametrize("capacity", [3, 7, 64])
+def test_a_replay_of_any_size_is_copied_whole(monkeypatch, capacity):
+    monkeypatch.setattr(population, "CHUNK", 7)
+    whole = past().learner.replay
+    ring = dataclasses.replace(whole, rows=jax.tree.map(lambda x: x[:capacity], whole.rows))
+    found = population.adopt(ring, COPIES, jnp.arange(4) != COPIES).rows
+    assert same(found, jax.tree.map(lambda x: x[:, COPIES], ring.rows))
+    kept = population.adopt(ring, COPIES, jnp.zeros(4, bool)).rows
+    assert same(kept, ring.rows)
+
+
+@pytest.mark.parametrize("replay", ["own", "parent", "shared"])
+def test_there_is_never_a_second_replay(replay):
+    learner = past().learner
+    wide = lambda x: jnp.zeros((100_000, *x.shape[1:]), x.dtype)
+    rows = jax.tree.map(wide, learner.replay.rows)
+    learner = dataclasses.replace(learner, replay=dataclasses.replace(learner.replay, rows=rows))
+    program = jax.jit(partial(inherit, what=Inherit(replay=replay)), donate_argnums=0)
+    used = program.lower(learner, COPIES, sick=jnp.zeros(4, bool)).compile().memory_analysis()
+    ring = sum(x.nbytes for x in jax.tree.leaves(learner.replay))
+    assert used.temp_size_in_bytes < 0.1 * ring
+    assert used.alias_size_in_bytes > ring  # it is the same memory
+
+
+@pytest.mark.parametrize("replay", ["own", "parent", "shared"])
+def test_the_sick_take_over_all_that_may_have_broken_them(replay):
+    x = past().learner
+    poison = lambda leaf: leaf.at[:, 3].set(jnp.nan) if leaf.dtype == jnp.float32 else leaf
+    rows = jax.tree.map(poison, x.replay.rows)
+    spoil = lambda leaf: leaf.at[3].set(jnp.nan) if leaf.dtype == jnp.float32 else leaf
+    state = jax.tree.map(spoil, x.state)
+    fault = x.tally.fault.at[:, 3].set(1)
+    x = dataclasses.replace(
+        x,
+        state=state,
+        replay=dataclasses.replace(x.replay, rows=rows),
+        tally=dataclasses.replace(x.tally, fault=fault, total=x.tally.total.at[:, 3].set(jnp.nan)),
+    )
+    heal = jax.jit(partial(inherit, what=Inherit(replay=replay)))
+    y = heal(x, COPIES, sick=jnp.array([False, False, False, True]))
+    for leaf in jax.tree.leaves((y.state, y.replay, y.tally)):
+        assert np.isfinite(leaf).all()
+    np.testing.assert_array_equal(y.tally.fault[:, 3], -1)
+    obs = np.asarray(y.replay.rows.obs)
+    source = 2 if replay == "parent" else 0  # the other copy is healthy
+    np.testing.assert_array_equal(obs[:, 0], rows.obs[:, source])
+
+
+def test_what_was_counted_of_the_replaced_is_forgotten():
+    x, y = past().learner.tally, heirs().tally
+    assert (np.asarray(x.count)[:, NEW] > 0).any()
+    np.testing.assert_array_equal(y.count[:, jnp.array(NEW)], 0)
+    np.testing.assert_array_equal(y.total[:, jnp.array(STAY)], x.total[:, jnp.array(STAY)])
+
+
+# --- memory that can be made again ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("programs", [sac, td3])
+def test_a_state_without_moments_and_targets_can_be_rebuilt(programs):
+    p = programs().trained()
+    state = p.learner.state
+    bare = population.empty(state)
+    size = lambda tree: sum(x.nbytes for x in jax.tree.leaves(tree))
+    assert size(bare) < 0.4 * size(state)
+    new = population.rebuild(bare)
+    shape = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
+    assert shape(new) == shape(state)
+    for name, part in vars(new).items():
+        old = getattr(state, name)
+        if isinstance(part, Learned):
+            assert same(part.params, old.params)
+            assert all(
+                (x == 0).all() for x in jax.tree.leaves((part.first, part.second, part.count))
+            )
+        elif name.startswith("target"):
+            online = getattr(state, name.partition("_")[2] or "critic")
+            assert same(part, online.params)
+            assert not same(part, old)
+        else:
+            assert same(part, old)
+    learner = dataclasses.replace(p.learner, state=new)
+    programs().train(dataclasses.replace(p, learner=learner), 2)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values())
+def test_every_algorithm_has_targets_that_can_be_found(algorithm):
+    """`empty` and `rebuild` go by their names."""
+    for env in (PENDULUM, Autoreset(CartPole())):
+        with suppress(ThespisError):  # these are not its actions
+            algo = algorithm(env.spec)
+            state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())
+    assert population.targets(state)
+    for followed in population.targets(state).values():
+        assert isinstance(getattr(state, followed), Learned)
