@@ -409,7 +409,8 @@ def footprint(members, envs, ratio, capacity):
     run = clerks(members, envs, ratio, capacity)
     learner = jax.eval_shape(run.init)
     args = learner, run.hps, None, run.seeds, jax.ShapeDtypeStruct((), jnp.int32)
-    compiled = run.driver.epoch.lower(*args, mode="explore", learn=True).compile()
+    epoch = run.driver.programs(jax.tree.structure(learner), "explore", True)
+    compiled = epoch.lower(*args).compile()
     return compiled.memory_analysis(), learner.replay
 
 

@@ -26,9 +26,9 @@ def begun(seeds=(0,), step=0, **changes) -> tuple[Terminal, io.StringIO]:
 
 
 def test_the_first_lines_tell_what_runs_where_and_on_how_many_threads():
-    _, out = begun(seeds=(0, 1, 2, 7), preset="qdax", threads=2)
+    _, out = begun(seeds=(0, 1, 2, 7), preset="qdax", threads=2, devices=2)
     assert out.getvalue().splitlines() == [
-        "sac on jax:pendulum: 10,000 steps, seeds 0-2, 7, preset qdax, 2 threads",
+        "sac on jax:pendulum: 10,000 steps, seeds 0-2, 7, preset qdax, 2 devices, 2 threads",
         "runs/sac/jax-pendulum_1",
     ]
 

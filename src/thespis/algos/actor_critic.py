@@ -81,7 +81,7 @@ class ActorCritic:
         obs = obs if state.stats is None else normalize.normalise(state.stats, obs)
         return features(self.spec.obs, obs)
 
-    def q(self, critic: Critics, obs, action) -> Array:
+    def q(self, critic: Any, obs, action) -> Array:
         """Q_i(s, a) for every critic i: [critics, batch]."""
         return critic(obs, action)[..., 0]
 

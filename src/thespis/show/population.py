@@ -236,7 +236,8 @@ def family_tree(story: Story, path: Path | str) -> Path:
         panel.spines["left"].set_visible(False)
         panel.tick_params(axis="y", length=0)
         panel.set_ylabel("member")
-        bar = figure.colorbar(ScalarMappable(norm, colours), ax=panel, pad=0.02, fraction=0.05)
+        look = {"pad": 0.02, "fraction": 0.05, "extend": "min" if (seen < low).any() else "neither"}
+        bar = figure.colorbar(ScalarMappable(norm, colours), ax=panel, **look)
         bar.set_label(WORDS.get(story.metric, story.metric))
         bar.outline.set_visible(False)  # pyright: ignore
         _key(figure, [(_name(story), INK, 2.2), ("a copy is made", GREY, 1.2)])
@@ -313,8 +314,9 @@ def _floor(panel, values: np.ndarray) -> None:
     """Members that failed shall not squeeze the rest: cut off what is far below."""
     known = values[np.isfinite(values)]
     low, high = np.quantile(known, 0.05), known.max()
-    margin = 0.06 * (high - low or 1.0)
-    panel.set_ylim(max(known.min(), low) - margin, high + margin)
+    low = max(known.min(), low - 0.5 * (high - low))
+    margin = 0.05 * (high - low or 1.0)
+    panel.set_ylim(low - margin, high + margin)
 
 
 def _dress(panel, end: float, label: bool = True) -> None:
