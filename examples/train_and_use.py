@@ -8,9 +8,7 @@ import thespis
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
 
-run = thespis.train(
-    "sac", env="Pendulum-v1", steps=steps, seeds=[0, 1], hidden=(64, 64)
-)
+run = thespis.train("sac", env="Pendulum-v1", steps=steps, seeds=[0, 1], hidden=(64, 64))
 
 # Later, perhaps in another process: the folder is all that is needed.
 run = thespis.load(run.path)
