@@ -220,7 +220,6 @@ def test_the_target_follows_at_its_period():
 def test_returns_are_those_of_a_walk_along_each_window(
     length, kind, ignore_done, rates, gamma, seed
 ):
-    algo = make(n_step=length - 1, returns=kind, ignore_done=ignore_done, hidden=())
     rng = np.random.default_rng(seed)
     shape = (length, 8)
     stored, fresh, ends, limits = (rng.random(shape) < rate for rate in rates)
@@ -232,7 +231,7 @@ def test_returns_are_those_of_a_walk_along_each_window(
     rows = Row(none, jnp.asarray(reward), *flags, none, extra)
     hp = scalars(HYPER | {"gamma": gamma, "reward_scale": 1.0})
     state = dataclasses.replace(STATELESS, reward_stats=None)
-    backup = jax.jit(algo.backup, compiler_options={"xla_backend_optimization_level": 0})
+    backup = backup_of(n_step=length - 1, returns=kind, ignore_done=ignore_done)
     target, cut = backup(state, hp, rows, jnp.asarray(fresh)[1:], jnp.asarray(value)[1:, :, None])
 
     dead = terminated & (not ignore_done)
@@ -247,6 +246,12 @@ def test_returns_are_those_of_a_walk_along_each_window(
         )
         np.testing.assert_allclose(target[:, i, 0], wanted, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(cut[:, i] > 0, truncated[rests, i])
+
+
+@cache
+def backup_of(**options):
+    hasty = {"xla_backend_optimization_level": 0}
+    return jax.jit(make(**options).backup, compiler_options=hasty)
 
 
 STATELESS = jax.tree.map(lambda x: None, make().init(random.key(0), scalars()))
