@@ -128,7 +128,8 @@ def test_the_end_is_a_table_with_the_last_and_the_best_evaluation(tmp_path):
 
 
 def test_the_end_of_a_population_marks_the_winner_and_tells_its_hypers(tmp_path):
-    fields = {"interval": 100, "tuned": ("gamma", "tau")}
+    names = ("actor_lr", "critic_lr", "gamma", "tau", "reward_scale", "target_entropy")
+    fields = {"interval": 100, "tuned": names}
     run = thespis.train("sac", out=tmp_path, **arguments(members=3, pbt=fields))
     watcher, out = terminal(width=60)
     watcher.done(run, "done", None)
@@ -136,8 +137,8 @@ def test_the_end_of_a_population_marks_the_winner_and_tells_its_hypers(tmp_path)
     best, rewards = run.member("best"), run.metrics["eval/mean_reward"][-3:]
     first, second = [line for line in lines if line[:2] == [str(best), "★"]]
     assert first[3] == f"{rewards[best]:,.1f}"
-    assert second[2:] == [f"{float(x[best]):.3g}" for x in (run.hypers().gamma, run.hypers().tau)]
-    assert ["member", "gamma", "tau"] in lines
+    assert second[2:] == [f"{float(getattr(run.hypers(), name)[best]):.3g}" for name in names]
+    assert ["member", *names] in lines
     (child, *_) = [m for m in range(3) if run.parents[m] != m]
     (line, _) = [line for line in lines if line[:1] == [str(child)]]
     assert line[-1] == str(run.parents[child])

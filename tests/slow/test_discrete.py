@@ -10,9 +10,9 @@ pytestmark = pytest.mark.slow
 SMALL = {"hidden": (64, 64), "steps": 50_000, "eval_freq": 10_000}
 
 
-def returns(tmp_path, env, seeds):
+def returns(tmp_path, env, seeds, **more):
     """[seeds, 100], and that the temperature has settled: it neither vanished nor ran away."""
-    given = SMALL | {"seeds": range(seeds), "out": tmp_path}
+    given = SMALL | more | {"seeds": range(seeds), "out": tmp_path}
     run = thespis.train("discrete-sac", env=env, progress=False, **given)
     alpha = run.metrics["train/ent_coef"]
     assert (alpha[np.isfinite(alpha)][-seeds:] < 5).all()
@@ -26,5 +26,6 @@ def test_cartpole_is_balanced_in_50k_steps_by_every_seed(tmp_path, env):
 
 
 def test_catch_is_learned_from_its_image_in_50k_steps_by_every_seed(tmp_path):
-    mean = returns(tmp_path, "jax:catch", 3).mean(1)
+    # Random play must have caught balls in the outer columns, or the agent may never try.
+    mean = returns(tmp_path, "jax:catch", 3, learning_starts=5000).mean(1)
     assert (mean >= 0.9).all(), mean

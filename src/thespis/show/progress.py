@@ -129,8 +129,10 @@ class Terminal(Silent):
 
     def wide(self, table: Table) -> None:
         """A table of its own width: better wrapped by the terminal than cut."""
-        width = max(self.console.width, self.console.measure(table).maximum)
-        self.console.print(table, width=width, crop=False)
+        narrow, self.console.width = self.console.width, 1000
+        self.console.width = max(narrow, self.console.measure(table).maximum)
+        self.console.print(table)
+        self.console.width = narrow
 
     def print(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)
