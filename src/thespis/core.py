@@ -58,10 +58,12 @@ class Spec:
     action: Box | Discrete
     reward_dim: int | None = None
     """Numbers in a reward, which is then [..., reward_dim]; None where it is one number [...]."""
+    descriptor: str | None = None
+    """Coordinates of the observation that tell where a state is, such as 0,1 or 0:2."""
 
     def __hash__(self):
         leaves, structure = jax.tree.flatten(self.obs)
-        return hash((tuple(leaves), structure, self.action, self.reward_dim))
+        return hash((tuple(leaves), structure, self.action, self.reward_dim, self.descriptor))
 
 
 # --- what flows -----------------------------------------------------------------------------

@@ -56,10 +56,15 @@ class ActorCritic:
             )
         return self.spec.action
 
+    @property
+    def inputs(self) -> int:
+        """Numbers that stand for an observation: as many as `see` returns."""
+        return width(self.spec.obs)
+
     def make_critic(self, key, inputs: int, outputs: int = 1) -> Critics:
         """Critics of the observation and `inputs` more numbers."""
         hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
-        sizes = (width(self.spec.obs) + inputs, *hidden, outputs)
+        sizes = (self.inputs + inputs, *hidden, outputs)
         return Critics(key, self.critics, sizes, self.weight_init)
 
     def make_stats(self):

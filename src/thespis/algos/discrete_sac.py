@@ -21,7 +21,7 @@ from thespis.algos.temperature import Form, alpha_of, cool, start
 from thespis.core import MASK, Discrete, Metrics, Mode, ThespisError, Transition, mean, polyak
 from thespis.dists import Categorical
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import MLP, Critics, width
+from thespis.nets import MLP, Critics
 from thespis.optim import Learned
 
 
@@ -102,7 +102,7 @@ class DiscreteSAC(ActorCritic):
 
     def init(self, key, hp) -> State:
         k_actor, k_critic = random.split(key)
-        actor = MLP(k_actor, (width(self.spec.obs), *self.hidden, self.actions), self.weight_init)
+        actor = MLP(k_actor, (self.inputs, *self.hidden, self.actions), self.weight_init)
         critic = self.make_critic(k_critic, 0, self.actions)
         temperature = start(self.temperature, hp.alpha)
         return State(Learned.of(actor), Learned.of(critic), critic, temperature, self.make_stats())

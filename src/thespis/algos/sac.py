@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -17,7 +18,7 @@ from thespis.algos.temperature import Form, alpha_of, cool, start
 from thespis.core import Metrics, Mode, Transition, mean, polyak
 from thespis.dists import LogDerivative, Std, TanhGaussian
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import MLP, Critics, width
+from thespis.nets import MLP, Critics
 from thespis.optim import Learned
 
 RATES = {"actor_lr": 3e-4, "critic_lr": 3e-4, "alpha_lr": 3e-4}  # of the presets
@@ -116,7 +117,7 @@ class SAC(ActorCritic):
 
     def make_actor(self, key) -> MLP:
         k_net, k_last = random.split(key)
-        sizes = (width(self.spec.obs), *self.hidden, 2 * self.box.size)
+        sizes = (self.inputs, *self.hidden, 2 * self.box.size)
         actor = MLP(k_net, sizes, self.weight_init)
         return actor if self.init_w is None else actor.with_last(k_last, self.init_w)
 
@@ -179,8 +180,9 @@ class SAC(ActorCritic):
             "obs_mean": obs.mean(),
             "obs_std": obs.std(),
         }
-        target_critic = polyak(state.target, critic.params, hp.tau)
-        return State(actor, critic, target_critic, temperature, state.stats), metrics, td_error
+        followed = polyak(state.target, critic.params, hp.tau)
+        parts = {"actor": actor, "critic": critic, "target": followed, "temperature": temperature}
+        return dataclasses.replace(state, **parts), metrics, td_error
 
     # --- what variants override -------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.held_noise import Held
 from thespis.core import Mean, Metrics, Mode, Transition, mean, polyak
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import MLP, Critics, width
+from thespis.nets import MLP, Critics
 from thespis.optim import Learned
 
 
@@ -86,7 +86,7 @@ class TD3(ActorCritic):
 
     def init(self, key, hp) -> State:
         k_actor, k_critic = random.split(key)
-        sizes = (width(self.spec.obs), *self.hidden, self.box.size)
+        sizes = (self.inputs, *self.hidden, self.box.size)
         actor = MLP(k_actor, sizes, self.weight_init)
         critic = self.make_critic(k_critic, self.box.size)
         return State(Learned.of(actor), Learned.of(critic), actor, critic, self.make_stats())

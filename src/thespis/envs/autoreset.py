@@ -44,7 +44,8 @@ class Autoreset:
 
     @property
     def spec(self) -> Spec:
-        return Spec(self.task.obs, self.task.action, getattr(self.task, "reward_dim", None))
+        more = {name: getattr(self.task, name, None) for name in ("reward_dim", "descriptor")}
+        return Spec(self.task.obs, self.task.action, **more)
 
     @property
     def limit(self) -> int:

@@ -131,6 +131,7 @@ class PointMass:
     limit: int = 100
 
     name: ClassVar[str] = "jax:pointmass"
+    descriptor: ClassVar[str] = "0:2"
     obs: ClassVar[jax.ShapeDtypeStruct] = vector(2)
     action: ClassVar[Box] = Box(low=(-1.0, -1.0), high=(1.0, 1.0), shape=(2,))
 
