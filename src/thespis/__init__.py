@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from thespis.core import Step as Step
     from thespis.core import Transition as Transition
     from thespis.envs import make as make
+    from thespis.envs.check import check_env as check_env
     from thespis.errors import ThespisError as ThespisError
     from thespis.pbt import PB2 as PB2
     from thespis.pbt import PBT as PBT
@@ -37,6 +38,7 @@ _HOMES = {
     "thespis.api": ("load", "rerun", "resume", "train"),
     "thespis.core": ("Box", "Discrete", "Row", "Spec", "Step", "Transition"),
     "thespis.envs": ("make",),
+    "thespis.envs.check": ("check_env",),
     "thespis.errors": ("ThespisError",),
     "thespis.pbt": ("PB2", "PBT", "MultiFrequencyPBT", "NoTuning", "RandomSearch"),
     "thespis.runs.dump": ("reproduce",),

@@ -23,6 +23,7 @@ usage: thespis VERB ... [--help]
   eval RUN                episodes of the trained policy, and their returns
   play RUN                a video of the trained policy, or a window
   plot RUN ... -o FILE    learning curves over seeds with 95 % bands; how populations went
+  check-env ENV           whether an environment keeps the contract, and what to mend
   list                    algorithms, presets, environments
 
 example: thespis train sac --env jax:pendulum --steps 20000 --seed 0
@@ -47,8 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if argv[0] not in VERBS:
             raise ThespisError(f"unknown verb {argv[0]!r}{or_all(argv[0], VERBS)}")
-        VERBS[argv[0]](["--output" if word == "-o" else word for word in argv[1:]])
-        return 0
+        return VERBS[argv[0]](["--output" if word == "-o" else word for word in argv[1:]]) or 0
     except ThespisError as error:
         print(f"thespis: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
@@ -284,6 +284,29 @@ def plot(argv: list[str]) -> None:
         print(f"plot  {drawn}")
 
 
+def check_env(argv: list[str]) -> int:
+    options = [Option("seed", int, "Seed of the episodes.", 0), JSON]
+    if wants_help("check-env ENV", argv, options, "check-env Pendulum-v1"):
+        return 0
+    words, given = parse(argv, options, 1)
+    if not words:
+        raise ThespisError("name the environment: thespis check-env ENV")
+
+    from thespis import machine
+    from thespis.envs.check import check_env as check
+
+    machine.use_cache()
+    report = check(words[0], given.get("seed", 0))
+    if given.get("json"):
+        checks = [check._asdict() for check in report.checks]
+        speed = report.steps_per_second
+        told = {"env": report.env, "ok": report.ok, "steps_per_second": speed, "checks": checks}
+        print(json.dumps(told))
+    else:
+        print(report)
+    return 0 if report.ok else 1
+
+
 def list_(argv: list[str]) -> None:
     if wants_help("list", argv, [JSON], "list --json"):
         return
@@ -315,6 +338,7 @@ VERBS = {
     "eval": evaluate,
     "play": play,
     "plot": plot,
+    "check-env": check_env,
     "list": list_,
 }
 

@@ -26,6 +26,10 @@ EXTRAS = {  # Gymnasium's extras -> ours
 MEND = "mend the environment, or end the episode before its state diverges"
 
 
+class Unsuitable(ThespisError):
+    """The environment is there, but nothing can learn in it as it is."""
+
+
 class Gymnasium:
     """What is to be run: an id, a `gymnasium.Env` class, or a function that makes an instance.
 
@@ -219,7 +223,7 @@ def reader(space: spaces.Space, name: str) -> Node:
         return one_hot(np.array([space.n]), np.array([space.start]))
     if isinstance(space, spaces.MultiDiscrete):
         return one_hot(space.nvec.reshape(-1), space.start.reshape(-1))
-    raise ThespisError(
+    raise Unsuitable(
         f"{name}: observations of {type(space).__name__} are not supported; wrap the environment"
         " in gymnasium.wrappers.TransformObservation to give a Box, a Discrete or a Dict of them"
     )
@@ -229,7 +233,7 @@ def mask(space: spaces.Space, name: str) -> Leaf:
     """Which actions are legal, as bool."""
     if not isinstance(space, spaces.Box | spaces.MultiBinary):
         kind = type(space).__name__
-        raise ThespisError(f"{name}: {MASK} is a {kind}; make it a MultiBinary or a Box of 0 and 1")
+        raise Unsuitable(f"{name}: {MASK} is a {kind}; make it a MultiBinary or a Box of 0 and 1")
     return array(space.shape, np.bool_)
 
 
@@ -289,13 +293,13 @@ def action_spec(space: spaces.Space, name: str) -> Box | Discrete:
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = space.low.reshape(-1), space.high.reshape(-1)
         for i in np.flatnonzero(~(np.isfinite(low) & np.isfinite(high))):
-            raise ThespisError(
+            raise Unsuitable(
                 f"{name}: action dimension {i} has the bounds [{low[i]}, {high[i]}], but actions"
                 " need finite ones; wrap the environment in gymnasium.wrappers.ClipAction or"
                 " RescaleAction with finite bounds"
             )
         return Box(tuple(low.tolist()), tuple(high.tolist()), space.shape)
-    raise ThespisError(
+    raise Unsuitable(
         f"{name}: actions of {type(space).__name__}({space.dtype}) are not supported, only a Box of"
         " floats or Discrete; wrap the environment in gymnasium.wrappers.TransformAction"
     )

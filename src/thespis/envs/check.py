@@ -1,0 +1,624 @@
+"""Whether an environment keeps the library's contract, and what to mend: `thespis check-env`.
+
+Every environment is played at random through its adapter, the same for all kinds. Those of
+Gymnasium are looked at from inside as well, before the adapter has converted anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import random
+
+from thespis import envs
+from thespis.core import MASK, Box, Spec, Step
+from thespis.envs.autoreset import Autoreset
+from thespis.envs.gymnasium import Gymnasium, Unsuitable, one_line
+from thespis.errors import ThespisError
+
+Verdict = Literal["ok", "wrong", "cannot say"]
+COPIES = 8  # environments that are played side by side
+SECONDS = 20.0  # that one play of a host environment may take
+FEW = 50  # rows of the plays that are only compared with each other
+
+
+class Check(NamedTuple):
+    """One property: what was seen of it and, where it is wrong, how to mend that."""
+
+    name: str
+    verdict: Verdict
+    seen: str
+    mend: str = ""
+
+
+@dataclass
+class Report:
+    """What was found out about an environment; `ok` if nothing is wrong."""
+
+    env: str
+    checks: list[Check] = field(default_factory=list)
+    steps_per_second: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        return all(check.verdict != "wrong" for check in self.checks)
+
+    def __str__(self) -> str:
+        lines = [self.env]
+        for name, verdict, seen, mend in self.checks:
+            lines.append(f"  {name:<18}{verdict:<12}{seen}")
+            lines += [f"  {'':<18}{'':<12}→ {mend}"] if mend else []
+        wrong = sum(check.verdict == "wrong" for check in self.checks)
+        lines.append(f"{wrong} of {len(self.checks)} checks wrong" if wrong else "nothing is wrong")
+        return "\n".join(lines)
+
+    def add(self, name: str, found: tuple[Any, ...]) -> None:
+        self.checks.append(Check(name, *found))
+
+    @contextmanager
+    def blame(self, name: str, mend: str) -> Iterator[None]:
+        """Whatever is raised inside is this check's fault."""
+        try:
+            yield
+        except Exception as error:
+            said = isinstance(error, ThespisError)
+            text = one_line(error) if said else f"{type(error).__name__}: {one_line(error)}"
+            self.add(name, ("wrong", text[:300], mend))
+            raise Spoiled from error
+
+
+class Spoiled(Exception):
+    """What is wrong forbids to look any further."""
+
+
+def check_env(env: Any, seed: int = 0) -> Report:
+    """Play an environment at random and say what is wrong with it: `print(check_env(MyEnv))`.
+
+    `env` is whatever `train` takes: a name, a class, a function that makes one, or a JAX task.
+    """
+    try:
+        made = envs.make(env)
+    except Unsuitable as error:
+        report = Report(str(env))
+        report.add("spaces", ("wrong", one_line(error)))
+        return report
+    report = Report(envs.label(made))
+    try:
+        if isinstance(made, Autoreset):
+            look_at_task(report, made)
+        if isinstance(made, Gymnasium):
+            look_inside(report, made, seed)
+        look_at_play(report, made, seed)
+    except Spoiled:
+        pass
+    return report
+
+
+# --- playing, alike for all kinds -----------------------------------------------------------
+
+
+class Play(NamedTuple):
+    """What happened, leaves [rows, copies, ...] of NumPy, and how long the rows took."""
+
+    steps: Step
+    seconds: float
+
+    @property
+    def obs(self) -> np.ndarray:
+        """As numbers [rows, copies, size]."""
+        leaves = [np.asarray(x, np.float64) for x in jax.tree.leaves(self.steps.obs)]
+        shape = self.steps.terminated.shape[:2]
+        return np.concatenate([x.reshape(*shape, -1) for x in leaves], -1)
+
+
+def player(env: Any, copies: int, rows: int) -> Callable[..., Play]:
+    """A function of the environment's seed, and of the actions' one: what happens is up to them."""
+    if hasattr(env, "open"):
+        return lambda seed, action_seed=0: play_on_host(env, copies, rows, seed, action_seed)
+    run = program(env, copies, rows)
+
+    def play_on_device(seed: int, action_seed: int = 0) -> Play:
+        began = time.perf_counter()
+        steps = jax.block_until_ready(run(random.key(seed), random.key(action_seed)))
+        seconds = time.perf_counter() - began
+        return Play(jax.tree.map(np.asarray, steps), seconds)
+
+    return play_on_device
+
+
+def program(env: Autoreset, copies: int, rows: int) -> Callable:
+    """All rows in one compiled function of the environment's key and of the actions'."""
+
+    def advance(carry, t):
+        state, step, k_world, k_choice = carry
+        k_action, k_step = random.fold_in(k_choice, t), random.fold_in(k_world, t)
+        action = random_action(env.spec, step.obs, copies, k_action)
+        state, after = env.step(state, action, k_step)
+        return (state, after, k_world, k_choice), after
+
+    def run(k_world, k_choice):
+        state, first = env.reset(random.fold_in(k_world, rows), copies)
+        start = state, first, k_world, k_choice
+        steps = jax.lax.scan(advance, start, jnp.arange(rows - 1))[1]
+        return jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), first, steps)
+
+    return jax.jit(run)
+
+
+def random_action(spec: Spec, obs: Any, copies: int, key) -> jax.Array:
+    """Uniform over what is legal."""
+    if isinstance(spec.action, Box):
+        return random.uniform(key, (copies, spec.action.size), jnp.float32, -1.0, 1.0)
+    legal = jnp.ones((copies, spec.action.n), bool)
+    if isinstance(obs, dict) and MASK in obs:
+        legal = jnp.asarray(obs[MASK], bool)
+    return random.categorical(key, jnp.where(legal, 0.0, -jnp.inf))
+
+
+def play_on_host(env: Any, copies: int, rows: int, seed: int, action_seed: int) -> Play:
+    rng = np.random.default_rng(action_seed)
+    with closing(env.open(copies, [seed + i for i in range(copies)])) as opened:
+        steps, began = [opened.reset()], time.perf_counter()
+        while len(steps) < rows and time.perf_counter() - began < SECONDS:
+            steps.append(opened.step(host_action(env.spec, steps[-1].obs, copies, rng)))
+        seconds = time.perf_counter() - began
+    return Play(jax.tree.map(lambda *xs: np.stack(xs), *steps), seconds)
+
+
+def host_action(spec: Spec, obs: Any, copies: int, rng: np.random.Generator) -> np.ndarray:
+    if isinstance(spec.action, Box):
+        return rng.uniform(-1, 1, (copies, spec.action.size)).astype(np.float32)
+    chance = rng.random((copies, spec.action.n))
+    if isinstance(obs, dict) and MASK in obs:
+        chance = np.where(obs[MASK], chance, -1.0)
+    return chance.argmax(-1).astype(np.int32)
+
+
+# --- what a play tells ----------------------------------------------------------------------
+
+
+def look_at_play(report: Report, env: Any, seed: int) -> None:
+    """Autoreset, ends, final observations, start states, seeds, copies and speed."""
+    rows = min(max(300, 2 * (env.limit or 0) + 3), 2500)
+    host = hasattr(env, "open")
+    copies = 2 if host else COPIES
+    play = player(env, copies, rows)
+    briefly = player(env, copies, FEW) if host else play  # compiled programs are used again
+    mend = "mend what the message says: it comes from the environment, played at random"
+    with report.blame("plays", mend):
+        played = play(seed)
+        starts = first_rows(env, seed)
+    report.add("plays", ("ok", f"{played.steps.terminated.size:,} random steps"))
+    report.add("finite", finite(played))
+    if not report.ok:
+        raise Spoiled
+    report.add("autoreset", autoreset(played))
+    report.add("ends", ends(played, env.limit))
+    report.add("final observation", final_observation(played, starts))
+    report.add("start states", start_states(played, starts))
+    with report.blame("seed", mend):
+        again, other = briefly(seed), briefly(seed, 1)
+    same = same_again(played, again)
+    report.add("seed", same)
+    report.add("actions matter", actions_matter(again, other))
+    if host:
+        with report.blame("copies", mend):
+            alone, among = (player(OneAmong(env, n), 1, FEW)(seed) for n in (0, 3))
+        report.add("copies", apart(alone, among, same[0] == "ok"))
+    timed = played if host else again  # the first play of a program was compiled
+    speed = (timed.steps.terminated.size - copies) / max(timed.seconds, 1e-9)
+    report.steps_per_second = round(speed, 1)
+    where = "in one process" if host else f"{copies} copies in one program"
+    report.add("speed", ("ok", f"{speed:,.0f} steps per second, {where}"))
+
+
+@dataclass(frozen=True)
+class OneAmong:
+    """One environment, beside others that are stepped as well."""
+
+    env: Any
+    others: int
+
+    @property
+    def spec(self) -> Spec:
+        return self.env.spec
+
+    def open(self, n: int, seeds: list[int]) -> Any:
+        crowd = self.env.open(n + self.others, [*seeds, *range(7, 7 + self.others)])
+        return Among(crowd, n + self.others)
+
+
+class Among:
+    """Tells of the first copy; the others do as it does."""
+
+    def __init__(self, crowd: Any, n: int):
+        self.crowd, self.n, self.close = crowd, n, crowd.close
+
+    def reset(self) -> Step:
+        return first_copy(self.crowd.reset())
+
+    def step(self, action: np.ndarray) -> Step:
+        return first_copy(self.crowd.step(np.repeat(action, self.n, 0)))
+
+
+def first_copy(step: Step) -> Step:
+    return jax.tree.map(lambda x: x[:1], step)
+
+
+def first_rows(env: Any, seed: int) -> np.ndarray:
+    """Start states as numbers [starts, size], each of a seed of its own."""
+    if not hasattr(env, "open"):
+        first = jax.jit(lambda key: env.reset(key, 64)[1])(random.key(seed + 1))
+        return Play(jax.tree.map(lambda x: np.asarray(x)[None], first), 0.0).obs[0]
+    with closing(env.open(1, [seed + 100])) as opened:
+        found, began = [opened.reset()], time.perf_counter()
+        while len(found) < 64 and time.perf_counter() - began < SECONDS / 4:
+            found.append(opened.reset())
+    return Play(jax.tree.map(lambda *xs: np.stack(xs), *found), 0.0).obs[:, 0]
+
+
+def finite(played: Play) -> tuple:
+    for name, x in (("reward", np.asarray(played.steps.reward)), ("obs", played.obs)):
+        bad = np.argwhere(~np.isfinite(x))
+        if len(bad):
+            t, copy, *rest = bad[0].tolist()
+            index = f" at index {rest[0]}" if rest else ""
+            return (
+                "wrong",
+                f"the {name} is {x[tuple(bad[0])]}{index}, copy {copy}, step {t}",
+                "bound the state, or terminate before it diverges",
+            )
+    return "ok", "observations and rewards are finite numbers"
+
+
+def autoreset(played: Play) -> tuple:
+    """The row after an end is a first one: no reward, no end, whatever the action."""
+    s = played.steps
+    mend = "in the step after an end, return the first observation of a new episode and reward 0"
+    both = s.terminated & s.truncated
+    if both.any():
+        return "wrong", "an end is both terminated and truncated", "let termination win"
+    after = np.asarray(s.final)[:-1]
+    if not after.any():
+        return "cannot say", "no episode ended"
+    reward = np.asarray(s.reward)[1:][after]
+    if np.any(reward != 0):
+        return "wrong", f"the row after an end has reward {np.ravel(reward)[0]:g}, not 0", mend
+    if np.asarray(s.final)[1:][after].any():
+        return "wrong", "an episode ends in its first row", mend
+    return "ok", f"after {int(after.sum())} ends, new episodes in the next step"
+
+
+def ends(played: Play, limit: int | None) -> tuple:
+    """A time limit must truncate: a termination says that nothing of worth follows."""
+    s, obs = played.steps, played.obs
+    lengths, clock = [], np.zeros(s.terminated.shape, int)
+    for copy in range(s.terminated.shape[1]):
+        begin = 0
+        for t in range(len(s.terminated)):
+            clock[t, copy] = t - begin
+            if s.terminated[t, copy] or s.truncated[t, copy]:
+                lengths.append((t - begin, bool(s.terminated[t, copy])))
+                begin = t + 1
+    if not lengths:
+        known = f"; its limit is {limit}" if limit else ""
+        advice = "" if limit else "if it never ends, give it a time limit (gymnasium's TimeLimit)"
+        return "cannot say", f"no episode ended in {len(s.terminated) - 1:,} steps{known}", advice
+    terminated = [n for n, over in lengths if over]
+    truncated = len(lengths) - len(terminated)
+    if len(lengths) >= 5 and not truncated and len(set(terminated)) == 1 and terminated[0] > 1:
+        length = terminated[0]
+        if shows_time(obs, clock) < 0.9:
+            return (
+                "wrong",
+                f"all {len(lengths)} episodes terminate after exactly {length} steps, and "
+                "observations do not show the time",
+                "return truncated = True for a time limit (terminated only where the task is "
+                "over for good), or observe the time that is left",
+            )
+    length = np.mean([n for n, _ in lengths])
+    return "ok", (
+        f"{len(terminated)} terminations, {truncated} time limits, {length:,.0f} steps on average"
+    )
+
+
+def shows_time(obs: np.ndarray, clock: np.ndarray) -> float:
+    """How much of the time is a linear function of the observation, R^2 in unseen copies."""
+    split = max(1, obs.shape[1] // 2)
+    sides = [
+        (obs[:, part].reshape(-1, obs.shape[-1]), clock[:, part].reshape(-1).astype(float))
+        for part in (slice(split), slice(split, None))
+    ]
+    (x, y), (x_new, y_new) = sides
+    mean, std = x.mean(0), x.std(0) + 1e-9
+    widen = lambda a: np.concatenate([(a - mean) / std, np.ones((len(a), 1))], 1)
+    fit = np.linalg.solve(widen(x).T @ widen(x) + 1e-3 * np.eye(x.shape[1] + 1), widen(x).T @ y)
+    error = np.mean((widen(x_new) @ fit - y_new) ** 2)
+    return float(1 - error / max(np.var(y_new), 1e-9))
+
+
+def final_observation(played: Play, starts: np.ndarray) -> tuple:
+    """That of an end must be where the action led, not where the next episode begins."""
+    obs, s = played.obs, played.steps
+    over = np.argwhere(np.asarray(s.final)[1:]) + np.array([[1, 0]])
+    if not len(over):
+        return "cannot say", "no episode ended"
+    last, before = (obs[over[:, 0] - back, over[:, 1]] for back in (0, 1))
+    going = ~np.asarray(s.final)[1:] & ~np.asarray(s.final)[:-1]
+    moving = (obs[1:] != obs[:-1]).any(-1)[going]
+    mend = "return the observation that the last action led to; Thespis resets by itself"
+    if len(over) > 1 and (last == before).all() and moving.mean() > 0.9:
+        return "wrong", "the last observation of an episode repeats the one before it", mend
+    if len(over) > 1 and not last.any() and before.any(-1).mean() > 0.9:
+        return "wrong", "the last observation of an episode is all zeros", mend
+    # How far from the start states, in their own deviations.
+    centre, spread = starts.mean(0), starts.std(0) + 1e-6 * (1 + np.abs(starts).max(0))
+    far = lambda x: np.median(np.mean(np.abs(x - centre) / spread, -1))
+    like_a_start, walked = far(last) <= 2 * far(starts), far(before) > 4 * far(starts)
+    if (last[:, None] == starts[None]).all(-1).any(-1).mean() > 0.9:
+        like_a_start, walked = True, not (before[:, None] == starts[None]).all(-1).any(-1).all()
+    if like_a_start and walked:
+        return (
+            "wrong",
+            "the last observation of an episode looks like the first of another: it resets itself",
+            mend,
+        )
+    if like_a_start:
+        return "cannot say", "start states look like all others"
+    return "ok", "the last observation of an episode is no start state"
+
+
+def start_states(played: Play, starts: np.ndarray) -> tuple:
+    obs, after = played.obs, np.asarray(played.steps.final)[:-1]
+    of_copies = obs[0]
+    again = [(obs[0, copy], obs[t + 1, copy]) for t, copy in np.argwhere(after)]
+    differ = len(np.unique(of_copies, axis=0)) > 1
+    if again and differ and all((a == b).all() for a, b in again):
+        return (
+            "wrong",
+            "every episode of a copy begins in the same state, though those of other seeds do not",
+            "seed in reset only if a seed is given, and keep drawing from self.np_random",
+        )
+    if not differ and len(np.unique(starts, axis=0)) > 1:
+        return (
+            "wrong",
+            "copies with different seeds begin alike, though later episodes do not",
+            "call super().reset(seed=seed) and draw from self.np_random, or from the key",
+        )
+    kinds = len(np.unique(starts, axis=0))
+    return "ok", f"{kinds} kinds in {len(starts)} starts" if kinds > 1 else "always the same one"
+
+
+def same_again(one: Play, two: Play) -> tuple:
+    rows = min(len(one.obs), len(two.obs))  # the clock may have ended one of them
+    for name, a, b in (
+        ("observation", one.obs, two.obs),
+        ("reward", *(np.asarray(p.steps.reward) for p in (one, two))),
+        ("end", *(np.asarray(p.steps.final) for p in (one, two))),
+    ):
+        a, b = a[:rows], b[:rows]
+        if (a != b).any():
+            t = int(np.argwhere(a != b)[0][0])
+            return (
+                "wrong",
+                f"the same seed and actions give another {name} at step {t}",
+                "call super().reset(seed=seed) and draw from self.np_random only (not np.random)",
+            )
+    return "ok", "the same seed and actions give the same episodes"
+
+
+def apart(alone: Play, among: Play, repeats: bool) -> tuple:
+    if not repeats:
+        return "cannot say", "a seed does not fix what happens"
+    if same_again(alone, among)[0] == "ok":
+        return "ok", "copies do not disturb each other"
+    return (
+        "wrong",
+        "a copy does other things when there are more of them",
+        "keep all state in self, none in the class, in globals or in files",
+    )
+
+
+def actions_matter(one: Play, other: Play) -> tuple:
+    if same_again(one, other)[0] == "ok":
+        return "cannot say", "other actions changed nothing", "check that step uses its action"
+    return "ok", "other actions lead elsewhere"
+
+
+# --- JAX tasks ------------------------------------------------------------------------------
+
+
+def look_at_task(report: Report, env: Autoreset) -> None:
+    """Shapes and types of what its functions return, without running them."""
+    task, key = env.task, random.key(0)
+    names = [n for n in ("obs", "action", "limit") if not hasattr(task, n)]
+    if names:
+        mend = "obs: jax.ShapeDtypeStruct, action: Box or Discrete, limit: steps"
+        report.add("spaces", ("wrong", f"the task has no {', '.join(names)}", mend))
+        raise Spoiled
+    with report.blame("start", "start(key) returns the state of one episode, a pytree of arrays"):
+        state = jax.eval_shape(task.start, key)
+    with report.blame("observations", "observe(state) returns one observation"):
+        obs = jax.eval_shape(task.observe, state)
+    wanted = jax.tree.map(shape_of, task.obs)
+    if (got := jax.tree.map(shape_of, obs)) != wanted:
+        mend = f"declare what observe returns, or return what obs declares: {wanted}"
+        report.add("observations", ("wrong", f"observe gives {got}, not {wanted}", mend))
+        raise Spoiled
+    report.add("observations", ("ok", f"{wanted}"))
+    action = jax.eval_shape(lambda: env.rescale(sample_of(env.spec))[0])
+    with report.blame("step", "step(state, action) returns (state, reward, terminated)"):
+        after, reward, terminated = jax.eval_shape(task.step, state, action)
+    for a, b in itertools.zip_longest(named_shapes(state), named_shapes(after)):
+        if a != b:
+            said = f"the state begins with {a or 'nothing'} and goes on with {b or 'nothing'}"
+            report.add("step", ("wrong", said, "return a state of the same types as start does"))
+            raise Spoiled
+    expected = "float32[]" if env.spec.reward_dim is None else f"float32[{env.spec.reward_dim}]"
+    for name, x, want in (("reward", reward, expected), ("terminated", terminated, "bool[]")):
+        if shape_of(x) != want:
+            report.add("step", ("wrong", f"{name} is {shape_of(x)}", f"return it as {want}"))
+            raise Spoiled
+    report.add("step", ("ok", "keeps the types of its state; reward and terminated are scalars"))
+
+
+def shape_of(x: Any) -> str:
+    return f"{np.dtype(x.dtype).name}{list(x.shape)}"
+
+
+def named_shapes(tree: Any) -> list[str]:
+    paths = jax.tree_util.tree_leaves_with_path(tree)
+    return [f"{jax.tree_util.keystr(path)} {shape_of(x)}".strip() for path, x in paths]
+
+
+def sample_of(spec: Spec) -> jax.Array:
+    """One action as algorithms give it."""
+    if isinstance(spec.action, Box):
+        return jnp.zeros((1, spec.action.size))
+    return jnp.zeros(1, jnp.int32)
+
+
+# --- Gymnasium, from inside -----------------------------------------------------------------
+
+
+def look_inside(report: Report, env: Gymnasium, seed: int) -> None:
+    """What an instance returns, as it returns it: forms, types, bounds, and its own resets."""
+    instance: Any = env.instance()
+    try:
+        with report.blame("reset", "reset(self, *, seed=None, options=None) returns (obs, info)"):
+            first = instance.reset(seed=seed)
+        if not (isinstance(first, tuple) and len(first) == 2 and isinstance(first[1], dict)):
+            mend = "return (obs, info), info a dict"
+            said = f"reset returns {describe(first)}, not a pair"
+            report.add("reset", ("wrong", said, mend))
+            raise Spoiled
+        report.add("reset", ("ok", "returns (obs, info)"))
+        fault = odd_observation(instance.observation_space, first[0])
+        corners = list(corner_actions(instance.action_space))
+        instance.action_space.seed(seed)
+        act = lambda i: corners[i] if i < len(corners) else legal_sample(instance, obs)
+        obs, rows = first[0], 0
+        for i in range(200):
+            with report.blame("step", "it must take every action of its action_space"):
+                returned = instance.step(act(i))
+            if odd := odd_step(returned, env.spec.reward_dim or 1):
+                report.add("step", ("wrong", *odd))
+                raise Spoiled
+            obs, _, terminated, truncated, info = returned
+            fault = fault or odd_observation(instance.observation_space, obs)
+            rows += 1
+            if terminated or truncated:
+                hidden = {"final_observation", "final_obs", "terminal_observation"} & set(info)
+                if hidden:
+                    said = f"info has {hidden.pop()!r}: the environment resets itself"
+                    mend = "return that one as the observation; Thespis resets by itself"
+                    report.add("final observation", ("wrong", said, mend))
+                    raise Spoiled
+                if info.get("TimeLimit.truncated") and terminated:
+                    said = "info says TimeLimit.truncated, but it returns terminated"
+                    report.add("ends", ("wrong", said, "return truncated = True instead"))
+                    raise Spoiled
+                obs, _ = instance.reset()
+        report.add("step", ("ok", f"{rows} steps, at the bounds of the actions too"))
+        if fault:
+            report.add("observations", ("wrong", *fault))
+            raise Spoiled
+        report.add("observations", ("ok", "of the shape, type and bounds of their space"))
+    finally:
+        instance.close()
+
+
+def describe(x: Any) -> str:
+    if isinstance(x, tuple):
+        return f"{len(x)} values"
+    return f"a {type(x).__name__}"
+
+
+def legal_sample(instance: Any, obs: Any) -> Any:
+    space = instance.action_space
+    mask = obs.get(MASK) if isinstance(obs, dict) else None
+    if mask is None or not isinstance(space, spaces.Discrete):
+        return space.sample()
+    return space.sample(np.asarray(mask, np.int8))
+
+
+def corner_actions(space: Any) -> Iterator[Any]:
+    if isinstance(space, spaces.Box):
+        yield space.low.copy()
+        yield space.high.copy()
+
+
+def odd_step(returned: Any, reward_dim: int) -> tuple[str, str] | None:
+    """What is wrong with the form of what step returned, and how to mend it."""
+    if not isinstance(returned, tuple) or len(returned) != 5:
+        return (
+            f"step returns {describe(returned)}, not five",
+            "return (obs, reward, terminated, truncated, info); the old `done` is terminated",
+        )
+    _, reward, terminated, truncated, info = returned
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(flag, bool | np.bool_):
+            return f"{name} is {flag!r}, a {type(flag).__name__}", f"return {name} as a bool"
+    try:
+        numbers = np.asarray(reward, np.float64)
+    except (TypeError, ValueError):
+        numbers = np.zeros(0)
+    if numbers.size != reward_dim:
+        many = "one number" if reward_dim == 1 else f"{reward_dim} numbers"
+        return f"the reward is {reward!r}, not {many}", "return a float"
+    if not np.isfinite(numbers).all():
+        return f"the reward is {reward}", "bound the state, or terminate before it diverges"
+    if not isinstance(info, dict):
+        return f"info is a {type(info).__name__}", "return a dict, {} if there is nothing to say"
+    return None
+
+
+def odd_observation(space: Any, obs: Any, name: str = "obs") -> tuple[str, str] | None:
+    """Why an observation does not belong to its space, and how to mend it."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        pairs = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
+        for key, child in pairs:
+            try:
+                part = obs[key]
+            except (KeyError, IndexError, TypeError):
+                return f"{name} has no {key!r}", "return all parts that observation_space declares"
+            if odd := odd_observation(child, part, f"{name}[{key!r}]"):
+                return odd
+        return None
+    x = np.asarray(obs)
+    if space.shape is not None and x.shape != space.shape:
+        return (
+            f"{name} has shape {x.shape}, its space says {space.shape}",
+            "return that shape, or declare what it is",
+        )
+    if x.dtype.kind not in "fiub":
+        return f"{name} has the type {x.dtype}", "return numbers"
+    if isinstance(space, spaces.Box) and space.dtype.kind in "iu" and x.dtype.kind == "f":
+        return (
+            f"{name} has the type {x.dtype}, its space {space.dtype}: fractions would be cut off",
+            f"return {space.dtype}, or declare a Box of float32",
+        )
+    if not np.isfinite(x.astype(np.float64)).all():
+        return f"{name} is not finite", "bound the state, or terminate before it diverges"
+    if isinstance(space, spaces.Box):
+        wide = 1e-4 * (1 + np.abs(x.astype(np.float64)))  # rounding is no fault
+        low, high = x < space.low - wide, x > space.high + wide
+        if (low | high).any():
+            i = tuple(np.argwhere(low | high)[0])
+            bounds = f"[{space.low[i]:g}, {space.high[i]:g}]"
+            return (
+                f"{name} is {x[i]:g} at index {', '.join(map(str, i))}, outside {bounds}",
+                "clip it, or widen the bounds of observation_space",
+            )
+    elif not space.contains(obs) and not space.contains(x.astype(space.dtype)):
+        return f"{name} is {obs!r}, which is not in {space}", "return what the space allows"
+    return None
