@@ -10,10 +10,10 @@ PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 DEMO := train sac --env jax:pendulum --steps 20000 --algo.hidden 64 64
 
-.PHONY: help setup demo test test-slow lint format clean
+.PHONY: help setup demo test test-slow test-browser browser lint format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: .venv/.dev ## install Thespis and the tools for working on it into .venv
 
@@ -23,8 +23,17 @@ demo: .venv/.core ## train SAC to swing up a pendulum
 test: .venv/.dev ## the default tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-test-slow: .venv/.dev ## the tests that learn to a threshold
+test-slow: .venv/.dev browser ## the tests that learn to a threshold, and those in a browser
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
+
+test-browser: .venv/.dev browser ## the report in a real browser
+	$(BIN)/python -m pytest -m slow tests/browser $(ARGS)
+
+browser:
+	@command -v chromedriver >/dev/null && { command -v chromium || command -v google-chrome; } >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing Chromium, once." \
+	    && apt-get update -qq && apt-get install -yqq --no-install-recommends chromium chromium-driver >/dev/null; } || { \
+	  echo "The tests in a browser need Chromium and its driver: apt-get install chromium chromium-driver" >&2; exit 1; }
 
 lint: .venv/.dev ## style and types
 	$(BIN)/ruff check

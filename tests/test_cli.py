@@ -163,6 +163,25 @@ def test_plot(trained, pair, say):
     assert say("plot", pair.path, "--statistic", "mean") == ["plot  curves.png"]
 
 
+def test_report(trained, pair, say):
+    assert (trained.path / "report.html").exists()  # training leaves one
+    (line,) = say("report", trained.path, "-o", "one.html", "--json")
+    assert json.loads(line) == {"report": "one.html"}
+    assert "<title>SAC on jax:pendulum</title>" in Path("one.html").read_text()
+    assert say("report", trained.path, pair.path, "--watch") == ["report  report.html"]
+    assert Path("report.html").exists()
+    assert pair.report("pair.html") == Path("pair.html")
+
+
+def test_runs(trained, pair, say):
+    (line,) = say("runs", "--out", trained.path.parent, "--json")
+    (told,) = json.loads(line)["runs"]
+    assert (told["run"], told["state"], told["step"]) == (str(trained.path), "done", 400)
+    lines = say("runs", "--out", pair.path.parents[2])
+    assert any(str(pair.path) in line and " done " in line for line in lines)
+    assert say("runs", "--out", trained.path.parent, "--state", "failed") == ["no runs"]
+
+
 def test_train_a_population(population, say):
     tuner = ["--members", "3", "--pbt", "--pbt.interval", "100"]
     told = json.loads(say("train", "sac", *words(), *tuner, "--json")[0])

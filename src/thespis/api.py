@@ -135,9 +135,10 @@ def finish(
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
 ) -> Run:
-    """Train from the start or what is restored to the end, and leave plots of it."""
+    """Train from the start or what is restored to the end, and leave plots and a report of it."""
     from thespis.show import population
     from thespis.show.plots import curves_of, learning_curve
+    from thespis.show.report import report
 
     with (
         alone(folder),
@@ -158,6 +159,8 @@ def finish(
             curve = learning_curve(curves_of([folder]), folder / "plots" / "learning_curve.png")
             if config.tuner:
                 population.draw(folder)
+        with suppress(ThespisError):
+            report([folder])
         run = Run(folder)
         run.parts = pieces
         reporter.done(run, state, curve)

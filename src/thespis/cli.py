@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import textwrap
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +25,8 @@ usage: thespis VERB ... [--help]
   play RUN                a video of the trained policy, or a window
   plot RUN ... -o FILE    learning curves over seeds with 95 % bands; how populations went
   check-env ENV           whether an environment keeps the contract, and what to mend
+  report RUN ...          a page with everything about a run, or several compared
+  runs                    the runs there are, and how they are
   list                    algorithms, presets, environments
 
 example: thespis train sac --env jax:pendulum --steps 20000 --seed 0
@@ -307,6 +310,91 @@ def check_env(argv: list[str]) -> int:
     return 0 if report.ok else 1
 
 
+def report(argv: list[str]) -> None:
+    options = [
+        Option(
+            "output",
+            str,
+            "Page (.html); by default report.html in the run's folder, or of several runs here.",
+        ),
+        Option("watch", bool, "Keep the page up to date until the runs end."),
+        Option("every", float, "Seconds between looks, with --watch.", 5.0),
+        Option(
+            "films", float, "Megabytes of videos to put into the page; others are linked.", 16.0
+        ),
+        JSON,
+    ]
+    example = "report runs/sac/jax-pendulum_1 --watch"
+    if wants_help("report RUN ...", argv, options, example):
+        return
+    paths, given = parse(argv, options)
+    if not paths:
+        raise ThespisError("name at least one run: thespis report RUN ...")
+
+    from thespis.show import report as pages
+
+    wanted = paths, given.get("output"), given.get("films", 16.0)
+    line = lambda file: json.dumps({"report": file}) if given.get("json") else f"report  {file}"
+    tell = lambda file: print(line(str(file)), flush=True)
+    if not given.get("watch"):
+        tell(pages.report(*wanted))
+        return
+    every = given.get("every", 5.0)
+    if every <= 0:
+        raise ThespisError(f"every = {every:g}: give more than 0 seconds")
+    told = None
+    with suppress(KeyboardInterrupt):  # how one stops watching
+        for file in pages.watch(*wanted, every):
+            if told is None:
+                tell(file)
+            told = file
+
+
+def runs(argv: list[str]) -> None:
+    options = [
+        OUT,
+        Option("state", Literal["running", "stopped", "done", "failed"], "Only those."),
+        JSON,
+    ]
+    if wants_help("runs", argv, options, "runs --state running"):
+        return
+    _, given = parse(argv, options, 0)
+
+    import time
+
+    from thespis.runs.catalogue import ago, catalogue
+
+    found = catalogue(given.get("out", "runs"))
+    found = [run for run in found if given.get("state") in (None, run["state"])]
+    if given.get("json"):
+        print(json.dumps({"runs": found}))
+        return
+
+    from rich.console import Console
+
+    from thespis.show.table import summary, wide
+
+    rows = [
+        {
+            "run": run["run"],
+            "state": run["state"],
+            "algo": run["algo"] + (f" {run['tuner']}" if run["tuner"] else ""),
+            "env": run["env"],
+            "members": run["members"],
+            "step": run["step"],
+            "of": run["steps"],
+            "last": run["last"],
+            "best": run["best"],
+            "active": f"{ago(time.time() - run['active'])} ago",
+        }
+        for run in found
+    ]
+    if rows:
+        wide(Console(), summary(rows))
+    else:
+        print("no runs")
+
+
 def list_(argv: list[str]) -> None:
     if wants_help("list", argv, [JSON], "list --json"):
         return
@@ -339,6 +427,8 @@ VERBS = {
     "play": play,
     "plot": plot,
     "check-env": check_env,
+    "report": report,
+    "runs": runs,
     "list": list_,
 }
 

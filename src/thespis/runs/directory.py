@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from thespis.core import ThespisError
+from thespis.errors import ThespisError
+from thespis.runs.process import busy
 
 ADVICE = {
     errno.ENOSPC: "free some space",
@@ -58,6 +59,18 @@ def find(path: Path | str) -> Path:
 def status(folder: Path, state: str, step: int, **more: Any) -> None:
     """Say how far a run is: running, stopped, done or failed."""
     write_json(folder / "status.json", {"state": state, "step": step, **more})
+
+
+def status_of(folder: Path | str) -> dict[str, Any]:
+    """`state` (running, stopped, done or failed) and `step` of a run.
+
+    What is said to be running but has no process any more was stopped, however it ended.
+    """
+    folder = find(folder)
+    path = folder / "status.json"
+    found = read_json(path) if path.exists() else {"state": "running", "step": 0}
+    gone = found["state"] == "running" and not busy(folder)
+    return found | {"state": "stopped"} if gone else found
 
 
 def versions() -> dict[str, str]:

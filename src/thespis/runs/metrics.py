@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from thespis.core import ThespisError
+from thespis.errors import ThespisError
 from thespis.runs.directory import sync, write, writing
 
 Cells = list[str]  # one line of the file: step, member, then one cell per column

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,11 @@ def alone(folder: Path) -> Iterator[None]:
     """No second process trains in this folder; the lock ends with its owner, however it ends."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # perhaps by `busy`, which looks for a moment only
+            time.sleep(0.1)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
         raise ThespisError(
@@ -28,6 +33,20 @@ def alone(folder: Path) -> Iterator[None]:
         pass
     try:
         yield
+    finally:
+        os.close(handle)
+
+
+def busy(folder: Path) -> bool:
+    """Whether a process, of this machine, trains in this folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks: believe what is written
+        return True
     finally:
         os.close(handle)
 

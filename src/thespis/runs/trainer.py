@@ -197,6 +197,7 @@ class Trainer:
         c = self.config
         total, start = self.iterations(c.steps), self.start_of_learning
         reached, chunk = False, 1
+        status(self.folder, "running", self.saved)
         while self.iteration < total and not stop and not reached:
             self.prepare()
             learn = self.iteration >= start

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from thespis.core import ThespisError
+from thespis.errors import ThespisError
 from thespis.runs import directory, metrics
 from thespis.show import statistics
 
@@ -62,28 +62,44 @@ class Curve:
 # --- from run folders to curves -------------------------------------------------------------
 
 
-def curves_of(run_folders: Iterable[Path | str], metric: str = "eval/mean_reward") -> list[Curve]:
-    """Runs of the same algorithm, environment and preset become one curve over all members.
+@dataclass(frozen=True)
+class Group:
+    """Runs that are one curve: the members of all of them are its seeds."""
+
+    label: str
+    env: str
+    folders: list[Path]
+
+
+def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
+    """Runs of the same algorithm, environment, preset and tuner belong together.
 
     Runs that repeat a seed are not independent, or differ in a setting: each of them is then
-    a curve of its own, named after its folder.
+    a group of its own, named after its folder.
     """
-    groups: dict[tuple, list[tuple[Path, dict]]] = {}
+    kinds: dict[tuple, list[tuple[Path, dict]]] = {}
     for folder in map(directory.find, run_folders):
         config = directory.read_json(folder / "config.json")
-        kind = (config["algo"], config["env"], config.get("preset"))
-        groups.setdefault(kind, []).append((folder, config))
+        kind = (config["algo"], config["env"], config.get("preset"), config.get("tuner"))
+        kinds.setdefault(kind, []).append((folder, config))
 
-    curves = []
-    for (algo, env, preset), runs in groups.items():
-        label = algo.upper().replace("_", " ") + (f" {preset}" if preset else "")
-        members = [_members(folder, metric) for folder, _ in runs]
+    groups = []
+    for (algo, env, *more), runs in kinds.items():
+        label = " ".join([algo.upper().replace("_", " "), *filter(None, more)])
         seeds = [seed for _, config in runs for seed in config.get("seeds", [])]
         if len(seeds) == len(set(seeds)):
-            curves.append(Curve(label, [run for some in members for run in some], env))
+            groups.append(Group(label, env, [folder for folder, _ in runs]))
         else:
-            for (folder, _), some in zip(runs, members, strict=True):
-                curves.append(Curve(f"{label} {folder.name}", some, env))
+            groups += [Group(f"{label} {folder.name}", env, [folder]) for folder, _ in runs]
+    return groups
+
+
+def curves_of(run_folders: Iterable[Path | str], metric: str = "eval/mean_reward") -> list[Curve]:
+    """One curve over all members of every group of runs."""
+    curves = []
+    for group in groups_of(run_folders):
+        members = [run for folder in group.folders for run in _members(folder, metric)]
+        curves.append(Curve(group.label, members, group.env))
     if not curves:
         raise ThespisError("no runs to plot: name at least one run folder")
     return curves
@@ -99,18 +115,24 @@ def _members(folder: Path, metric: str) -> list[tuple[np.ndarray, np.ndarray]]:
         names = [name for name in columns if name not in ("step", "member")]
         near = difflib.get_close_matches(metric, names, n=3, cutoff=0.3) or names
         raise ThespisError(f"{path} has no metric {metric!r}: try {', '.join(near)}")
-
-    step, member, value = columns["step"], columns["member"], columns[metric]
-    present = np.isfinite(value)
-    if not present.any():
+    runs = list(members_of(columns, metric).values())
+    if not runs:
         raise ThespisError(f"{folder} has no {metric} yet: wait for its first value")
-    runs = []
+    return runs
+
+
+def members_of(
+    table: dict[str, np.ndarray], metric: str, against: str = "step"
+) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """{member: (steps or another column, values)} of those that have finite values."""
+    x, member, value = table[against], table["member"], table[metric]
+    present, found = np.isfinite(value) & np.isfinite(x), {}
     for m in np.unique(member[present]):
         mine = present & (member == m)
         # In order of steps; of a step written twice the later line counts.
-        steps, last = np.unique(step[mine][::-1], return_index=True)
-        runs.append((steps, value[mine][::-1][last]))
-    return runs
+        steps, last = np.unique(x[mine][::-1], return_index=True)
+        found[int(m)] = steps, value[mine][::-1][last]
+    return found
 
 
 # --- from curves to a picture ---------------------------------------------------------------

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from thespis.core import ThespisError
+from thespis.errors import ThespisError
 from thespis.runs import directory, metrics
 from thespis.show.plots import FAINT, GREY, INK, PALETTE, STYLE, UNDATED, WORDS, thousands
 
@@ -81,13 +82,24 @@ class Story:
 
     def schedule(self, name: str, slots: list[int]) -> np.ndarray:
         """A hyper-parameter between the edges, for who lives in these slots then."""
-        found: list[float] = []
-        for i, slot in enumerate(slots):
-            then = self.rounds[:i][::-1], self.rounds[i:]
-            told = [(r.value("after", name, slot)) for r in then[0]]
-            told += [(r.value("before", name, slot)) for r in then[1]]
-            found.append(next((x for x in told if x is not None), math.nan))
-        return np.array(found)
+        return self.schedules[name][np.arange(len(slots)), slots]
+
+    @cached_property
+    def schedules(self) -> dict[str, np.ndarray]:
+        """{hyper-parameter: [eras, members]}: what each was told last, or else is known to have
+        had before it was told anything."""
+        found = {}
+        for name in self.rounds[0].after if self.rounds else ():
+            values = np.full((len(self.rounds) + 1, self.members), np.nan)
+            for i, one in reversed(list(enumerate(self.rounds))):
+                values[i] = values[i + 1]
+                values[i, one.member] = one.before[name]
+            told = np.full(self.members, np.nan)
+            for i, one in enumerate(self.rounds, 1):
+                told[one.member] = one.after[name]
+                values[i] = np.where(np.isnan(told), values[i], told)
+            found[name] = values
+        return found
 
 
 def read(folder: Path | str, metric: str = RETURN) -> Story:
@@ -298,16 +310,24 @@ def _scale(panel, name: str, values: np.ndarray) -> Any:
     """Draw rates and what is near 1 in logarithms -> how values are to be drawn."""
     from matplotlib.ticker import FuncFormatter
 
-    known = values[np.isfinite(values)]
-    if name == "gamma" and (known < 1).all():
+    scale = scale_of(name, values)
+    if scale != "linear":
         panel.set_yscale("log")
+    if scale == "gamma":
         panel.invert_yaxis()
         panel.yaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{1 - x:.4g}"))
         panel.yaxis.set_minor_formatter(FuncFormatter(lambda x, _: ""))
         return lambda x: 1 - x
-    if len(known) and known.min() > 0 and known.max() / known.min() > 15:
-        panel.set_yscale("log")
     return lambda x: x
+
+
+def scale_of(name: str, values: np.ndarray) -> str:
+    """linear, log, or gamma: by the logarithm of the distance from 1."""
+    known = values[np.isfinite(values)]
+    if name == "gamma" and (known < 1).all():
+        return "gamma"
+    wide = len(known) and known.min() > 0 and known.max() / known.min() > 15
+    return "log" if wide else "linear"
 
 
 def _floor(panel, values: np.ndarray) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
-from thespis.show.table import summary
+from thespis.show.table import summary, wide
 
 MARKS = 40  # chunks of half a second over which the speed is measured
 
@@ -113,12 +113,14 @@ class Terminal(Silent):
             title = f"{run.config.algo} on {named(run.config.env)}: {state}"
             self.console.print("", summary(rows, title))
         if hypers:
-            self.wide(summary(hypers))
+            wide(self.console, summary(hypers))
         if len(table["step"]):
             seconds, compiling = (table[f"time/{k}"][-1] for k in ("elapsed_s", "compile_s"))
             self.print(f"time   {duration(seconds)}, of which {duration(compiling)} compiling")
         if curve:
             self.print(f"curve  {escape(str(curve))}")
+        if (page := run.path / "report.html").exists():
+            self.print(f"report {escape(str(page))}")
         self.print(f"run    {escape(str(run.path))}")
         if state == "stopped":
             self.note(stopped(run))
@@ -126,13 +128,6 @@ class Terminal(Silent):
     def end(self) -> None:
         if self.bar.live.is_started:
             self.bar.stop()
-
-    def wide(self, table: Table) -> None:
-        """A table of its own width: better wrapped by the terminal than cut."""
-        narrow, self.console.width = self.console.width, 1000
-        self.console.width = max(narrow, self.console.measure(table).maximum)
-        self.console.print(table)
-        self.console.width = narrow
 
     def print(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)

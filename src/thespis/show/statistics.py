@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from thespis.core import ThespisError
+from thespis.errors import ThespisError
 
 
 def iqm(x) -> np.ndarray:
@@ -48,8 +48,9 @@ def bootstrap(
     if seeds < 2:
         return None
     drawn = np.random.default_rng(seed).integers(seeds, size=(draws, seeds))
-    # One draw at a time: all at once would hold draws x seeds x points numbers.
-    values = np.stack([statistic(samples[rows]) for rows in drawn])
+    # Some draws at a time: all at once would hold draws x seeds x points numbers.
+    parts = -(-draws * samples.size // 2**20)
+    values = np.concatenate([statistic(samples[x.T]) for x in np.array_split(drawn, parts)])
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
 

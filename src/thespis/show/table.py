@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -46,3 +47,11 @@ def cells(name: str, values: Sequence[Any]) -> list[str]:
         return f"{value:.3g}" if small else f"{value:,.1f}"
 
     return [text(value) for value in values]
+
+
+def wide(console: Console, table: Table) -> None:
+    """Print a table of its own width: better wrapped by the terminal than cut."""
+    narrow, console.width = console.width, 1000
+    console.width = max(narrow, console.measure(table).maximum)
+    console.print(table)
+    console.width = narrow

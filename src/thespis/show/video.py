@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from thespis.core import ThespisError
+from thespis.errors import ThespisError
 from thespis.runs.directory import writing
 
 

@@ -1,0 +1,74 @@
+"""All runs of a folder: what each is, how far it is, and how good."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from thespis.errors import ThespisError
+from thespis.runs import metrics
+from thespis.runs.directory import read_json, status_of
+
+RETURN = "eval/mean_reward"
+
+
+def catalogue(out: Path | str = "runs") -> list[dict[str, Any]]:
+    """A line per run below this folder, the one that last did something first.
+
+    `last` is the mean over seeds of their last evaluations (of a tuned population its best
+    member's), `best` the highest evaluation of any; both are None before the first.
+    """
+    root = Path(out)
+    if not root.is_dir():
+        raise ThespisError(f"there is no folder {root}: name that of your runs with --out")
+    found = []
+    for here, folders, files in os.walk(root):
+        if "config.json" in files:
+            folders.clear()  # a run holds no runs
+            found += filter(None, [entry(Path(here))])
+        folders[:] = [name for name in folders if not name.startswith(".")]
+    return sorted(found, key=lambda run: run["active"], reverse=True)
+
+
+def entry(folder: Path) -> dict[str, Any] | None:
+    """One line; None of what is no run after all."""
+    try:
+        config, status = read_json(folder / "config.json"), status_of(folder)
+        known = {"algo": config["algo"], "env": config["env"], "members": len(config["seeds"])}
+    except (ThespisError, KeyError, TypeError):
+        return None
+    log = folder / "metrics.csv"
+    table = metrics.read(log) if log.exists() and log.stat().st_size else {}
+    rewards = table.get(RETURN, np.zeros(0))
+    last = [
+        x[np.isfinite(x)][-1:]
+        for x in (rewards[table["member"] == m] for m in set(table.get("member", ())))
+    ]
+    last = np.concatenate([np.zeros(0), *last])
+    summary = np.max if config.get("tuner") else np.mean
+    logged = int(table["step"].max()) if len(table.get("step", ())) else 0
+    files = [p for p in (log, folder / "status.json", folder / "config.json") if p.exists()]
+    return {
+        "run": str(folder),
+        "state": status["state"],
+        **known,
+        "tuner": config.get("tuner"),
+        "step": max(status["step"], logged),
+        "steps": config.get("steps"),
+        "last": float(summary(last)) if len(last) else None,
+        "best": float(np.nanmax(rewards)) if len(last) else None,
+        "active": max(p.stat().st_mtime for p in files),
+    }
+
+
+def ago(seconds: float) -> str:
+    """12 s, 5 min, 3 h or 2 days."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            count = math.floor(seconds / size)
+            return f"{count} {unit if count > 1 or unit != 'days' else 'day'}"
+    return f"{max(0, math.floor(seconds))} s"

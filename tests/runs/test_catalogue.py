@@ -1,0 +1,110 @@
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.show.pages import run
+from thespis.errors import ThespisError
+from thespis.runs.catalogue import ago, catalogue
+from thespis.runs.directory import status_of
+from thespis.runs.process import alone
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from thespis.runs.process import alone
+with alone(Path(sys.argv[1])):
+    print("there", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_runs_are_listed_newest_first_with_what_they_reached(tmp_path):
+    for age, name in enumerate(["new", "old"]):
+        folder = run(
+            tmp_path / "sac" / name, seeds=(0, 1), values=[[1, 2], [5, 3], [4, 1]], evaluations=3
+        )
+        for file in folder.iterdir():
+            os.utime(file, (1e9 - age, 1e9 - age))
+    (tmp_path / "sac" / "old" / "checkpoints").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    found = catalogue(tmp_path)
+    assert [run["run"] for run in found] == [str(tmp_path / "sac" / n) for n in ("new", "old")]
+    assert {
+        k: found[0][k] for k in ("state", "algo", "env", "members", "step", "steps", "last", "best")
+    } == {
+        "state": "done",
+        "algo": "sac",
+        "env": "jax:pendulum",
+        "members": 2,
+        "step": 3000,
+        "steps": 3000,
+        "last": 2.5,
+        "best": 5.0,
+    }
+
+
+def test_a_population_is_as_good_as_its_best_member(tmp_path):
+    run(tmp_path / "run", seeds=(0, 1), values=[[1, 2], [5, 3]], evaluations=2, tuner="pbt")
+    assert catalogue(tmp_path)[0]["last"] == 5.0
+
+
+def test_a_run_without_evaluations_is_listed(tmp_path):
+    folder = run(tmp_path / "run", evaluations=0)
+    (folder / "metrics.csv").unlink()
+    (found,) = catalogue(tmp_path)
+    assert (found["last"], found["best"], found["step"]) == (None, None, 0)
+
+
+def test_other_json_files_are_not_runs(tmp_path):
+    for name, text in {"a": "{}", "b": "[1]", "c": "no json"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
+    assert catalogue(tmp_path) == []
+    with pytest.raises(ThespisError, match="--out"):
+        catalogue(tmp_path / "nowhere")
+
+
+def test_who_is_killed_is_stopped_and_not_running(tmp_path):
+    folder = run(tmp_path / "run", state="running")
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "there\n"
+        assert status_of(folder)["state"] == "running"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert status_of(folder)["state"] == "stopped"
+    assert json.loads((folder / "status.json").read_text())["state"] == "running"
+
+
+def test_a_run_that_was_started_and_has_said_nothing_yet_is_running(tmp_path):
+    folder = run(tmp_path / "run", state=None)
+    with alone(folder):
+        assert status_of(folder) == {"state": "running", "step": 0}
+    assert status_of(folder)["state"] == "stopped"
+
+
+def test_looking_hinders_nobody_from_starting(tmp_path):
+    """Whoever looks holds the folder for a moment."""
+    folder = run(tmp_path / "run", state="running")
+    look = os.open(folder, os.O_RDONLY)
+    fcntl.flock(look, fcntl.LOCK_SH)
+    threading.Timer(0.02, os.close, [look]).start()
+    with alone(folder):
+        assert status_of(folder)["state"] == "running"
+
+
+def test_ages_are_told_in_words():
+    assert [ago(x) for x in (0, 59, 60, 7300, 86400, 200_000)] == [
+        "0 s",
+        "59 s",
+        "1 min",
+        "2 h",
+        "1 day",
+        "2 days",
+    ]
