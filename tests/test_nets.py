@@ -91,3 +91,16 @@ def test_features_of_a_dict_of_vectors_and_images():
     np.testing.assert_array_equal(features(spec, one), out[1])
     batch = jax.tree.map(lambda x: x[None], obs)
     np.testing.assert_array_equal(features(spec, batch), out[None])
+
+
+@pytest.mark.parametrize("sizes", [(6, 2), (4, 4), (2, 6)])
+@pytest.mark.parametrize("lead", [(5,), (2, 3)])
+def test_gradients_of_wide_square_and_narrow_layers(sizes, lead):
+    rng = np.random.default_rng(0)
+    net, x = MLP(random.key(0), sizes), rng.normal(size=(*lead, sizes[0])).astype(np.float32)
+    slope = rng.normal(size=(*lead, sizes[1])).astype(np.float32)
+    d_net, d_x = jax.grad(lambda net, x: (net(x) * slope).sum(), argnums=(0, 1))(net, x)
+    flat = lambda a: a.reshape(-1, a.shape[-1])
+    np.testing.assert_allclose(d_net.weights[0], flat(x).T @ flat(slope), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(d_net.biases[0], flat(slope).sum(0), rtol=1e-5)
+    np.testing.assert_allclose(d_x, slope @ np.asarray(net.weights[0]).T, rtol=1e-5, atol=1e-6)

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thespis.errors import ThespisError as ThespisError
@@ -194,8 +195,12 @@ def behind(x: Array, read) -> Array:
     return jnp.minimum(x, x + (sum(probe(leaf) for leaf in jax.tree.leaves(read)) & 1))
 
 
-def fenced(f, *args):
-    """f(*args), compiled by itself: a branch that is always taken, which the compiler keeps."""
-    shapes = jax.eval_shape(f, *args)
-    never = lambda *_: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-    return jax.lax.cond(behind(jnp.int32(0), args) == 0, f, never, *args)
+def apart(f, *args):
+    """f(*args), compiled by itself: a call that the compiler does not merge with what is around."""
+
+    def inside(*args):
+        with set_xla_metadata(inlineable=None):  # f itself is one piece
+            return f(*args)
+
+    with set_xla_metadata(inlineable="false"):
+        return jax.jit(inside)(*args)

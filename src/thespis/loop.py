@@ -21,7 +21,7 @@ from jax import random
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
-from thespis.core import Mean, Mode, Row, Step, fenced, where
+from thespis.core import Mean, Mode, Row, Step, apart, where
 from thespis.placement import MEMBERS, ROWS_OF_MEMBERS, SHARED, put, shardings, spread
 from thespis.replay import Replay
 from thespis.tally import Tally
@@ -103,14 +103,14 @@ class Loop:
     def each(self, f, carried, *xs):
         """`carried, out = f(carried, *xs)` of every member. The replay never passes through here.
 
-        On CPUs one member after another, behind a fence: without it the compiler would merge a
-        single member with its surroundings and round it differently, and with it a member equals
-        its run alone, bit for bit.
+        On CPUs one member after another, each apart: else the compiler would merge a single
+        member with its surroundings and round it differently, and so a member equals its run
+        alone, bit for bit.
         """
         if self.side_by_side:
             return jax.vmap(f)(carried, *xs)
 
-        return jax.lax.map(lambda x: fenced(f, *x), (carried, *xs))
+        return jax.lax.map(lambda x: apart(f, *x), (carried, *xs))
 
     def keys(self, seeds: Int[Array, "members"], stream: int, time) -> Array:
         """One key per member, a function of its seed and the time alone: nothing to save."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from typing import Literal
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from jax import nn, random
 from jaxtyping import Array, Float, PyTree
 
 from thespis import noise
-from thespis.core import Key
+from thespis.core import Key, apart
 
 Init = Literal["torch", "lecun"]  # weights and biases +-1/sqrt(n), or weights +-sqrt(3/n)
 
@@ -82,5 +83,26 @@ def width(spec: PyTree[jax.ShapeDtypeStruct]) -> int:
 
 
 def _affine(x, weight, bias):
-    y = x @ weight
+    y = _product(x, weight)
     return y + bias.reshape((1,) * (y.ndim - 1) + bias.shape)
+
+
+@jax.custom_vjp
+def _product(x, weight):
+    return x @ weight
+
+
+def _gradients(factors, g):
+    """Of x and the weight [n, m]; CPUs are slow at x.T @ g, unless one of them is turned before."""
+    x, weight = factors
+    n, m = weight.shape
+    x, rows = x.reshape(-1, n), g.reshape(-1, m)
+    turned = partial(apart, jnp.transpose)  # the compiler would put it into the product again
+    if n > m:
+        new = turned(turned(rows) @ x)
+    else:
+        new = turned(x) @ rows if n == m else x.T @ rows
+    return g @ weight.T, new
+
+
+_product.defvjp(lambda x, weight: (x @ weight, (x, weight)), _gradients)
