@@ -24,6 +24,7 @@ usage: thespis VERB ... [--help]
   eval RUN                episodes of the trained policy, and their returns
   play RUN                a video of the trained policy, or a window
   plot RUN ... -o FILE    learning curves over seeds with 95 % bands; how populations went
+  export RUN              the trained policy for elsewhere: NumPy alone, or ONNX
   check-env ENV           whether an environment keeps the contract, and what to mend
   report RUN ...          a page with everything about a run, or several compared
   runs                    the runs there are, and how they are
@@ -287,6 +288,39 @@ def plot(argv: list[str]) -> None:
         print(f"plot  {drawn}")
 
 
+def export(argv: list[str]) -> None:
+    options = [
+        Option("format", Literal["numpy", "onnx", "all"], "Python and NumPy, or ONNX.", "numpy"),
+        Option("output", str, "Folder; by default export in the run's own."),
+        Option("member", str, "Which member of several: a number, best, or all.", "best"),
+        BEST,
+        JSON,
+    ]
+    example = "export runs/sac/jax-pendulum_1 --format all -o policy"
+    path, given = run_and_options("export RUN", argv, options, example)
+    if path is None:
+        return
+
+    from thespis.export import export as write
+
+    run, which = opened(path), "best" if given.get("best") else "last"
+    chosen = run.chosen(given.get("member", "best"), which)
+    folder = Path(given["output"]) if "output" in given else run.path / "export"
+    told = []
+    for member in chosen:
+        place = folder / f"member{member}" if len(chosen) > 1 else folder  # a folder each
+        told.append(write(run, place, given.get("format", "numpy"), member, which))
+    if given.get("json"):
+        several = {"members": [{"member": m} | x for m, x in zip(chosen, told, strict=True)]}
+        print(json.dumps({"run": str(run.path)} | (several if len(chosen) > 1 else told[0])))
+        return
+    for x in told:
+        for name, error in x["largest_difference"].items():
+            print(f"{name:<6} acts as the trained policy on 1,000 observations, to {error:.0e}")
+        for file in x["files"]:
+            print(f"file   {file}")
+
+
 def check_env(argv: list[str]) -> int:
     options = [Option("seed", int, "Seed of the episodes.", 0), JSON]
     if wants_help("check-env ENV", argv, options, "check-env Pendulum-v1"):
@@ -426,6 +460,7 @@ VERBS = {
     "eval": evaluate,
     "play": play,
     "plot": plot,
+    "export": export,
     "check-env": check_env,
     "report": report,
     "runs": runs,

@@ -39,6 +39,7 @@ class Gymnasium:
     name: str
     spec: Spec
     limit: int | None
+    node: Node  # how observations are read
 
     def __init__(self, source: Any):
         if not isinstance(source, str) and not callable(source):
@@ -52,9 +53,10 @@ class Gymnasium:
             known = env.spec
             self.name = known.id if known else type(env.unwrapped).__name__
             self.limit = time_limit(env)
-            obs = reader(env.observation_space, self.name)
+            self.observation_space = env.observation_space
+            self.node = reader(env.observation_space, self.name)
             action = action_spec(env.action_space, self.name)
-            self.spec = Spec(structs(obs), action, reward_dim(env))
+            self.spec = Spec(structs(self.node), action, reward_dim(env))
         finally:
             env.close()
 
@@ -196,11 +198,15 @@ class GymnasiumEnvs:
 
 
 class Leaf(NamedTuple):
-    """How one array is read: `encode` turns what an environment returns into `shape`, `dtype`."""
+    """How one array is read: `encode` turns what an environment returns into `shape`, `dtype`.
+
+    `choices` are the sizes and first numbers of what becomes one-hot, None of other arrays.
+    """
 
     shape: tuple[int, ...]
     dtype: Any
     encode: Callable[[Any], np.ndarray]
+    choices: tuple[np.ndarray, np.ndarray] | None = None
 
 
 # Each child has the name under which it is stored and the key under which it is found.
@@ -259,7 +265,7 @@ def one_hot(sizes: np.ndarray, starts: np.ndarray) -> Leaf:
         x[offsets + np.reshape(obs, -1)] = 1.0
         return x
 
-    return Leaf((total,), np.float32, encode)
+    return Leaf((total,), np.float32, encode, (sizes, starts))
 
 
 def structs(node: Node):

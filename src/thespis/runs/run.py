@@ -25,7 +25,7 @@ from thespis.runs import config as configs
 from thespis.runs.best import best_member
 from thespis.runs.build import build, state_shapes
 from thespis.runs.config import Config
-from thespis.runs.directory import find, status_of
+from thespis.runs.directory import find, read_json
 
 LATER = 2**30  # evaluations after training draw other start states than those during it
 
@@ -48,7 +48,7 @@ class Run:
     @property
     def status(self) -> dict[str, Any]:
         """`state` (running, stopped, done or failed) and `step`."""
-        return status_of(self.path)
+        return read_json(self.path / "status.json")
 
     @property
     def metrics(self) -> dict[str, np.ndarray]:
@@ -91,12 +91,6 @@ class Run:
     @cached_property
     def parts(self) -> tuple[Loop, Any]:
         return self.build(self.config)
-
-    def report(self, path: Path | str | None = None) -> Path:
-        """Write a page with everything about this run; by default its report.html."""
-        from thespis.show.report import report
-
-        return report([self.path], path)
 
     # --- policies ---------------------------------------------------------------------------
 
@@ -142,6 +136,18 @@ class Run:
         number, (state, hps) = self.member(member, which), self.state(which)
         state, hp = jax.tree.map(lambda x: x[number], (state, hps))
         return Policy(self.parts[0], state, hp, stochastic)
+
+    def export(
+        self,
+        folder: Path | str | None = None,
+        format: str = "numpy",
+        member: int | str = "best",
+        which: str = "last",
+    ) -> dict[str, Any]:
+        """Write a member's policy for elsewhere: "numpy", "onnx" or "all" (see thespis.export)."""
+        from thespis.export import export
+
+        return export(self, folder, format, member, which)
 
     def evaluate(
         self,
@@ -228,10 +234,7 @@ def reader(env: Any) -> Callable[[Any], tuple[Any, bool]]:
 
         return from_task
 
-    instance = env.instance()
-    space: Any = instance.observation_space
-    instance.close()
-    node = gym.reader(space, env.name)
+    space, node = env.observation_space, env.node
 
     def from_gymnasium(obs):
         inner, kind = obs, space

@@ -1,0 +1,88 @@
+"""A trained policy that needs NumPy and nothing else.
+
+    policy = Policy()               # reads policy.npz, which lies beside this file
+    policy.reset()                  # at the start of every episode
+    action = policy(observation)    # both as the environment has them, in its own units
+
+`python policy.py` plays the observations that were kept for this and compares the actions.
+What goes in and out is written in policy.json.
+"""
+
+import json
+import os
+
+import numpy as np
+
+
+class Policy:
+    def __init__(self, path=None):
+        beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "policy.npz")
+        with np.load(path or beside) as file:
+            arrays = {name: file[name] for name in file.files}
+        self.about = json.loads(str(arrays.pop("about")))
+        self.examples = {n: arrays.pop(n) for n in list(arrays) if n.startswith("example.")}
+        self.start = {n: arrays.pop(n) for n in list(arrays) if n.startswith("memory.")}
+        self.arrays = arrays
+        self.reset()
+
+    def reset(self, **given):
+        """A new episode. What it begins with can be given by its name, such as a skill."""
+        self.memory = dict(self.start)
+        for name, value in given.items():
+            key = "memory." + name
+            if key not in self.memory:
+                known = ", ".join(n.partition(".")[2] for n in self.memory) or "none"
+                raise ValueError(f"there is no memory called {name!r}: there is {known}")
+            old = self.memory[key]
+            self.memory[key] = np.asarray(value, old.dtype).reshape(old.shape)
+
+    def __call__(self, observation):
+        """The action in one observation; memory goes on from one call to the next."""
+        inputs = dict(self.memory)
+        encode(self.about["observation"], observation, "obs", inputs)
+        outputs = compute(self.arrays, inputs)
+        self.memory = {name: outputs[name] for name in self.memory}
+        actions = {n.partition(".")[2]: x for n, x in outputs.items() if n.startswith("action")}
+        actions = {n: x[0] if x.ndim > 1 else x[0].item() for n, x in actions.items()}
+        return actions[""] if list(actions) == [""] else actions
+
+
+def encode(node, observation, name, inputs):
+    """Arrays [1, ...] by name, of an observation as the environment gives it."""
+    if "parts" in node:
+        for key, found_at, child in node["parts"]:
+            encode(child, observation[found_at], name + "." + key, inputs)
+    elif "choices" in node:
+        sizes, starts = (np.array(x) for x in node["choices"])
+        x = np.zeros((1, int(sizes.sum())), np.float32)
+        x[0, np.cumsum(sizes) - sizes - starts + np.reshape(observation, -1)] = 1.0
+        inputs[name] = x
+    else:
+        x = np.asarray(observation, node["dtype"])
+        if x.size != np.prod(node["shape"], dtype=int):
+            raise ValueError(f"{name} has shape {x.shape}, not {node['shape']}")
+        inputs[name] = x.reshape(1, *node["shape"])
+
+
+def check(policy):
+    """The largest difference to the kept actions, over one episode of kept observations."""
+    names = [n for n in policy.examples if n.startswith("example.obs")]
+    memory, worst = dict(policy.start), 0.0
+    for t in range(len(policy.examples[names[0]])):
+        inputs = {n.partition(".")[2]: policy.examples[n][t] for n in names}
+        outputs = compute(policy.arrays, {**memory, **inputs})
+        memory = {name: outputs[name] for name in memory}
+        for name, x in outputs.items():
+            if name.startswith("action"):
+                wanted = policy.examples["example." + name][t]
+                worst = max(worst, float(np.max(np.abs(x.astype(np.float64) - wanted))))
+    return worst
+
+
+def compute(p, inputs):
+    """Outputs of inputs, by their names; `p` are the arrays of policy.npz."""
+    return {}  # an export writes the operations here
+
+
+if __name__ == "__main__":
+    print(f"largest difference to the kept actions: {check(Policy()):.1e}")

@@ -1,0 +1,255 @@
+"""A graph as an ONNX model. ONNX is an extra: `pip install 'thespis[onnx]'`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from thespis.errors import ThespisError
+from thespis.export.graph import Graph, Operation, unknown
+from thespis.export.to_numpy import letters, taken_axis
+
+OPSET = 18  # of 2022: what most runtimes read
+NEXT = "next."  # before the name of a memory that comes out
+PLAIN = {
+    "add": "Add",
+    "add_any": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "neg": "Neg",
+    "max": "Max",
+    "min": "Min",
+    "pow": "Pow",
+    "abs": "Abs",
+    "sign": "Sign",
+    "exp": "Exp",
+    "log": "Log",
+    "sqrt": "Sqrt",
+    "sin": "Sin",
+    "cos": "Cos",
+    "tanh": "Tanh",
+    "logistic": "Sigmoid",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "eq": "Equal",
+    "lt": "Less",
+    "le": "LessOrEqual",
+    "gt": "Greater",
+    "ge": "GreaterOrEqual",
+    "and": "And",
+    "or": "Or",
+    "xor": "Xor",
+    "not": "Not",
+}
+REDUCE = {
+    "reduce_sum": "ReduceSum",
+    "reduce_max": "ReduceMax",
+    "reduce_min": "ReduceMin",
+    "reduce_prod": "ReduceProd",
+}
+
+
+def require() -> Any:
+    try:
+        import onnx
+    except ImportError as error:
+        raise ThespisError("--format onnx needs onnx: pip install 'thespis[onnx]'") from error
+    return onnx
+
+
+def model(graph: Graph, about: dict[str, str]) -> Any:
+    """An `onnx.ModelProto` with the inputs and outputs of the graph, by their names."""
+    onnx = require()
+    writer = Writer(onnx)
+    for constant in graph.constants:
+        writer.names[id(constant)] = writer.constant(constant.array, constant.name)
+    for value in graph.inputs:
+        writer.names[id(value)] = value.name
+    for operation in graph.operations:
+        writer.write(operation)
+    taken = {value.name for value in graph.inputs}  # an output cannot be called like an input
+    outputs = {f"{NEXT}{n}" if n in taken else n: x for n, x in graph.outputs.items()}
+    for name, value in outputs.items():
+        writer.node("Identity", [writer.names[id(value)]], name)
+    kind = lambda x: onnx.helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype))
+    info = lambda name, x: onnx.helper.make_tensor_value_info(name, kind(x), x.shape)
+    made = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            writer.nodes,
+            "policy",
+            [info(value.name, value) for value in graph.inputs],
+            [info(name, x) for name, x in outputs.items()],
+            writer.arrays,
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+        producer_name="thespis",
+    )
+    made.ir_version = 9  # of the same age as the operations
+    onnx.helper.set_model_props(made, about)
+    onnx.checker.check_model(made, full_check=True)
+    return made
+
+
+class Writer:
+    """Nodes and arrays, as they are added."""
+
+    def __init__(self, onnx: Any):
+        self.onnx, self.nodes, self.arrays = onnx, [], []
+        self.names: dict[int, str] = {}
+
+    def constant(self, x: Any, name: str = "") -> str:
+        name = name or f"c{len(self.arrays)}"
+        self.arrays.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(x), name))
+        return name
+
+    def node(self, kind: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
+        """Add a node -> the name of its output."""
+        output = output or f"x{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def write(self, operation: Operation) -> None:
+        names = [self.names[id(x)] for x in operation.inputs]
+        results = self.results(operation, names)
+        for value, name in zip(operation.outputs, results, strict=True):
+            self.names[id(value)] = name
+
+    def results(self, op: Operation, x: list[str]) -> list[str]:
+        kind, (out, *_) = op.kind, op.outputs
+        if kind in PLAIN:
+            return [self.node(PLAIN[kind], x)]
+        if kind in REDUCE:
+            axes = self.constant(np.array(op.params["axes"], np.int64))
+            return [self.node(REDUCE[kind], [x[0], axes], keepdims=0)]
+        if kind in SPECIAL:
+            found = SPECIAL[kind](self, op, x, op.params, out)
+            return found if isinstance(found, list) else [found]
+        raise unknown(op, "ONNX")
+
+    def shaped(self, x: str, shape: tuple[int, ...]) -> str:
+        return self.node("Reshape", [x, self.constant(np.array(shape, np.int64))])
+
+    def cast(self, x: str, dtype: Any) -> str:
+        to = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return self.node("Cast", [x], to=to)
+
+
+# --- those with parameters ------------------------------------------------------------------
+
+
+def broadcast(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
+    kept = [1] * len(out.shape)
+    for axis, size in zip(params["broadcast_dimensions"], op.inputs[0].shape, strict=True):
+        kept[axis] = size
+    return w.node(
+        "Expand", [w.shaped(x[0], tuple(kept)), w.constant(np.array(out.shape, np.int64))]
+    )
+
+
+def product(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
+    (left, right), batch = params["dimension_numbers"]
+    a, b = (len(value.shape) for value in op.inputs)
+    if not any(batch) and (tuple(left), tuple(right)) == ((a - 1,), (0,)) and b <= 2:
+        return w.node("MatMul", x)
+    return w.node("Einsum", x, equation=letters(op))
+
+
+def cut(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
+    starts, ends = params["start_indices"], params["limit_indices"]
+    steps = params["strides"] or (1,) * len(starts)
+    lists = starts, ends, range(len(starts)), steps
+    return w.node("Slice", [x[0], *(w.constant(np.array(list(n), np.int64)) for n in lists)])
+
+
+def split(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> list[str]:
+    names = [f"x{len(w.nodes)}.{i}" for i in range(len(op.outputs))]
+    sizes = w.constant(np.array(params["sizes"], np.int64))
+    w.nodes.append(w.onnx.helper.make_node("Split", [x[0], sizes], names, axis=params["axis"]))
+    return names
+
+
+def index(kind: str) -> Callable[..., str]:
+    def find(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
+        (axis,) = params["axes"]
+        return w.cast(w.node(kind, x, axis=axis, keepdims=0), out.dtype)
+
+    return find
+
+
+def every(kind: str) -> Callable[..., str]:
+    """Of booleans, as the least or the largest of 0 and 1."""
+
+    def over(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
+        axes = w.constant(np.array(params["axes"], np.int64))
+        numbers = w.node(kind, [w.cast(x[0], np.int32), axes], keepdims=0)
+        return w.cast(numbers, np.bool_)
+
+    return over
+
+
+def remainder(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
+    return w.node("Mod", x, fmod=1)
+
+
+def one(w: Writer, like: Any) -> str:
+    return w.constant(np.ones((), like.dtype))
+
+
+def stack(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
+    axis = params["axis"]
+    shape = list(op.inputs[0].shape)
+    shape.insert(axis, 1)
+    return w.node("Concat", [w.shaped(name, tuple(shape)) for name in x], axis=axis)
+
+
+def take(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
+    shape = op.inputs[1].shape[:-1]
+    return w.node("Gather", [x[0], w.shaped(x[1], shape)], axis=taken_axis(op))
+
+
+def unstack(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> list[str]:
+    number = lambda i: w.constant(np.array(i, np.int64))
+    parts = range(len(op.outputs))
+    return [w.node("Gather", [x[0], number(i)], axis=params["axis"]) for i in parts]
+
+
+def tile(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
+    return w.node("Tile", [x[0], w.constant(np.array(params["reps"], np.int64))])
+
+
+SPECIAL: dict[str, Callable[..., Any]] = {
+    "gather": take,
+    "unstack": unstack,
+    "tile": tile,
+    "stack": stack,
+    "broadcast_in_dim": broadcast,
+    "dot_general": product,
+    "slice": cut,
+    "split": split,
+    "rem": remainder,
+    "argmax": index("ArgMax"),
+    "argmin": index("ArgMin"),
+    "reduce_and": every("ReduceMin"),
+    "reduce_or": every("ReduceMax"),
+    "ne": lambda w, op, x, params, out: w.node("Not", [w.node("Equal", x)]),
+    "square": lambda w, op, x, params, out: w.node("Mul", [x[0], x[0]]),
+    "rsqrt": lambda w, op, x, params, out: w.node("Reciprocal", [w.node("Sqrt", x)]),
+    "log1p": lambda w, op, x, params, out: w.node("Log", [w.node("Add", [x[0], one(w, out)])]),
+    "expm1": lambda w, op, x, params, out: w.node("Sub", [w.node("Exp", x), one(w, out)]),
+    "select_n": lambda w, op, x, params, out: w.node("Where", [x[0], x[2], x[1]]),
+    "clamp": lambda w, op, x, params, out: w.node("Min", [w.node("Max", [x[1], x[0]]), x[2]]),
+    "integer_pow": lambda w, op, x, params, out: w.node(
+        "Pow", [x[0], w.constant(np.array(params["y"], out.dtype))]
+    ),
+    "convert_element_type": lambda w, op, x, params, out: w.cast(x[0], out.dtype),
+    "reshape": lambda w, op, x, params, out: w.shaped(x[0], out.shape),
+    "squeeze": lambda w, op, x, params, out: w.shaped(x[0], out.shape),
+    "expand_dims": lambda w, op, x, params, out: w.shaped(x[0], out.shape),
+    "transpose": lambda w, op, x, params, out: w.node(
+        "Transpose", x, perm=list(params["permutation"])
+    ),
+    "concatenate": lambda w, op, x, params, out: w.node("Concat", x, axis=params["dimension"]),
+}
