@@ -73,14 +73,16 @@ def resume(
     member: int | str | None = None,
     env: Any = None,
     eval_env: Any = None,
+    demos: Any = None,
     out: str | Path = "runs",
     progress: bool = True,
 ) -> Run:
     """Go on exactly where a run stopped, to its own number of steps or another.
 
-    `member` takes one member out of several and goes on with it in a run of its own.
+    `member` takes one member out of several and goes on with it in a run of its own. `demos` are
+    needed only if they were given as an object, or are elsewhere now.
     """
-    run = Run(path, env, eval_env)
+    run = Run(path, env, eval_env, demos)
     reporter = Terminal() if progress else Silent()
     config, folder, done = run.config, run.path, step_of(newest(run.path))
     if steps is not None:
@@ -105,6 +107,7 @@ def rerun(
     seed: int | None = None,
     env: Any = None,
     eval_env: Any = None,
+    demos: Any = None,
     out: str | Path = "runs",
     progress: bool = True,
 ) -> Run:
@@ -112,7 +115,7 @@ def rerun(
 
     The seed is that of the member, unless another is given.
     """
-    run = Run(path, env, eval_env)
+    run = Run(path, env, eval_env, demos)
     number = run.member(member)
     hp, changes = schedule(run.path, number)
     seeds = configs.seed_list(run.config.seeds[number] if seed is None else seed)
@@ -238,7 +241,12 @@ def set_threads(config: Config) -> int:
 
 
 def compare(run: Run, reporter: Silent) -> None:
-    """Say what stands in the way of going on bit for bit."""
+    """Say what stands in the way of going on bit for bit, or at all."""
+    if run.demos_missing:
+        raise ThespisError(
+            f"{run.path} has demos = {run.config.demos}, which were given as an object: pass them "
+            "as demos, from Python"
+        )
     wanted, threads = run.config.threads, set_threads(run.config)
     changed = []
     if threads != wanted:

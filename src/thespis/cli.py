@@ -23,6 +23,7 @@ usage: thespis VERB ... [--help]
   rerun RUN               train one agent with the hyper-parameters that won a population
   eval RUN                episodes of the trained policy, and their returns
   play RUN                a video of the trained policy, or a window
+  demos RUN -o NAME       record the trained policy, for others to imitate
   plot RUN ... -o FILE    learning curves over seeds with 95 % bands; how populations went
   export RUN              the trained policy for elsewhere: NumPy alone, or ONNX
   check-env ENV           whether an environment keeps the contract, and what to mend
@@ -256,6 +257,41 @@ def play(argv: list[str]) -> None:
             print(f"video    {x['video']}")
 
 
+def demos(argv: list[str]) -> None:
+    options = [
+        Option("output", str, "A file, .npz, or the name of a local Minari dataset."),
+        Option("episodes", int, "Episodes.", 20),
+        Option("stochastic", bool, "Act as in training instead of greedily."),
+        Option("member", str, "Which member of several: a number, or best.", "best"),
+        BEST,
+        SEED,
+        JSON,
+    ]
+    example = "demos runs/sac/jax-pendulum_1 --episodes 20 -o pendulum/expert-v0"
+    path, given = run_and_options("demos RUN -o NAME", argv, options, example)
+    if path is None:
+        return
+    if "output" not in given:
+        raise ThespisError("name the demonstrations: -o FILE.npz, or -o NAME of a Minari dataset")
+
+    run, which = opened(path), "best" if given.get("best") else "last"
+    from thespis.demos import save
+
+    names = ("episodes", "member", "stochastic", "seed")
+    episodes = run.record(which=which, **{name: given[name] for name in names if name in given})
+    name = save(given["output"], episodes, run.parts[0].env.spec, run.config.algo)
+    returns = [float(e.reward.sum()) for e in episodes]
+    steps = sum(e.length for e in episodes)
+    if given.get("json"):
+        print(json.dumps({"run": str(run.path), "demos": name, "steps": steps, "returns": returns}))
+        return
+    print(
+        f"episodes  {len(episodes)}, of {steps} steps and a mean reward of "
+        f"{sum(returns) / len(returns):,.1f}"
+    )
+    print(f"demos     {name}")
+
+
 def plot(argv: list[str]) -> None:
     options = [
         Option("output", str, "Picture: .png, .svg or .pdf.", "curves.png"),
@@ -459,6 +495,7 @@ VERBS = {
     "rerun": rerun,
     "eval": evaluate,
     "play": play,
+    "demos": demos,
     "plot": plot,
     "export": export,
     "check-env": check_env,

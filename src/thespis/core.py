@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
@@ -42,6 +43,32 @@ class Box:
     def size(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        low, high = (np.reshape(x, self.shape).astype(np.float32) for x in (self.low, self.high))
+        return low, high
+
+    def own(self, action: np.ndarray) -> np.ndarray:
+        """The environment's own units and shape, of flat vectors [n, size] in [-1, 1]."""
+        action, (low, high) = np.clip(action, -1, 1).reshape(-1, *self.shape), self.bounds
+        return (0.5 * ((1 - action) * low + (1 + action) * high)).astype(np.float32)
+
+    def unit(self, action: np.ndarray) -> np.ndarray:
+        """The inverse."""
+        low, high = (x.astype(np.float64) for x in self.bounds)
+        scaled = (2 * np.asarray(action, np.float64) - low - high) / (high - low)
+        return np.clip(scaled, -1, 1).reshape(-1, self.size).astype(np.float32)
+
+    def misfit(self, action: np.ndarray) -> str:
+        """Why these are no actions [n, ...] in the environment's own units; nothing if they are."""
+        if action.shape[1:] != self.shape:
+            return f"have shape {action.shape[1:]}, but the environment's {self.shape}"
+        (low, high), worst = self.bounds, (action.min(), action.max())
+        slack = 1e-4 * (high - low)  # of rounding
+        if ((action < low - slack) | (action > high + slack)).any():
+            return f"reach from {worst[0]:g} to {worst[1]:g}, out of the bounds {low} to {high}"
+        return ""
+
 
 @dataclass(frozen=True)
 class Discrete:
@@ -49,6 +76,27 @@ class Discrete:
 
     n: int
     start: int = 0
+
+    def own(self, action: np.ndarray) -> np.ndarray:
+        """As the environment counts."""
+        return action + self.start
+
+    def unit(self, action: np.ndarray) -> np.ndarray:
+        """The inverse."""
+        return (action - self.start).reshape(-1).astype(np.int32)
+
+    def misfit(self, action: np.ndarray) -> str:
+        """Why these are no actions [n] as the environment counts; nothing if they are."""
+        last = self.start + self.n - 1
+        if action.ndim != 1 or not np.issubdtype(action.dtype, np.integer):
+            have = f"{action.dtype} of shape {action.shape[1:]}"
+            return f"are {have}, but the environment's are whole numbers, {self.start} to {last}"
+        if action.min() < self.start or action.max() > last:
+            return (
+                f"reach from {action.min()} to {action.max()}, but the environment's from "
+                f"{self.start} to {last}"
+            )
+        return ""
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,21 @@ class TanhGaussian(eqx.Module):
         """A reparameterised action and its log-probability."""
         draw = noise.normal(key, self.mean.shape)
         u = self.mean + jnp.exp(self.log_std) * draw
-        action = jnp.tanh(u)
+        return jnp.tanh(u), self._log_p(u, draw)
+
+    def log_prob(self, action: Float[Array, "... n"], edge: float = 1e-3) -> Float[Array, "..."]:
+        """Of actions from elsewhere; those nearer than `edge` to a bound count as if there."""
+        u = jnp.arctanh(jnp.clip(action, edge - 1, 1 - edge))
+        return self._log_p(u, (u - self.mean) / jnp.exp(self.log_std))
+
+    def _log_p(self, u, draw) -> Float[Array, "..."]:
+        """At u, the `draw` of a standard normal away from the mean."""
         log_normal = -0.5 * draw**2 - self.log_std - 0.5 * math.log(2 * math.pi)
         if self.log_derivative == "exact":
             log_det = 2 * (math.log(2) - u - nn.softplus(-2 * u))
         else:
-            log_det = jnp.log(1 - action**2 + 1e-6)
-        return action, (log_normal - log_det).sum(-1)
+            log_det = jnp.log(1 - jnp.tanh(u) ** 2 + 1e-6)
+        return (log_normal - log_det).sum(-1)
 
     def mode(self) -> Float[Array, "... n"]:
         return jnp.tanh(self.mean)

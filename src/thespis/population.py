@@ -54,19 +54,25 @@ def key_of(seeds: Int[Array, "members"], stream: int, time=0) -> Key:
 
 
 def begin(
-    loop: Loop, tuner: Tuner, seeds: Int[Array, "members"], given: dict[str, Any] | None = None
+    loop: Loop,
+    tuner: Tuner,
+    seeds: Int[Array, "members"],
+    given: dict[str, Any] | None = None,
+    demos=None,
 ) -> Population:
     """New members, one per seed; hyper-parameters that are `given` stay as they are."""
     members = seeds.shape[0]
     hps, memory = tuner.begin(key_of(seeds, BEGIN), loop.algo.Hyper, given or {}, members)
-    return Population(loop.init(seeds, hps), hps, memory, jnp.zeros(members, jnp.int32), seeds)
+    return Population(
+        loop.init(seeds, hps, demos), hps, memory, jnp.zeros(members, jnp.int32), seeds
+    )
 
 
 def train(
-    loop: Loop, p: Population, iterations, mode: Mode = "explore", learn: bool = True
+    loop: Loop, p: Population, iterations, mode: Mode = "explore", learn: bool = True, demos=None
 ) -> Population:
     """Let all members act and learn; metrics are in `p.learner.tally`."""
-    learner = loop.epoch(p.learner, p.hps, None, p.seeds, iterations, mode, learn)
+    learner = loop.epoch(p.learner, p.hps, demos, p.seeds, iterations, mode, learn)
     return dataclasses.replace(p, learner=learner, age=p.age + iterations * loop.envs)
 
 

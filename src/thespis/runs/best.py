@@ -11,10 +11,14 @@ import jax
 import numpy as np
 
 from thespis.runs import checkpoint, metrics
+from thespis.runs.config import RETURN, SIMILARITY
 
 
 class Best(eqx.Module):
-    """The policy of every member at its best evaluation so far, NumPy leaves [members, ...]."""
+    """The policy of every member at its best evaluation so far, NumPy leaves [members, ...].
+
+    `reward` is what it was chosen by: of imitators, the similarity to demonstrations.
+    """
 
     state: Any
     hyper: Any
@@ -69,7 +73,8 @@ def best_member(folder: Path, which: str = "last") -> int:
         return 0
     table, saved = metrics.read(folder / "metrics.csv"), checkpoint.latest(folder / "checkpoints")
     step = int(saved[0].name.rstrip(checkpoint.REPLACED)) if saved else 0
-    known = np.isfinite(table["eval/mean_reward"]) & (table["step"] <= step)
+    scores = table.get(SIMILARITY, table[RETURN])
+    known = np.isfinite(scores) & (table["step"] <= step)
     last = known & (table["step"] == table["step"][known].max(initial=-1))
-    rewards = np.where(last, table["eval/mean_reward"], -np.inf)
+    rewards = np.where(last, scores, -np.inf)
     return int(table["member"][rewards.argmax()]) if last.any() else 0

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from thespis import envs, hyper
+from thespis import demos, envs, hyper
 from thespis.core import Box, Spec, Step
 from thespis.errors import ThespisError
 from thespis.loop import INIT, Learner, Loop
@@ -106,7 +106,14 @@ def blank(config: Config, loop: Loop) -> Learner:
         of = lambda shape, dtype: jax.ShapeDtypeStruct((members, loop.envs, *shape), dtype)
         numbers = (of((), jnp.float32), of((), bool), of((), bool))
         arrived = Step(jax.tree.map(lambda s: of(s.shape, s.dtype), obs), *numbers)  # type: ignore
-    return jax.eval_shape(loop.init, jnp.asarray(config.seeds, jnp.int32), hps, None, arrived)
+    return jax.eval_shape(
+        loop.init, jnp.asarray(config.seeds, jnp.int32), hps, shown(loop), arrived
+    )
+
+
+def shown(loop: Loop) -> Any:
+    """Demonstrations of the right shapes, if the algorithm needs any."""
+    return demos.blank(loop.env.spec) if getattr(loop.algo, "demonstrated", False) else None
 
 
 def state_shapes(config: Config, loop: Loop) -> Any:

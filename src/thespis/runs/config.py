@@ -19,6 +19,7 @@ from thespis.runs.directory import read_json, versions, write_json
 
 SEEDS = 2**31  # seeds are 32-bit integers on devices
 RETURN = "eval/mean_reward"  # the fitness that has a value per episode
+SIMILARITY = "eval/similarity"  # of imitators, to demonstrations they did not learn from
 APART = ("algo", "options", "hp", "tuner", "pbt", "schedule")  # no plain fields of a run
 
 
@@ -55,6 +56,11 @@ class Config:
     """Steps between rows of metrics.csv; by default those of the evaluations."""
     checkpoint_freq: int | None = None
     """Steps between checkpoints; by default a tenth of the steps."""
+    demos: Any = None
+    """Demonstrations to imitate: a trained RUN, whose policy plays on, a .npz file or a Minari
+    dataset."""
+    demo_episodes: int | None = None
+    """Episodes of demonstrations: by default all of a file, or 10 of a RUN at a time."""
     stop_reward: float | None = None
     """End when the evaluation's mean reward reaches this: of every member, or of the best one
     in a population that is tuned."""
@@ -345,6 +351,16 @@ def complete(config: Config) -> Config:
         "learning_starts and batch_size",
     )
     hyper.check(config.Algorithm.Hyper, config.hp, config.members)
+    imitates = getattr(config.Algorithm, "demonstrated", False)
+    require(
+        config.demos is not None or not imitates,
+        f"{config.algo} learns from demonstrations: give demos, a trained run, a .npz file or a "
+        "Minari dataset",
+    )
+    require(
+        config.demos is None or imitates,
+        f"{config.algo} learns from no demonstrations: leave demos out, or take sqil",
+    )
     return config if config.tuner is None else with_tuner(config)
 
 
@@ -399,6 +415,11 @@ def write(folder: Path, config: Config, command: str) -> None:
     for name in ("env", "eval_env"):
         if fields[name] is not None and not isinstance(fields[name], str):
             fields[name], fields[f"{name}_given"] = envs.label(fields[name]), True
+    source = getattr(config.demos, "path", config.demos)  # of a run, or as it is
+    if isinstance(source, Path):
+        fields["demos"] = str(source)
+    elif source is not None and not isinstance(source, str):
+        fields["demos"], fields["demos_given"] = type(source).__name__, True
     write_json(folder / "config.json", fields | {"command": command, "versions": versions()})
 
 
@@ -419,6 +440,8 @@ def restored(saved: dict[str, Any]) -> Config:
         "tuner": None,
         "pbt": {},
         "schedule": [],
+        "demos": None,
+        "demo_episodes": None,
     }  # as in runs older than these fields
     fields = {f.name: (none | saved)[f.name] for f in dataclasses.fields(Config)}
     tuples = lambda x: tuple(x) if isinstance(x, list) else x

@@ -30,7 +30,7 @@ from thespis.loop import TRAIN, Clock, Learner, Loop
 from thespis.replay import Replay
 from thespis.runs import checkpoint
 from thespis.runs import config as configs
-from thespis.runs.build import blank, build
+from thespis.runs.build import blank, build, shown
 from thespis.runs.directory import read_json
 from thespis.tally import Tally
 
@@ -129,11 +129,13 @@ class Tracer:
     start: int
     """The iteration in which learning starts."""
 
-    def __call__(self, anchor: Anchor, now: Learner, hps, seeds, member: int) -> Found | None:
+    def __call__(
+        self, anchor: Anchor, now: Learner, hps, seeds, member: int, demos=None
+    ) -> Found | None:
         """None if it does not fail again, as may be where rounding differs."""
         hps, seeds = of_one((hps, seeds), member)
         rows = of_one(now.replay.rows, member, 1)
-        given = rows, int(anchor.head), anchor.iteration, hps, seeds
+        given = rows, int(anchor.head), anchor.iteration, hps, demos, seeds
         failed = self.advance(anchor.of_member(now, member), given, int(now.clock.iteration))
         if bool(whole(failed)):
             return None
@@ -142,7 +144,7 @@ class Tracer:
         row = self.row(*given[:3], x.clock.iteration)
         keys, batches = self.loop.keys(seeds, TRAIN, last), None
         if last >= self.start:
-            batches = jax.jit(self.loop.draw)(x.replay, hps, None, keys, x.clock)
+            batches = jax.jit(self.loop.draw)(x.replay, hps, demos, keys, x.clock)
         first = lambda tree: jax.tree.map(lambda x: x[0], tree)
         args = first(x.state), first(hps), first(row), first(batches), keys[0], x.clock
         return examine(self.loop, *args)
@@ -164,13 +166,13 @@ class Tracer:
     def follow(self):
         loop = self.loop
 
-        def run(x: Learner, ring, head, begin, hps, seeds, end, learn: bool) -> Learner:
+        def run(x: Learner, ring, head, begin, hps, demos, seeds, end, learn: bool) -> Learner:
             def body(x: Learner) -> Learner:
                 row = self.row(ring, head, begin, x.clock.iteration)
                 arrived = Step(row.obs, row.reward, row.terminated, row.truncated)
                 answer = row.action, x.actors.memory, row.extra
                 keys = loop.keys(seeds, TRAIN, x.clock.iteration)
-                return loop.absorb(x, hps, None, arrived, answer, keys, learn)
+                return loop.absorb(x, hps, demos, arrived, answer, keys, learn)
 
             going = lambda x: (x.clock.iteration < end) & whole(x)
             return jax.lax.while_loop(going, body, x)
@@ -274,7 +276,7 @@ def reproduce(path: Path | str, env: Any = None, eval_env: Any = None) -> Found 
     seeds, hps = jnp.array(config.seeds), hyper.fill(loop.algo.Hyper, {})
     x, keys = blank(config, loop), loop.keys(seeds, TRAIN, info["iteration"])
 
-    batches = jax.eval_shape(loop.draw, x.replay, hps, None, keys, x.clock)
+    batches = jax.eval_shape(loop.draw, x.replay, hps, shown(loop), keys, x.clock)
     less = lambda axes, tree: jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape[axes:], x.dtype), tree
     )

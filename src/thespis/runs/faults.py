@@ -24,6 +24,7 @@ class Faults(dict[int, str]):
         self.config, self.loop, self.folder = config, loop, folder
         self.trace = Tracer(loop, start)
         self.anchor: Anchor | None = None
+        self.demos: Any = None  # what is learned from since then
 
     def remember(self, x: Learner, length: int, window: int) -> None:
         """Before `length` iterations: have a moment to return to, since when no row is lost.
@@ -59,7 +60,7 @@ class Faults(dict[int, str]):
     def add(self, x: Learner, hps, seeds, m: int, name: str, iteration: int, env: int) -> None:
         if m in self:
             return
-        found = self.trace(self.anchor, x, hps, seeds, m) if self.anchor else None
+        found = self.trace(self.anchor, x, hps, seeds, m, self.demos) if self.anchor else None
         if found is None:
             self[m] = self.message(m, name, iteration, env)
         else:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from thespis import envs, hyper
-from thespis.core import Box
+from thespis.demos import Episode, Recorder
 from thespis.envs import Autoreset
 from thespis.envs import gymnasium as gym
 from thespis.errors import ThespisError
@@ -37,10 +37,13 @@ class Run:
     `eval_env` may also be another environment with the same spaces.
     """
 
-    def __init__(self, path: Path | str, env: Any = None, eval_env: Any = None):
+    def __init__(self, path: Path | str, env: Any = None, eval_env: Any = None, demos: Any = None):
         self.path = find(path)
         self.config, self.saved = configs.read(self.path)
         self.env, self.eval_env = env, eval_env
+        if demos is not None:
+            self.config = dataclasses.replace(self.config, demos=demos)
+        self.demos_missing = self.saved.get("demos_given") and demos is None
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -178,6 +181,22 @@ class Run:
             "lengths": lists(lengths),
         }
 
+    def record(
+        self,
+        episodes: int = 20,
+        member: int | str = "best",
+        which: str = "last",
+        stochastic: bool = False,
+        seed: int = 0,
+    ) -> list[Episode]:
+        """Demonstrations of one member's policy: whole episodes in the run's environment."""
+        if episodes < 1:
+            raise ThespisError(f"episodes = {episodes}: give at least 1")
+        policy, loop = self.policy(member, which), self.parts[0]
+        mode = "explore" if stochastic else "greedy"
+        recorder = Recorder(loop.algo, loop.env, episodes, mode)
+        return recorder(policy.state, policy.hp, LATER + seed)
+
 
 def note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
@@ -200,13 +219,7 @@ class Policy:
     def __call__(self, obs: Any) -> np.ndarray | np.integer:
         """The action; both are as the environment has them, in its own units and shapes."""
         batch, alone = self.batch(obs)
-        action, kind = self.respond(batch), self.algo.spec.action
-        if isinstance(kind, Box):
-            low, high = (np.reshape(x, kind.shape) for x in (kind.low, kind.high))
-            unit = np.clip(action, -1, 1).reshape(-1, *kind.shape)
-            action = (low + 0.5 * (unit + 1) * (high - low)).astype(np.float32)
-        else:
-            action = action + kind.start
+        action = self.algo.spec.action.own(self.respond(batch))
         return action[0] if alone else action
 
     def respond(self, obs: Any) -> np.ndarray:

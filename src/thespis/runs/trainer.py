@@ -19,7 +19,8 @@ from thespis.loop import DeviceDriver, Learner, Loop
 from thespis.replay import Replay
 from thespis.runs import checkpoint
 from thespis.runs.best import Best
-from thespis.runs.config import RETURN, Config
+from thespis.runs.config import RETURN, SIMILARITY, Config
+from thespis.runs.demonstrations import Demonstrations
 from thespis.runs.directory import status
 from thespis.runs.dump import Found
 from thespis.runs.faults import Faults
@@ -54,6 +55,7 @@ class Trainer:
         self.used = self.hps  # by the newest updates
         self.evaluate = Evaluator(self.loop, eval_env, config.eval_episodes)
         driver = HostDriver if hasattr(self.loop.env, "open") else DeviceDriver
+        self.demos = Demonstrations(config, self.loop) if config.demos is not None else None
         self.driver = driver(self.loop, self.seeds)
         self.ledger = machine.Ledger()
         self.elapsed = self.compiled = 0.0  # in earlier sessions
@@ -65,7 +67,7 @@ class Trainer:
     # --- beginnings -------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.learner = self.driver.init(self.seeds, self.hps)
+        self.learner = self.driver.init(self.seeds, self.hps, self.taught(0))
         if self.config.init_from:
             state = transplant(self.learner.state, self.config.init_from, self.reporter.note)
             self.learner = dataclasses.replace(self.learner, state=state)
@@ -98,7 +100,7 @@ class Trainer:
 
         -> the rows that its lineage had.
         """
-        learner = jax.eval_shape(self.driver.init, self.seeds, self.hps)
+        learner = jax.eval_shape(self.driver.init, self.seeds, self.hps, self.taught(0))
         template = split(learner, self.hps, Best.none(learner.state, self.hps), self.rounds)
         widen = lambda x, axis: resize(x, axis, members)
 
@@ -136,6 +138,8 @@ class Trainer:
 
     def open_logs(self, rows: int = 0) -> None:
         """metrics.csv, and of a tuned population lineage.csv with so many rows."""
+        if self.demos:
+            self.demos.pin(self.folder)
         self.log = MetricsLog(self.folder, self.columns, self.config.members)
         self.logged = self.step, self.spent - self.compile_seconds
         if self.tuning:
@@ -206,7 +210,8 @@ class Trainer:
             mode = "explore" if learn or c.warm_up == "policy" else "random"
             begin, compiled = time.monotonic(), self.ledger.seconds
             self.used = self.hps
-            given = self.learner, self.used, None, self.seeds
+            self.faults.demos = self.taught(self.iteration)
+            given = self.learner, self.used, self.faults.demos, self.seeds
             self.learner = self.driver.run(*given, length, mode, learn)
             if self.tuning:
                 self.tuning.compare(values(self.used), self.step)
@@ -246,6 +251,13 @@ class Trainer:
                     self.faults.forget()
             self.hps = hyper.fill(self.config.Algorithm.Hyper, now, self.config.members)
 
+    def taught(self, iteration: int) -> Any:
+        """What is to be imitated then; an expert that plays on has new episodes now and then.
+
+        These too come at times that do not depend on the speed of the machine.
+        """
+        return self.demos and self.demos.at(iteration // self.frequencies["eval"])
+
     def until_next(self, end: int) -> int:
         """Iterations until something is due, at most until `end`."""
         ends = [n - self.iteration % n for n in self.frequencies.values()]
@@ -273,9 +285,13 @@ class Trainer:
                 }
                 for rewards, steps in zip(returns, lengths, strict=True)
             ]
-            reward = returns.mean(1).astype(np.float32)
-            if (reward > self.best.reward).any():
-                self.best = self.best.challenge(reward, self.step, self.learner.state, self.hps)
+            reward = score = returns.mean(1).astype(np.float32)
+            if self.demos:  # then the reward chooses nothing
+                score = self.demos.similarity(self.learner.state, self.hps)
+                for row, similar in zip(evaluated, score, strict=True):
+                    row[SIMILARITY] = similar
+            if (score > self.best.reward).any():
+                self.best = self.best.challenge(score, self.step, self.learner.state, self.hps)
                 self.best.write(self.folder / "best")
             if self.tuning and self.tuning.tuner.fitness == RETURN:
                 self.tuning.score(returns)
@@ -323,6 +339,7 @@ class Trainer:
         return [
             *(f"time/{k}" for k in ("transitions", "fps", "elapsed_s", "compile_s")),
             *(f"eval/{k}" for k in ("mean_reward", "std_reward", "mean_ep_length")),
+            *([SIMILARITY] if self.demos else []),
             *sorted([*self.learner.tally.names, "train/n_updates", "replay/size"]),
             *(f"hparams/{k}" for k in vars(self.hps)),
             *(f"hparams_asked/{k}" for k in (self.tuning.names if self.tuning else ())),

@@ -1,0 +1,394 @@
+"""Demonstrations: recorded, kept in files, checked, and drawn from like a replay.
+
+Files and episodes have the environment's own units; algorithms see actions in [-1, 1] or from 0.
+A file is a local Minari dataset, or a .npz with one entry per step in each of its arrays:
+
+    observations  actions  next_observations  terminations  [truncations]  [rewards]
+
+The parts of a dict observation are arrays of their own, such as observations/position.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from jaxtyping import Array, Float
+
+from thespis.core import Box, Mode, Row, Spec, ThespisError, where
+from thespis.errors import or_all
+from thespis.evaluate import LIMIT, unroll
+from thespis.loop import environment_seeds
+from thespis.replay import Replay, View
+
+DEMOS = 6  # a stream of randomness beside those of loop.py, population.py and runs/tuning.py
+EXTRA = "Minari datasets need a missing library: pip install 'thespis[minari]'"
+HINT = "give a run, a .npz file or a Minari dataset"
+
+
+class Episode(NamedTuple):
+    """T steps: observations [T + 1, ...] with the last one, actions and rewards [T, ...]."""
+
+    obs: Any
+    action: np.ndarray
+    reward: np.ndarray
+    terminated: bool  # else it was cut, as by a time limit
+
+    @property
+    def length(self) -> int:
+        return len(self.action)
+
+
+# --- recording ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Recorder:
+    """Whole episodes of a policy, in the environment's own units."""
+
+    algo: Any
+    env: Any
+    episodes: int
+    mode: Mode = "greedy"
+
+    def __call__(self, state, hp, seed: int) -> list[Episode]:
+        """A function of the seed alone."""
+        width = min(self.episodes, 10) if hasattr(self.env, "open") else self.episodes
+        share = [len(range(i, self.episodes, width)) for i in range(width)]
+        run = self.on_host if hasattr(self.env, "open") else self.on_device
+        rows = jax.tree.map(np.asarray, run(state, hp, seed, share))
+        final, found = rows.terminated | rows.truncated, []
+        for i, many in enumerate(share):
+            ends = [-1, *np.flatnonzero(final[:, i])[:many]]
+            for start, end in itertools.pairwise(ends):
+                cut = slice(start + 1, end + 1)
+                found.append(self.episode(jax.tree.map(lambda x, c=cut, i=i: x[c, i], rows)))
+        return found
+
+    def episode(self, rows: Row) -> Episode:
+        action = self.env.spec.action.own(np.asarray(rows.action[:-1]))
+        reward: Any = rows.reward[1:]
+        return Episode(rows.obs, action, reward, bool(rows.terminated[-1]))
+
+    def on_device(self, state, hp, seed: int, share: list[int]) -> Row:
+        return self.unrolled(state, hp, random.fold_in(random.key(DEMOS), seed))
+
+    @cached_property
+    def unrolled(self):
+        given = self.episodes, self.env.limit + 1, self.mode
+        return jax.jit(lambda s, hp, key: unroll(self.algo, self.env, s, hp, key, *given))
+
+    def on_host(self, state, hp, seed: int, share: list[int]) -> Row:
+        """Rows [time, environments, ...] until each has played its share of the episodes."""
+        n, most = len(share), (self.env.limit or LIMIT) + 1
+        envs = self.env.open(n, environment_seeds([seed], DEMOS, 0, n))
+        rows, memory, begin, done = [], None, np.ones(n, bool), np.zeros(n, int)
+        try:
+            step = envs.reset()
+            while (done < share).any() and len(rows) < most * max(share):
+                given = state, hp, memory, begin, step.obs, jnp.uint32(seed), len(rows)
+                action, memory = self.act(*given)
+                rows.append((*step, np.asarray(action)))
+                done, begin = done + step.final, np.asarray(step.final)
+                step = envs.step(np.asarray(action))
+        finally:
+            envs.close()
+        obs, reward, terminated, truncated, action = jax.tree.map(lambda *x: np.stack(x), *rows)
+        truncated[-1] |= ~terminated[-1] & (done < share)  # who knows no end
+        return Row(obs, *map(jnp.asarray, (reward, terminated, truncated, action)))
+
+    @cached_property
+    def act(self):
+        def act(state, hp, memory, begin, obs, seed, time):
+            key = random.fold_in(random.fold_in(random.key(DEMOS), seed), time)
+            k_act, k_memory = random.split(key)
+            fresh = self.algo.memory(k_memory, begin.shape[0])
+            memory = fresh if memory is None else where(begin, fresh, memory)
+            return self.algo.act(state, hp, memory, obs, k_act, time, self.mode)[:2]
+
+        return jax.jit(act)
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+def save(name: str, episodes: list[Episode], spec: Spec, algo: str | None = None) -> str:
+    """Write a .npz file or a Minari dataset -> its name."""
+    if name.endswith(".npz"):
+        try:
+            np.savez_compressed(name, **to_arrays(episodes))  # type: ignore
+        except OSError as error:
+            raise ThespisError(f"{name} cannot be written: {error.strerror or error}") from error
+        return name
+    return save_minari(name, episodes, spec, algo)
+
+
+def load(source: Any) -> list[Episode]:
+    """The episodes of a .npz file, a Minari dataset (or its name), or arrays like a file's."""
+    if isinstance(source, list | tuple):
+        return list(source)
+    if isinstance(source, Mapping):
+        return from_arrays(source, "demos")
+    if hasattr(source, "iterate_episodes"):
+        return from_minari(source)
+    name = str(source)
+    if not name.endswith(".npz"):
+        return load_minari(name)
+    try:
+        with np.load(name, allow_pickle=False) as arrays:
+            return from_arrays(dict(arrays), name)
+    except (OSError, ValueError, EOFError) as error:
+        what = "is not there" if isinstance(error, FileNotFoundError) else f"is no archive: {error}"
+        raise ThespisError(f"demos = {name} {what}; {HINT}") from error
+
+
+def to_arrays(episodes: list[Episode]) -> dict[str, np.ndarray]:
+    def flat(prefix: str, trees: list[Any]) -> dict[str, np.ndarray]:
+        joined = jax.tree.map(lambda *x: np.concatenate(x), *trees)
+        leaves = jax.tree_util.tree_leaves_with_path(joined)
+        key = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")
+        return {"/".join(filter(None, (prefix, key(path)))): x for path, x in leaves}
+
+    part = lambda tree, cut: jax.tree.map(lambda x: x[cut], tree)
+    lengths, ended = [e.length for e in episodes], [e.terminated for e in episodes]
+    last = np.zeros(sum(lengths), bool)
+    last[np.cumsum(lengths) - 1] = True
+    terminations = last & np.repeat(ended, lengths)
+    return {
+        **flat("observations", [part(e.obs, slice(None, -1)) for e in episodes]),
+        **flat("next_observations", [part(e.obs, slice(1, None)) for e in episodes]),
+        "actions": np.concatenate([e.action for e in episodes]),
+        "rewards": np.concatenate([e.reward for e in episodes]),
+        "terminations": terminations,
+        "truncations": last & ~terminations,
+    }
+
+
+def from_arrays(arrays: Mapping[str, Any], name: str) -> list[Episode]:
+    """An episode ends where a flag says so, and where the next observation is not the next one."""
+    arrays = {key: np.asarray(x) for key, x in arrays.items()}
+
+    def part(key: str) -> Any:
+        below = {k.removeprefix(f"{key}/"): x for k, x in arrays.items() if k.startswith(f"{key}/")}
+        if key not in arrays and not below:
+            raise ThespisError(f"demos = {name} has no {key}{or_all(key, arrays)}")
+        return arrays.get(key, below)
+
+    obs, after, action = part("observations"), part("next_observations"), part("actions")
+    n, flags = len(action), part("terminations").astype(bool)
+    for key, x in arrays.items():
+        if len(x) != n:
+            raise ThespisError(f"demos = {name} has {len(x)} {key} and {n} actions: give as many")
+    if n == 0:
+        return []
+    same = lambda x, y: (x[1:] == y[:-1]).reshape(n - 1, -1).all(-1)
+    goes_on = np.stack(jax.tree.leaves(jax.tree.map(same, obs, after))).all(0)
+    cut = arrays.get("truncations", np.zeros(n)).astype(bool)
+    ends = np.flatnonzero(flags | cut | ~np.append(goes_on, False)) + 1
+    reward = arrays.get("rewards", np.zeros(n, np.float32))
+    join = lambda x, y: np.concatenate([x, y[-1:]])
+    return [
+        Episode(
+            jax.tree.map(lambda x, y, s=slice(a, b): join(x[s], y[s]), obs, after),
+            action[a:b],
+            reward[a:b],
+            bool(flags[b - 1]),
+        )
+        for a, b in zip([0, *ends[:-1]], ends, strict=True)
+    ]
+
+
+def minari() -> Any:
+    try:
+        import h5py  # noqa: F401
+        import minari
+    except ImportError as error:
+        raise ThespisError(EXTRA) from error
+    return minari
+
+
+def load_minari(name: str) -> list[Episode]:
+    """From the local storage; nothing is fetched."""
+    library = minari()
+    try:
+        return from_minari(library.load_dataset(name, download=False))
+    except (FileNotFoundError, ValueError) as error:
+        known = or_all(name, library.list_local_datasets())
+        raise ThespisError(
+            f"demos = {name} is neither a run, a .npz file nor a local Minari dataset{known}"
+        ) from error
+
+
+def from_minari(dataset: Any) -> list[Episode]:
+    return [
+        Episode(e.observations, e.actions, e.rewards, bool(e.terminations[-1]))
+        for e in dataset.iterate_episodes()
+        if len(e.actions)
+    ]
+
+
+def save_minari(name: str, episodes: list[Episode], spec: Spec, algo: str | None) -> str:
+    from gymnasium import spaces
+
+    library, kind = minari(), spec.action
+    name = name if name.rpartition("-v")[2].isdigit() else f"{name}-v0"
+
+    def space(s) -> spaces.Space:
+        if np.issubdtype(s.dtype, np.floating):
+            return spaces.Box(-np.inf, np.inf, s.shape, s.dtype)
+        high = 1 if s.dtype == bool else np.iinfo(s.dtype).max
+        return spaces.Box(0, high, s.shape, np.dtype(np.uint8) if s.dtype == bool else s.dtype)
+
+    observed = jax.tree.map(space, spec.obs)
+    if isinstance(observed, dict):
+        observed = spaces.Dict(observed)
+    if isinstance(kind, Box):
+        low, high = (np.reshape(x, kind.shape).astype(np.float32) for x in (kind.low, kind.high))
+        acted = spaces.Box(low, high, kind.shape, np.float32)
+    else:
+        acted = spaces.Discrete(kind.n, start=kind.start)
+    number = lambda x: x.astype(np.uint8) if x.dtype == bool else x
+    buffer = []
+    for i, e in enumerate(episodes):
+        last = np.arange(e.length) == e.length - 1
+        buffer.append(
+            library.data_collector.EpisodeBuffer(
+                id=i,
+                observations=jax.tree.map(number, e.obs),
+                actions=e.action,  # type: ignore
+                rewards=list(e.reward),
+                terminations=list(last & e.terminated),
+                truncations=list(last & (not e.terminated)),
+            )
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of authors and addresses that are not given
+            library.create_dataset_from_buffers(
+                name,
+                buffer,
+                algorithm_name=algo,
+                action_space=acted,
+                observation_space=observed,
+                jpeg_encoding=False,
+            )
+    except ValueError as error:
+        raise ThespisError(f"{name}: {' '.join(str(error).split())}") from error
+    return name
+
+
+# --- checking -------------------------------------------------------------------------------
+
+
+def check(spec: Spec, episodes: list[Episode], name: str) -> None:
+    """Refuse what does not fit the environment, and name the field."""
+
+    def refuse(what: str) -> None:
+        raise ThespisError(f"demos = {name}: {what}")
+
+    if not episodes or not all(e.length for e in episodes):
+        refuse("there is no step in it; record some with `thespis demos RUN`")
+    path = lambda keys: "/".join(["observations", *(str(k) for k in keys)])
+    key = lambda p: [jax.tree_util.keystr((k,), simple=True) for k in p]
+    parts = lambda tree: {path(key(p)): x for p, x in jax.tree_util.tree_leaves_with_path(tree)}
+    wanted = parts(spec.obs)
+    for e in episodes:
+        given = parts(e.obs)
+        if given.keys() != wanted.keys():
+            refuse(f"it has {', '.join(given)}, but the environment {', '.join(wanted)}")
+        for field, s in wanted.items():
+            x = given[field]
+            if x.shape != (e.length + 1, *s.shape):
+                refuse(f"{field} have shape {x.shape[1:]}, but the environment's {s.shape}")
+            plain = np.uint8 if s.dtype == bool else s.dtype
+            if not np.can_cast(x.dtype, plain, "same_kind"):
+                refuse(f"{field} are {x.dtype}, but the environment's {np.dtype(s.dtype)}")
+            if not np.isfinite(x).all():
+                refuse(f"{field} are not all finite")
+        if not np.isfinite(e.action).all():
+            refuse("actions are not all finite")
+        if problem := spec.action.misfit(e.action):
+            refuse(f"actions {problem}")
+
+
+def checksum(episodes: list[Episode]) -> str:
+    """Of all that is learned from."""
+    digest = hashlib.sha256()
+    for e in episodes:
+        leaves = [*jax.tree.leaves(e.obs), e.action]
+        about = [[str(np.asarray(x).dtype), *np.shape(x)] for x in leaves]
+        digest.update(json.dumps([bool(e.terminated), about]).encode())
+        for x in leaves:
+            digest.update(np.ascontiguousarray(x).tobytes())
+    return digest.hexdigest()
+
+
+# --- drawing --------------------------------------------------------------------------------
+
+
+def view(spec: Spec, episodes: list[Episode], capacity: int | None = None) -> View:
+    """What an algorithm draws from: rows of one environment, episode after episode.
+
+    Rewards are 0: nobody learns from them. `capacity` rows are kept, and filled up if there are
+    fewer.
+    """
+    ended = lambda e: np.arange(e.length + 1) == e.length
+    pad = lambda x: np.concatenate([x, np.zeros_like(x[:1])])  # no action answers the last row
+    size = sum(e.length + 1 for e in episodes)
+    size, capacity = min(size, capacity or size), capacity or size
+
+    def ring(*parts):
+        x = np.concatenate(parts)
+        out = np.zeros((capacity, 1, 1, *x.shape[1:]), x.dtype)
+        out[:size, 0, 0] = x[:size]
+        return jnp.asarray(out)
+
+    obs = lambda s, *parts: ring(*(x.astype(s.dtype) for x in parts))
+    row = Row(
+        obs=jax.tree.map(obs, spec.obs, *(e.obs for e in episodes)),
+        reward=jnp.zeros((capacity, 1, 1)),
+        terminated=ring(*(ended(e) & e.terminated for e in episodes)),
+        truncated=ring(*(ended(e) & (not e.terminated) for e in episodes)),
+        action=ring(*(pad(spec.action.unit(e.action)) for e in episodes)),
+    )
+    return View(Replay(row, jnp.int32(0), jnp.int32(size)), jnp.int32(0))
+
+
+def blank(spec: Spec) -> View:
+    """The least that has the shapes of demonstrations, for whoever needs no more."""
+    kind = spec.action
+    none = jax.tree.map(lambda s: np.zeros((2, *s.shape), s.dtype), spec.obs)
+    action = kind.own(
+        np.zeros((1, kind.size), np.float32) if isinstance(kind, Box) else np.zeros(1, int)
+    )
+    return view(spec, [Episode(none, action, np.zeros(1, np.float32), False)])
+
+
+def similarity(algo, state, hp, demos: View) -> Float[Array, ""]:
+    """How alike one member's greedy actions are to demonstrated ones: 1 if they are the same.
+
+    Discrete: the share that agrees. Continuous: the share of the demonstrations' variance that is
+    explained; always doing what they do on average has 0.
+    """
+    ring, key = demos.ring, random.key(0)
+    rows = jax.tree.map(lambda x: x[:, 0, 0], ring.rows)
+    valid = (~rows.final & (jnp.arange(ring.capacity) < ring.size)).astype(jnp.float32)
+    share = valid / jnp.maximum(valid.sum(), 1.0)
+    k_memory, k_act = random.split(key)
+    given = algo.memory(k_memory, ring.capacity), rows.obs, k_act, jnp.int32(0), "greedy"
+    action = algo.act(state, hp, *given)[0]
+    if not isinstance(algo.spec.action, Box):
+        return share @ (action == rows.action).astype(jnp.float32)
+    average = share @ rows.action
+    spread = lambda x: share @ ((rows.action - x) ** 2).sum(-1)
+    return 1.0 - spread(action) / jnp.maximum(spread(average[None]), 1e-8)

@@ -1,0 +1,156 @@
+"""What a run imitates: a file, or another run's policy, which plays new episodes all the time."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from thespis import demos
+from thespis.demos import Episode, Recorder
+from thespis.errors import ThespisError
+from thespis.loop import Loop
+from thespis.placement import MEMBERS, SHARED, all_of, put, spread
+from thespis.replay import View
+from thespis.runs.build import shapes
+from thespis.runs.config import Config
+from thespis.runs.directory import read_json, write_json
+
+EPISODES = 10  # of an expert's, at a time
+HELD_OUT = 0.1  # of the episodes, never learned from
+
+
+class Demonstrations:
+    """Those of a run: shared by all members, the same on both sides of a resume.
+
+    Of two or more episodes some are held out; a policy is judged by how it agrees with these.
+    """
+
+    def __init__(self, config: Config, loop: Loop):
+        self.loop, self.spec, self.source = loop, loop.env.spec, config.demos
+        self.expert = expert_of(self.source, loop, config.demo_episodes or EPISODES)
+        self.time = -1
+        if self.expert:
+            self.checksum, length = self.expert.checksum, self.expert.recorder.env.limit
+        else:
+            episodes = chosen(demos.load(self.source), config.demo_episodes, self.name)
+            demos.check(self.spec, episodes, self.name)
+            self.checksum, length = demos.checksum(episodes), None
+            self.put(episodes)
+        self.rows = length and length + 1  # that an expert's episode may have
+
+    @property
+    def name(self) -> str:
+        return label(self.source)
+
+    def at(self, time: int) -> View:
+        """What is learned from, from that time on; another one only of an expert that plays on."""
+        if self.expert and time != self.time:
+            self.put(self.expert(time))
+        self.time = time
+        return self.view
+
+    def put(self, episodes: list[Episode]) -> None:
+        """Episodes to learn from, and to be judged by."""
+        held = max(1, round(HELD_OUT * len(episodes))) if len(episodes) > 1 else 0
+        learned, judged = episodes[: len(episodes) - held], episodes[len(episodes) - held :]
+        self.view, self.held_out = (
+            self.placed(demos.view(self.spec, part, self.capacity(i, part)))
+            for i, part in enumerate((learned, judged or episodes))
+        )
+
+    def capacity(self, i: int, episodes: list[Episode]) -> int | None:
+        """Rows of episodes, whichever an expert plays: so programs compile once."""
+        if not self.expert:
+            return None
+        if self.rows:
+            return self.rows * len(episodes)
+        if self.time < 0:  # no limit is known: later ones have the room of the first
+            return None
+        return (self.view, self.held_out)[i].ring.capacity
+
+    def placed(self, view: View) -> View:
+        return put(self.loop.mesh, view, all_of(SHARED, view))
+
+    def similarity(self, state, hps) -> np.ndarray:
+        """Of every member [members]: see `demos.similarity`."""
+        return np.asarray(self.judge(state, hps, self.held_out))
+
+    @cached_property
+    def judge(self):
+        def all_members(state, hps, held_out):
+            def one(_, state, hp):
+                return None, demos.similarity(self.loop.algo, state, hp, held_out)
+
+            return self.loop.each(one, None, state, hps)[1]
+
+        given = (MEMBERS, MEMBERS, SHARED)
+        return jax.jit(spread(self.loop.mesh, all_members, given, MEMBERS))
+
+    def pin(self, folder: Path) -> None:
+        """Remember in config.json what they are, or make sure that they are still the same."""
+        saved = read_json(folder / "config.json")
+        known = saved.setdefault("demos_checksum", self.checksum)
+        if known != self.checksum:
+            raise ThespisError(
+                f"demos = {self.name} are not what {folder} began with (checksum "
+                f"{self.checksum[:12]}, not {known[:12]}): restore them"
+            )
+        write_json(folder / "config.json", saved)
+
+
+class Expert:
+    """The trained policy of another run, in this run's environment."""
+
+    def __init__(self, run: Any, loop: Loop, episodes: int):
+        expert, env = run.parts[0], loop.env
+        there, here = shapes(expert.env.spec), shapes(env.spec)
+        if there != here or expert.env.spec.action != env.spec.action:
+            raise ThespisError(
+                f"demos = {run.path} was trained on {there}, {expert.env.spec.action}, but env "
+                f"has {here}, {env.spec.action}: give a run on the same environment"
+            )
+        member, (state, hps) = run.member("best"), run.state("last")
+        self.state, self.hp = jax.tree.map(lambda x: x[member], (state, hps))
+        self.recorder = Recorder(expert.algo, env, episodes)
+
+    def __call__(self, time: int) -> list[Episode]:
+        return self.recorder(self.state, self.hp, time)
+
+    @property
+    def checksum(self) -> str:
+        digest = hashlib.sha256()
+        for path, x in jax.tree_util.tree_leaves_with_path((self.state, self.hp)):
+            digest.update(f"{jax.tree_util.keystr(path)} {x.dtype} {x.shape}".encode())
+            digest.update(np.asarray(x).tobytes())
+        return digest.hexdigest()
+
+
+def expert_of(source: Any, loop: Loop, episodes: int) -> Expert | None:
+    """Of a run, by its folder or opened; None of anything else."""
+    from thespis.runs.run import Run
+
+    if isinstance(source, str | Path):
+        if not (Path(source) / "config.json").is_file():
+            return None
+        source = Run(source)
+        if source.saved.get("env_given"):
+            source.env = loop.env
+    return Expert(source, loop, episodes) if isinstance(source, Run) else None
+
+
+def chosen(episodes: list[Episode], n: int | None, name: str) -> list[Episode]:
+    """The first n of them, or all."""
+    if n is not None and n > len(episodes):
+        raise ThespisError(f"demo_episodes = {n}: demos = {name} has {len(episodes)}; give fewer")
+    return episodes[:n]
+
+
+def label(source: Any) -> str:
+    """How demonstrations are called in config.json and in messages."""
+    path = getattr(source, "path", source)
+    return str(path) if isinstance(path, str | Path) else f"a {type(source).__name__}"

@@ -1,0 +1,369 @@
+"""SQIL: what its batches are made of, that it learns like SAC from them, and what it reports."""
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+from tests.algos import reference
+from thespis import demos, hyper
+from thespis.algos import SAC, SQIL, DiscreteSAC
+from thespis.core import Box, Row, Spec, ThespisError
+from thespis.demos import Episode
+from thespis.envs.autoreset import Autoreset
+from thespis.envs.classic import CartPole
+from thespis.loop import DeviceDriver, Loop
+from thespis.replay import Replay
+
+KINDS = {"continuous": reference.spec(), "discrete": reference.discrete_spec()}
+HYPER = {
+    "actor_lr": 0.03,
+    "critic_lr": 0.05,
+    "alpha_lr": 0.02,
+    "gamma": 0.9,
+    "tau": 0.1,
+    "reward_scale": 1.7,
+    "alpha": 0.3,
+    "target_entropy": -0.6,
+    "entropy_share": 0.6,
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def make(kind, **options) -> SQIL:
+    return SQIL(KINDS[kind], **({"hidden": (4,)} | options))
+
+
+def scalars(**changes):
+    return SQIL.Hyper(**{name: jnp.float32(x) for name, x in (HYPER | changes).items()})
+
+
+def batch_of(kind):
+    """Of five entries each; SAC's logits of discrete behaviour are not stored here."""
+    b = reference.transitions() if kind == "continuous" else reference.choices()
+    return dataclasses.replace(b, extra=None)
+
+
+def midway(algo: SQIL, hp):
+    """A state as found in training, whose temperature is not that of the hyper-parameter."""
+    state = algo.init(random.key(0), hp)
+    return dataclasses.replace(
+        state,
+        actor=reference.aged(state.actor, 1),
+        critic=reference.aged(state.critic, 2),
+        target=algo.init(random.key(1), hp).target,
+    )
+
+
+# --- batches --------------------------------------------------------------------------------
+
+# Rows observe [who, time]; 1 is the agent and 2 the demonstrations.
+ENDS = {1: {3: "terminated", 8: "truncated"}, 2: {5: "truncated", 9: "terminated"}}
+
+
+def rows_of(who: int, reward: float, kind: str = "continuous"):
+    """12 rows of two episodes and a beginning, in a ring of one member and environment."""
+    time = np.arange(12)
+    flag = lambda name: jnp.asarray([ENDS[who].get(t) == name for t in time])[:, None, None]
+    obs = jnp.asarray(np.stack([np.full(12, who), time], -1), jnp.float32)[:, None, None]
+    action = obs / 20 if kind == "continuous" else jnp.asarray(time % 3)[:, None, None]
+    row = Row(obs, jnp.full((12, 1, 1), reward), flag("terminated"), flag("truncated"), action)
+    return Replay(row, jnp.int32(0), jnp.int32(12)).of(jnp.int32(0))
+
+
+def drawn(algo, reward=7.0, kind="continuous", seed=0, **hypers):
+    own, shown = rows_of(1, reward, kind), rows_of(2, -reward, kind)
+    return algo.sample(own, shown, scalars(**hypers), random.key(seed), jnp.int32(0))
+
+
+@kinds
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("absorbing", [True, False])
+def test_batches_are_half_the_agents_and_half_demonstrated_worth_0_and_1(kind, n_step, absorbing):
+    algo = make(kind, batch_size=64, n_step=n_step, absorbing=absorbing)
+    b = jax.tree.map(np.asarray, drawn(algo, kind=kind))
+    np.testing.assert_array_equal(b.obs[:, 0], [1] * 32 + [2] * 32)  # the agent first
+    for i in np.flatnonzero(b.valid):
+        who, time = b.obs[i].astype(int)
+        ends = [t for t in ENDS[who] if t > time]
+        steps = min([n_step, *(t - time for t in ends)])
+        last = time + steps
+        ended = ENDS[who].get(last) == "terminated"
+        value = sum(0.9**k for k in range(steps)) + absorbing * ended * 0.9**steps / (1 - 0.9)
+        np.testing.assert_allclose(b.reward[i], value if who == 2 else 0, rtol=1e-5)
+        np.testing.assert_allclose(b.next_obs[i], [who, last])
+        assert (b.steps[i], b.terminated[i]) == (steps, ended)
+    assert (b.reward[:32] == 0).all()
+    assert {(w, t) for w, t in b.obs[b.valid == 0]} <= {(w, t) for w in ENDS for t in ENDS[w]}
+
+
+@kinds
+def test_no_reward_of_the_environment_or_of_a_file_reaches_a_batch(kind):
+    algo = make(kind, batch_size=32, n_step=2)
+    clean = drawn(algo, 0.0, kind)
+    for poison in (1e9, np.nan, np.inf):
+        assert reference.difference(drawn(algo, poison, kind), clean) == 0
+
+
+def test_vector_rewards_are_ignored_as_well():
+    spec = dataclasses.replace(KINDS["continuous"], reward_dim=3)
+    algo = SQIL(spec, hidden=(4,))
+    new = algo.update(*given(algo, batch_of("continuous")))[0]
+    assert reference.difference(new, updated("continuous")[0]) == 0
+
+
+def test_a_bootstrap_through_ends_needs_no_absorbing_state():
+    algo = make("continuous", batch_size=64, ignore_done=True)
+    b = drawn(algo)
+    assert set(np.unique(b.reward)) == {0.0, 1.0}
+
+
+def test_an_odd_batch_is_refused():
+    with pytest.raises(ThespisError, match="batch_size = 7: give an even number"):
+        make("continuous", batch_size=7)
+
+
+# --- updates --------------------------------------------------------------------------------
+
+
+def given(algo, b, step=0, **hypers):
+    return midway(algo, scalars(**hypers)), scalars(**hypers), b, random.key(2), jnp.int32(step)
+
+
+@cache
+def updated(kind, step=0, **options):
+    algo = make(kind, **options)
+    return algo.update(*given(algo, batch_of(kind), step))
+
+
+def base_of(kind, algo, hp):
+    """SAC for these actions, and its own hyper-parameters."""
+    options = {"hidden": (4,), "temperature": algo.temperature}
+    values = {name: x for name, x in vars(hp).items() if name != "entropy_share"}
+    if kind == "continuous":
+        return SAC(algo.spec, **options), SAC.Hyper(**values)
+    values |= {"target_entropy": hp.entropy_share}
+    return DiscreteSAC(algo.spec, **options), DiscreteSAC.Hyper(**values)
+
+
+@kinds
+@pytest.mark.parametrize("temperature", ["fixed", "log", "exp", "linear"])
+def test_updates_are_those_of_sac_whatever_the_temperature(kind, temperature, monkeypatch):
+    """SAC's own are compared with NumPy elsewhere; here the noise is the same for both."""
+    reference.fixed_noise(monkeypatch)
+    algo = make(kind, temperature=temperature, monitor_gradients=False)
+    state, hp, b, key, step = given(algo, batch_of(kind))
+    base, base_hp = base_of(kind, algo, hp)
+    new, metrics, priorities = algo.update(state, hp, b, key, step)
+    new_, metrics_, priorities_ = base.update(state, base_hp, b, random.key(2), step)
+    assert reference.difference(new, new_) == 0
+    assert reference.difference(priorities, priorities_) == 0
+    common = metrics.keys() & metrics_.keys() - {"q_value_1", "q_value_2"}
+    assert {"actor_loss", "critic_loss", "ent_coef_loss", "total_loss"} <= common
+    for name in common:
+        np.testing.assert_array_equal(metrics[name], metrics_[name], err_msg=name)
+
+
+@kinds
+def test_what_is_reported_is_what_numpy_computes(kind, monkeypatch):
+    algo = make(kind)
+    state, hp, b, key, step = given(algo, batch_of(kind))
+    noise = reference.fixed_noise(monkeypatch)
+    new, metrics, priorities = algo.update(state, hp, b, key, step)
+
+    s, critic, b_ = (reference.plain(x) for x in (state, new.critic.params, b))
+    agent, demo = (np.arange(10) < 5) * b_["valid"], (np.arange(10) >= 5) * b_["valid"]
+    obs, valid, average = b_["obs"], b_["valid"], reference.averaged
+    index = np.arange(10), b_["action"].astype(int) if kind == "discrete" else None
+
+    def q_of(nets, action):
+        if kind == "discrete":
+            return np.stack([reference.forward(net, obs) for net in nets])
+        return reference.values(nets, obs, action)
+
+    q = q_of(s["critic"].params, b_["action"])
+    q = q[:, *index] if kind == "discrete" else q
+    wanted = {f"q_value_{i}": average(x, valid) for i, x in enumerate(q, 1)}
+    errors = np.asarray(priorities, np.float64)
+    wanted |= {"agent_td_error": average(errors, agent), "demo_td_error": average(errors, demo)}
+
+    def values(actor):
+        out = reference.forward(actor, obs)
+        if kind == "discrete":
+            p = np.exp(out) / np.exp(out).sum(-1, keepdims=True)
+            entropy = -(p * np.log(p)).sum(-1)
+            return (p * q_of(critic, None).min(0)).sum(-1) + 0.3 * entropy, entropy
+        action, log_p = reference.tanh_gaussian(out, "exp", "exact", noise)
+        return q_of(critic, action).min(0) - 0.3 * log_p, -log_p
+
+    value, entropy = values(s["actor"].params)
+    wanted |= {"entropy": average(entropy, valid)}
+    wanted |= {"agent_actor_loss": -average(value, agent), "demo_actor_loss": -average(value, demo)}
+    gradients = [
+        reference.gradient(lambda actor, of=of: -average(values(actor)[0], of), s["actor"].params)
+        for of in (agent, demo)
+    ]
+    one, other = (np.concatenate([g.ravel() for g in jax.tree.leaves(x)]) for x in gradients)
+    cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+    assert -0.99 < cosine < 0.99  # or the test would not tell it from a sign
+    wanted["cos_similarity"] = cosine
+    if kind == "continuous":
+        mu, raw = np.split(reference.forward(s["actor"].params, obs), 2, -1)
+        wanted["mu"] = average(mu.mean(-1), valid)
+        wanted["sigma"] = average(np.exp(np.clip(raw, -20, 2)).mean(-1), valid)
+
+    for name, x in wanted.items():
+        np.testing.assert_allclose(metrics[name], x, 2e-3, 1e-5, err_msg=name)
+    three = metrics["actor_loss"] + metrics["critic_loss"] + metrics["ent_coef_loss"]
+    np.testing.assert_allclose(metrics["total_loss"], three, rtol=1e-5)  # nothing counts twice
+    assert "mu" in metrics or kind == "discrete"
+
+
+@kinds
+def test_monitors_can_be_switched_off_and_cost_nothing(kind):
+    """Compiled, the update is then as large as SAC's own, but for a few sums."""
+
+    def cost(algo, hp):
+        state, _, b, key, step = given(make(kind), batch_of(kind))
+        wide = dataclasses.replace(algo, hidden=(64,))
+        state = jax.eval_shape(wide.init, random.key(0), hp)
+        compiled = jax.jit(wide.update).lower(state, hp, b, key, step).compile()
+        metrics = jax.eval_shape(wide.update, state, hp, b, key, step)[1]
+        return compiled.cost_analysis()["flops"], metrics.keys()
+
+    silent = make(kind, monitor_gradients=False, monitor_policy=False)
+    plain, _ = cost(*base_of(kind, silent, scalars()))
+    off, few = cost(silent, scalars())
+    on, all_ = cost(make(kind), scalars())
+    assert off < 1.03 * plain
+    assert on > 1.2 * off
+    more = {"agent_actor_loss", "demo_actor_loss", "cos_similarity", "entropy"}
+    more |= {"mu", "sigma"} if kind == "continuous" else set()
+    assert all_ - few == more
+
+
+@kinds
+def test_no_hyper_parameter_needs_another_program(kind):
+    algo, b = make(kind, bc_steps=1), batch_of(kind)
+    update = jax.jit(algo.update)
+    for changes in ({}, {"gamma": 0.5, "alpha": 0.1}, {"entropy_share": 0.2, "tau": 1.0}):
+        update(*given(algo, b, **changes))
+    assert update._cache_size() == 1
+
+
+# --- behaviour cloning ----------------------------------------------------------------------
+
+
+@kinds
+def test_at_first_the_actor_clones_the_demonstrations_alone(kind):
+    options = {"monitor_gradients": False, "monitor_policy": False}
+    first, metrics, _ = updated(kind, 2, bc_steps=3, **options)
+    later, _, _ = updated(kind, 3, bc_steps=3, **options)
+    never, _, _ = updated(kind, 3, **options)
+    assert reference.difference(later, never) == 0
+    rest = lambda s: (s.critic, s.target)
+    assert reference.difference(rest(first), rest(never)) == 0  # the critics learn all the time
+
+    algo = make(kind)
+    state, b = (reference.plain(x) for x in (midway(algo, scalars()), batch_of(kind)))
+    shown = (np.arange(10) >= 5) * b["valid"]
+
+    def loss(actor):
+        out = reference.forward(actor, b["obs"])
+        if kind == "discrete":
+            log_p = out - np.log(np.exp(out).sum(-1, keepdims=True))
+            return -reference.averaged(log_p[np.arange(10), b["action"].astype(int)], shown)
+        mean, raw = np.split(out, 2, -1)
+        action = np.clip(b["action"], -0.999, 0.999)
+        sigma, u = np.exp(np.clip(raw, -20, 2)), np.arctanh(action)
+        normal = np.exp(-0.5 * ((u - mean) / sigma) ** 2) / (sigma * np.sqrt(2 * np.pi))
+        log_p = (np.log(normal) - np.log(1 - action**2)).sum(-1)
+        return -reference.averaged(log_p, shown)
+
+    actor, value = state["actor"].descend(loss, HYPER["actor_lr"])
+    np.testing.assert_allclose(metrics["bc_loss"], value, rtol=1e-4)
+    ours = jax.tree.leaves(reference.plain(first.actor))
+    for a, w in zip(ours, jax.tree.leaves(actor), strict=True):
+        np.testing.assert_allclose(a, w, 2e-3, 1e-4)
+
+
+# --- in the loop ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Poisoned(CartPole):
+    """Pays what no agent could learn from."""
+
+    pay: float = 0.0
+
+    def step(self, state, action):
+        state, reward, terminated = super().step(state, action)
+        return state, jnp.full_like(reward, self.pay), terminated
+
+
+def shown_cartpole(steps=30):
+    """Two made-up episodes, of which one was cut and one ended."""
+    rng = np.random.default_rng(0)
+    obs = lambda: rng.uniform(-0.1, 0.1, (steps + 1, 4)).astype(np.float32)
+    acted = lambda: rng.integers(0, 2, steps)
+    none = np.zeros(steps, np.float32)
+    episodes = [Episode(obs(), acted(), none, False), Episode(obs(), acted(), none, True)]
+    return demos.view(Autoreset(CartPole()).spec, episodes)
+
+
+@cache
+def learned(pay: float = 0.0, seeds: tuple[int, ...] = (3,)):
+    """The state after 60 iterations, the first 20 of which only store."""
+    env = Autoreset(Poisoned(pay=pay))
+    loop = Loop(SQIL(env.spec, hidden=(4,), batch_size=8), env, envs=2, capacity=100)
+    hps = hyper.fill(SQIL.Hyper, {"gamma": [0.9 + 0.01 * s for s in seeds]}, len(seeds))
+    driver, given = DeviceDriver(loop, seeds), (shown_cartpole(), jnp.asarray(seeds))
+    x = driver.init(given[1], hps, given[0])
+    x = driver.run(x, hps, *given, 20, "random", False)
+    return jax.device_get(driver.run(x, hps, *given, 40, "explore", True))
+
+
+@pytest.mark.parametrize("pay", [1e9, np.nan])
+def test_what_the_environment_pays_changes_nothing_from_the_first_row_on(pay):
+    assert reference.difference(learned(pay).state, learned().state) == 0
+
+
+def test_members_share_the_demonstrations_and_equal_their_runs_alone():
+    both, alone = learned(seeds=(2, 3)), learned()
+    mine = jax.tree.map(lambda x: x[1:], both.state)
+    assert reference.difference(mine, alone.state) == 0
+
+
+def test_demonstrations_are_not_copied_for_each_member():
+    """However many there are, a step of eight members needs no more room for them."""
+    env = Autoreset(CartPole())
+    loop = Loop(SQIL(env.spec, hidden=(4,), batch_size=8), env, capacity=100)
+    seeds, hps = jnp.arange(8), hyper.fill(SQIL.Hyper, {}, 8)
+
+    def room(steps):
+        shown = shown_cartpole(steps)
+        x = jax.eval_shape(loop.init, seeds, hps, shown)
+        program = DeviceDriver(loop, seeds).programs(jax.tree.structure(x), "explore", True)
+        compiled = program.lower(x, hps, shown, seeds, jnp.int32(1)).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert room(20_000) - room(20) < 8 * 20_000  # one copy has 2 * 20_000 rows of 20 bytes and more
+
+
+@kinds
+def test_masks_and_other_observations_are_seen_as_sac_sees_them(kind):
+    if kind == "continuous":
+        spec = Spec({"a": jax.ShapeDtypeStruct((2,), jnp.float32)}, Box((-1.0,), (1.0,), (1,)))
+        algo, obs = SQIL(spec, hidden=(4,)), {"a": jnp.ones((3, 2))}
+    else:
+        algo = SQIL(reference.discrete_spec(masked=True), hidden=(4,))
+        only = jnp.asarray([[True, False, False]] * 3)
+        obs = {"action_mask": only, "x": jnp.ones((3, 2))}
+    state = algo.init(random.key(0), scalars())
+    act = algo.act(state, scalars(), None, obs, random.key(1), jnp.int32(0), "explore")[0]
+    assert (act == 0).all() if kind == "discrete" else act.shape == (3, 1)

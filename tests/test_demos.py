@@ -1,0 +1,317 @@
+"""Demonstrations: recorded, written, read back, checked, and drawn from like a replay."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import random
+
+from tests.small import Toy
+from thespis import demos, envs
+from thespis.algos import SAC, TAAC, DiscreteSAC
+from thespis.core import Box, Discrete, Spec, ThespisError
+from thespis.demos import Episode, Recorder
+from thespis.envs.autoreset import Autoreset
+from thespis.envs.classic import CartPole, Pendulum
+
+OBS = jax.ShapeDtypeStruct((2,), jnp.float32)
+BOX, CHOICE = Box((-2.0, 0.0), (2.0, 6.0), (2,)), Discrete(3, start=1)
+SPECS = {"continuous": Spec(OBS, BOX), "discrete": Spec(OBS, CHOICE)}
+kinds = pytest.mark.parametrize("kind", SPECS)
+
+
+def episodes(kind="continuous", lengths=(4, 1, 6), ended=(True, False, False)) -> list[Episode]:
+    """Observations [episode, time]; actions in the environment's own units."""
+    rng, found = np.random.default_rng(0), []
+    for i, (n, end) in enumerate(zip(lengths, ended, strict=True)):
+        obs = np.stack([np.full(n + 1, i), np.arange(n + 1)], -1).astype(np.float32)
+        action = rng.uniform((-2, 0), (2, 6), (n, 2)).astype(np.float32)
+        action = rng.integers(1, 4, n) if kind == "discrete" else action
+        found.append(Episode(obs, action, rng.normal(size=n).astype(np.float32), end))
+    return found
+
+
+def same(a: list[Episode], b: list[Episode]) -> None:
+    assert len(a) == len(b)
+    for x, y in zip(a, b, strict=True):
+        assert jax.tree.structure(x.obs) == jax.tree.structure(y.obs)
+        for left, right in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+@kinds
+def test_a_file_gives_back_what_was_written(kind, tmp_path):
+    written, name = episodes(kind), str(tmp_path / "demos.npz")
+    assert demos.save(name, written, SPECS[kind]) == name
+    same(demos.load(name), written)
+    with np.load(name) as arrays:
+        same(demos.load(dict(arrays)), written)  # and so do its arrays
+
+
+@kinds
+def test_a_minari_dataset_gives_back_what_was_written(kind, tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    written = episodes(kind)
+    assert demos.save("toy/expert", written, SPECS[kind], "sac") == "toy/expert-v0"
+    same(demos.load("toy/expert-v0"), written)
+    dataset = minari.load_dataset("toy/expert-v0")  # as any other program reads it
+    same(demos.load(dataset), written)
+    assert dataset.total_episodes == 3
+    assert [bool(e.terminations[-1]) for e in dataset.iterate_episodes()] == [True, False, False]
+    with pytest.raises(ThespisError, match="toy/expert-v0: "):
+        demos.save("toy/expert", written, SPECS[kind])  # there is one already
+
+
+def test_a_dataset_that_is_not_there_is_not_fetched(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    monkeypatch.setattr(minari.storage.hosting, "download_dataset", None)
+    with pytest.raises(ThespisError, match="neither a run, a .npz file nor a local Minari dataset"):
+        demos.load("D4RL/pen/human-v2")
+
+
+def test_without_the_library_its_extra_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "minari", None)
+    with pytest.raises(ThespisError, match=r"pip install 'thespis\[minari\]'"):
+        demos.load("toy/expert-v0")
+
+
+def test_parts_of_an_observation_have_names_in_the_file(tmp_path):
+    spec = Spec({"a": OBS, "b": jax.ShapeDtypeStruct((2, 2), jnp.uint8)}, BOX)
+    dicts = [
+        e._replace(obs={"a": e.obs, "b": np.arange(4 * len(e.obs)).reshape(-1, 2, 2).astype("u1")})
+        for e in episodes()
+    ]
+    name = demos.save(str(tmp_path / "demos.npz"), dicts, spec)
+    with np.load(name) as arrays:
+        assert {"observations/a", "next_observations/b"} <= set(arrays)
+    read = demos.load(name)
+    same(read, dicts)
+    demos.check(spec, read, name)
+    assert demos.view(spec, read).ring.rows.obs["b"].dtype == jnp.uint8
+
+
+def test_episodes_part_where_the_next_observation_is_another_one():
+    """Nobody has to mark a time limit: a break in the observations is an end, and no reset is
+    taken for a successor."""
+    arrays = demos.to_arrays(episodes())
+    del arrays["truncations"], arrays["rewards"]
+    found = demos.from_arrays(arrays, "demos")
+    assert [(e.length, e.terminated) for e in found] == [(4, True), (1, False), (6, False)]
+
+
+# --- what does not fit ----------------------------------------------------------------------
+
+
+def changed(**parts) -> list[Episode]:
+    return [e._replace(**{k: f(e) for k, f in parts.items()}) for e in episodes()]
+
+
+WRONG = {
+    "no step": ("continuous", [], "there is no step"),
+    "obs shape": ("continuous", changed(obs=lambda e: e.obs[:, :1]), r"observations .*\(1,\).*\(2"),
+    "obs NaN": ("continuous", changed(obs=lambda e: e.obs * np.nan), "observations are not all"),
+    "obs names": ("continuous", changed(obs=lambda e: {"x": e.obs}), "observations/x"),
+    "action shape": ("continuous", changed(action=lambda e: e.action[:, :1]), r"actions .*\(1,\)"),
+    "action NaN": ("continuous", changed(action=lambda e: e.action * np.nan), "actions are not"),
+    "bounds": ("continuous", changed(action=lambda e: e.action + 5), "actions reach .* bounds"),
+    "no choice": ("discrete", changed(), "actions are float32 .* whole numbers, 1 to 3"),
+    "no number": ("continuous", episodes("discrete"), r"actions have shape \(\)"),
+    "range": ("discrete", [e._replace(action=e.action + 1) for e in episodes("discrete")],
+              "actions reach from . to 4, but the environment's from 1 to 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_does_not_fit_the_environment_is_refused_by_its_field(what):
+    kind, given, message = WRONG[what]
+    with pytest.raises(ThespisError, match=f"demos = file.npz: .*{message}") as caught:
+        demos.check(SPECS[kind], given, "file.npz")
+    assert "\n" not in str(caught.value)
+
+
+def test_floats_do_not_pass_for_bytes():
+    spec = Spec(jax.ShapeDtypeStruct((2,), jnp.uint8), BOX)
+    with pytest.raises(ThespisError, match="observations are float32, but .* uint8"):
+        demos.check(spec, episodes(), "x")
+
+
+def test_doubles_pass_for_floats():
+    given = changed(obs=lambda e: e.obs.astype(np.float64), action=lambda e: e.action.astype("f8"))
+    demos.check(SPECS["continuous"], given, "x")
+    assert demos.view(SPECS["continuous"], given).ring.rows.obs.dtype == jnp.float32
+
+
+def test_a_file_that_lacks_an_array_or_is_none_is_refused(tmp_path):
+    arrays = demos.to_arrays(episodes())
+    del arrays["terminations"]
+    with pytest.raises(ThespisError, match="has no terminations"):
+        demos.from_arrays(arrays, "x")
+    arrays["terminations"] = np.zeros(3, bool)
+    with pytest.raises(ThespisError, match="has 3 terminations and 11 actions"):
+        demos.from_arrays(arrays, "x")
+    (tmp_path / "bad.npz").write_bytes(b"no archive")
+    with pytest.raises(ThespisError, match="bad.npz is no archive"):
+        demos.load(tmp_path / "bad.npz")
+    with pytest.raises(ThespisError, match="gone.npz is not there"):
+        demos.load(tmp_path / "gone.npz")
+
+
+def test_the_checksum_is_of_what_is_learned_from():
+    one = demos.checksum(episodes())
+    assert one == demos.checksum(episodes())
+    assert one == demos.checksum([e._replace(reward=e.reward + 1) for e in episodes()])
+    for other in (episodes()[:2], episodes("discrete"), episodes(ended=(True, True, False))):
+        assert demos.checksum(other) != one
+    assert demos.checksum(changed(obs=lambda e: e.obs + 1)) != one
+
+
+# --- units ----------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=2))
+def test_units_go_there_and_back(unit):
+    unit = np.asarray([unit], np.float32)
+    own = BOX.own(unit)
+    assert ((own >= (-2, 0)) & (own <= (2, 6))).all()
+    np.testing.assert_allclose(BOX.unit(own), unit, atol=1e-6)
+
+
+def test_bounds_are_the_ends_of_the_units():
+    np.testing.assert_array_equal(BOX.unit(np.array([[-2, 0], [2, 6]])), [[-1, -1], [1, 1]])
+    np.testing.assert_array_equal(BOX.own(np.array([[-1, -1], [1, 1]])), [[-2, 0], [2, 6]])
+    np.testing.assert_array_equal(CHOICE.unit(np.array([1, 3])), [0, 2])
+
+
+# --- drawing --------------------------------------------------------------------------------
+
+
+@kinds
+@settings(max_examples=10, deadline=None)
+@given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4), seed=st.integers(0, 99))
+def test_every_transition_drawn_is_one_of_an_episode(kind, lengths, seed):
+    """With its true successor, and a cut that is no end."""
+    ended = [i % 2 == 0 for i in range(len(lengths))]
+    shown = episodes(kind, lengths, ended)
+    view = demos.view(SPECS[kind], shown, capacity=30)
+    b = jax.tree.map(np.asarray, view.transitions(random.key(seed), 32, 0.9))
+    for k in np.flatnonzero(b.valid):
+        i, t = b.obs[k].astype(int)
+        last = t + 1 == lengths[i]
+        np.testing.assert_array_equal(b.next_obs[k], shown[i].obs[t + 1])
+        wanted = SPECS[kind].action.unit(shown[i].action[t : t + 1])[0]
+        np.testing.assert_array_equal(b.action[k], wanted)
+        assert (b.terminated[k], b.truncated[k]) == (last and ended[i], last and not ended[i])
+        assert b.reward[k] == 0
+    if sum(lengths) > 1:
+        assert b.valid.any()
+
+
+# --- recording ------------------------------------------------------------------------------
+
+
+def policy_of(Algorithm, env, **options):
+    algo = Algorithm(env.spec, hidden=(4,), **options)
+    hp = algo.Hyper()
+    return algo, algo.init(random.key(0), hp), hp
+
+
+class Ended(Toy):
+    """Ends after six steps."""
+
+    def step(self, action):
+        obs, reward, _, _, info = super().step(action)
+        return obs, reward, self.time == 6, False, info
+
+
+RECORDED = {
+    "device": (SAC, lambda: Autoreset(Pendulum(limit=7)), 7, False),
+    "discrete": (DiscreteSAC, lambda: Autoreset(CartPole(limit=7)), 7, False),
+    "memory": (TAAC, lambda: Autoreset(Pendulum(limit=7)), 7, False),
+    "host": (SAC, lambda: envs.make(Toy), 15, False),
+    "ended": (SAC, lambda: envs.make(Ended), 6, True),
+}
+
+
+@pytest.mark.parametrize("case", RECORDED)
+def test_whole_episodes_are_recorded_with_their_last_observation(case):
+    Algorithm, make, length, ended = RECORDED[case]
+    env = make()
+    algo, state, hp = policy_of(Algorithm, env)
+    record = Recorder(algo, env, 12)
+    found = record(state, hp, 5)
+    assert [(e.length, e.terminated) for e in found] == [(length, ended)] * 12
+    demos.check(env.spec, found, case)
+    starts = np.stack([e.obs[0] for e in found])
+    assert len(np.unique(starts, axis=0)) == 12  # each from a start of its own
+    same(record(state, hp, 5), found)
+    assert not np.array_equal(record(state, hp, 6)[0].obs, found[0].obs)
+    if Algorithm is SAC:  # what it did is what the greedy policy does, in the environment's units
+        e = found[3]
+        act = algo.act(state, hp, None, jnp.asarray(e.obs), random.key(0), jnp.int32(0), "greedy")
+        np.testing.assert_allclose(e.action, 2 * act[0][:-1], rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_recorded_is_what_the_environment_did():
+    """Observations follow from each other, and rewards come with the step that earned them."""
+    env = Autoreset(Pendulum(limit=7))
+    algo, state, hp = policy_of(SAC, env)
+    for e in Recorder(algo, env, 2, "explore")(state, hp, 0):
+        angle = np.arctan2(e.obs[:, 1], e.obs[:, 0])
+        cost = angle[:-1] ** 2 + 0.1 * e.obs[:-1, 2] ** 2 + 0.001 * e.action[:, 0] ** 2
+        np.testing.assert_allclose(e.reward, -cost, rtol=1e-3, atol=1e-3)
+
+
+def test_an_environment_without_an_end_is_cut(monkeypatch):
+    class Endless(Toy):
+        def step(self, action):
+            return *super().step(action)[:2], False, False, {}
+
+    monkeypatch.setattr(demos, "LIMIT", 9)
+    env = envs.make(Endless)
+    algo, state, hp = policy_of(SAC, env)
+    assert [(e.length, e.terminated) for e in Recorder(algo, env, 2)(state, hp, 0)] == [
+        (9, False)
+    ] * 2
+
+
+# --- similarity -----------------------------------------------------------------------------
+
+
+def test_similarity_is_1_for_the_same_actions_and_0_for_their_mean():
+    env = Autoreset(Pendulum(limit=30))
+    algo, state, hp = policy_of(SAC, env)
+    shown = Recorder(algo, env, 3)(state, hp, 0)
+    view = demos.view(env.spec, shown, capacity=200)  # rows that are not there do not count
+    similarity = lambda state: float(demos.similarity(algo, state, hp, view))
+    np.testing.assert_allclose(similarity(state), 1, atol=1e-6)
+    acted = np.concatenate([env.spec.action.unit(e.action) for e in shown])
+    last = lambda s: (s.actor.params.weights[-1], s.actor.params.biases[-1])
+    import equinox as eqx
+
+    constant = jnp.arctanh(jnp.asarray([acted.mean(), 0.0], jnp.float32))
+    still = eqx.tree_at(last, state, (jnp.zeros_like(last(state)[0]), constant))
+    np.testing.assert_allclose(similarity(still), 0, atol=1e-3)
+    other = algo.init(random.key(9), hp)
+    obs = jnp.asarray(np.concatenate([e.obs[:-1] for e in shown]))
+    greedy = algo.act(other, hp, None, obs, random.key(0), jnp.int32(0), "greedy")[0]
+    wanted = 1 - ((greedy - acted) ** 2).mean() / acted.var()
+    np.testing.assert_allclose(similarity(other), wanted, rtol=1e-3)
+
+
+def test_similarity_of_choices_is_the_share_that_agrees():
+    env = Autoreset(CartPole(limit=20))
+    algo, state, hp = policy_of(DiscreteSAC, env)
+    shown = Recorder(algo, env, 2)(state, hp, 0)
+    flipped = [e._replace(action=np.where(np.arange(e.length) % 4 == 0, 1 - e.action, e.action))
+               for e in shown]  # fmt: skip
+    share = np.mean(np.concatenate([np.arange(e.length) % 4 != 0 for e in shown]))
+    for given_, wanted in ((shown, 1.0), (flipped, share)):
+        view = demos.view(env.spec, given_)
+        np.testing.assert_allclose(demos.similarity(algo, state, hp, view), wanted, rtol=1e-5)
