@@ -69,10 +69,10 @@ def differences(a: Path, b: Path, member: int | None = None) -> list[str]:
 
 
 def part_of(name: str, x: np.ndarray, member: int) -> np.ndarray:
-    shared = ("progress.clock", "replay.head", "replay.size", "tuning.memory")
-    if name.startswith(shared):
+    shared = ("progress.clock", "replay.head", "replay.size", "replay.priorities.written")
+    if name.startswith((*shared, "tuning.memory")):
         return x
-    axis = 1 if name.startswith(("replay.rows", "progress.tally")) else 0
+    axis = 1 if name.startswith(("replay.", "progress.tally")) else 0
     return np.take(x, [member], axis)
 
 

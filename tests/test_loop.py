@@ -20,6 +20,7 @@ from thespis.core import Box, Mean, Spec, mean
 from thespis.envs.autoreset import Autoreset
 from thespis.hyper import Uniform, prior
 from thespis.loop import Clock, DeviceDriver, Loop
+from thespis.priorities import EPSILON, Rule
 
 # --- a task and an algorithm that tell all --------------------------------------------------
 
@@ -97,6 +98,20 @@ class Clerk:
         return new, {"loss": loss, "even": Mean(even * time, even)}, jnp.abs(error)
 
 
+@dataclass(frozen=True)
+class Keen(Clerk):
+    """Draws what it misjudged more often."""
+
+    class Hyper(Clerk.Hyper):
+        priority_alpha: float = prior(0.7, Uniform(0, 1), "exponent of priorities")
+
+    def rule(self, envs):
+        return Rule(max_use=20)
+
+    def beta(self, hp, step):
+        return jnp.float32(0.5)
+
+
 class Run:
     """A driver and what it needs; programs are compiled once for all tests that share it."""
 
@@ -123,9 +138,9 @@ class Run:
 
 
 @cache
-def clerks(members, envs, ratio, capacity, side_by_side=False):
+def clerks(members, envs, ratio, capacity, side_by_side=False, kind=Clerk):
     env = Autoreset(Lives())
-    return Run(Loop(Clerk(env.spec), env, envs, capacity, Fraction(ratio), side_by_side), members)
+    return Run(Loop(kind(env.spec), env, envs, capacity, Fraction(ratio), side_by_side), members)
 
 
 MANY = 4, 3, "3/2", 64  # 4.5 updates per iteration
@@ -148,9 +163,18 @@ def member(learner, i):
         "actors": one(learner.actors),
         "world": one(learner.world),
         "rows": second(learner.replay.rows),
+        "priorities": priorities_of(learner, i),
         "tally": second(learner.tally),
         "clock": jax.tree.map(np.asarray, learner.clock),
     }
+
+
+def priorities_of(learner, i):
+    tree = learner.replay.priorities
+    if tree is None:
+        return None
+    parts = tree.weight, tree.uses, tree.nodes, tree.highest
+    return [np.asarray(x)[:, i : i + 1] for x in parts]
 
 
 def assert_equal(a, b):
@@ -402,11 +426,61 @@ def test_nothing_is_learned_while_there_is_no_whole_transition():
     assert any(jax.tree.leaves(differs))
 
 
+# --- priorities -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def keen():
+    """Two members, until their replay has forgotten some rows: 4.5 updates per iteration."""
+    run = clerks(2, 3, "3/2", 40, kind=Keen)
+    return run, run.train(60)
+
+
+def test_priorities_are_given_back_and_only_legal_rows_have_one(keen):
+    _, learner = keen
+    tree, rows = learner.replay.priorities, learner.replay.rows
+    head = int(learner.replay.head)
+    legal = np.array(~rows.final)
+    legal[head - 1] = False  # its successor is still to come
+    legal &= np.asarray(tree.uses) < 20
+    np.testing.assert_array_equal(np.asarray(tree.weight) > 0, legal)
+    known = np.asarray(tree.uses) > 0
+    entry = (np.asarray(tree.highest) + EPSILON)[..., None] ** 0.7
+    assert (np.asarray(tree.weight) < 0.999 * entry)[known & legal].mean() > 0.9
+    assert known.any()
+    # Every draw of every update counts once: an update that was not due gives nothing back.
+    learner = keen[0].train(12)
+    assert learner.clock.updates == 54
+    drawn = np.asarray(learner.replay.priorities.uses).sum((0, 2))
+    fair = 4 * (54 - 9)  # batches of 4, but two iterations of early ones had none to draw
+    assert (drawn >= fair).all()
+    assert (drawn <= 4 * 54).all()
+
+
+def test_a_member_with_priorities_equals_its_run_alone_bit_for_bit(keen):
+    run, both = keen
+    for i in range(2):
+        hps = jax.tree.map(lambda x, i=i: x[i : i + 1], run.hps)
+        one = clerks(1, 3, "3/2", 40, kind=Keen).but(hps, run.seeds[i : i + 1])
+        assert_equal(member(one.train(60), 0), member(both, i))
+
+
+def test_any_split_of_a_run_with_priorities_gives_the_same_bits(keen):
+    run, both = keen
+    assert_equal(run.train(1, 29, 30), both)
+
+
+def test_without_priorities_nothing_of_them_is_there():
+    learner = jax.eval_shape(clerks(*MANY).init)
+    assert learner.replay.priorities is None
+    assert "drawn" not in str(jax.tree.structure(learner))
+
+
 # --- memory ---------------------------------------------------------------------------------
 
 
-def footprint(members, envs, ratio, capacity):
-    run = clerks(members, envs, ratio, capacity)
+def footprint(members, envs, ratio, capacity, kind=Clerk):
+    run = clerks(members, envs, ratio, capacity, kind=kind)
     learner = jax.eval_shape(run.init)
     args = learner, run.hps, None, run.seeds, jax.ShapeDtypeStruct((), jnp.int32)
     epoch = run.driver.programs(jax.tree.structure(learner), "explore", True)
@@ -414,10 +488,10 @@ def footprint(members, envs, ratio, capacity):
     return compiled.memory_analysis(), learner.replay
 
 
-@pytest.mark.parametrize("kind", [MANY, ONE])
-def test_a_larger_replay_needs_no_more_temporary_memory(kind):
-    small, _ = footprint(*kind)
-    large, replay = footprint(*kind[:3], capacity=500 * kind[3])
+@pytest.mark.parametrize(("kind", "who"), [(MANY, Clerk), (ONE, Clerk), (MANY, Keen)])
+def test_a_larger_replay_needs_no_more_temporary_memory(kind, who):
+    small, _ = footprint(*kind, kind=who)
+    large, replay = footprint(*kind[:3], capacity=500 * kind[3], kind=who)
     assert large.temp_size_in_bytes == small.temp_size_in_bytes
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(replay))
     assert large.temp_size_in_bytes < size / 10

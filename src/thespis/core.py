@@ -161,7 +161,7 @@ class Transition(eqx.Module):
 
     `reward` is discounted over those steps, `next_obs` is the true successor. `valid` is 0
     where the drawn row is no transition (it ends an episode): means leave it out. `weight`
-    is an importance weight.
+    is an importance weight; `drawn` tells which rows to give the priorities back to.
     """
 
     obs: PyTree
@@ -174,6 +174,7 @@ class Transition(eqx.Module):
     valid: Array
     weight: Array
     extra: PyTree = None
+    drawn: Any = None  # a `Drawn` (priorities.py) if the replay has priorities
 
 
 class Algorithm(Protocol):
@@ -205,6 +206,7 @@ class Algorithm(Protocol):
     def update(self, state, hp, batch, key: Key, step: Array) -> tuple[Any, Metrics, Array]:
         """One gradient step of every network -> state, metrics, priorities [batch].
 
+        The replay gets these back for the rows in `batch.drawn`, if it has any use for them.
         `step` counts updates, alike for all members, so delays stay real branches.
         """
         ...

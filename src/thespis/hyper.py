@@ -132,6 +132,7 @@ class Declared:
     low: float
     high: float
     initial: bool
+    special: bool
 
 
 def prior(
@@ -141,12 +142,15 @@ def prior(
     low=-math.inf,
     high=math.inf,
     initial: bool = False,
+    special: bool = False,
 ) -> Any:
     """A field of a `Hyper` class. `low` and `high` bound what is legal, not what is likely.
 
     What is `initial` has its effect when a member is made: it is drawn, but not changed later.
+    What is `special` matters only to runs that ask for it: nobody tunes it unless it is named.
     """
-    about = {"prior": distribution, "help": help, "low": low, "high": high, "initial": initial}
+    about = {"prior": distribution, "help": help, "low": low, "high": high}
+    about |= {"initial": initial, "special": special}
     return eqx.field(default=default, metadata=about)
 
 
@@ -196,9 +200,9 @@ def fill(Hyper, values: dict[str, Any], members: int = 1):
 
 
 def sample(Hyper, key: Key, members: int, priors: dict[str, Uniform] | None = None):
-    """Every hyper-parameter of every member drawn from its prior, or only those of `priors`."""
+    """All hyper-parameters but special ones drawn from their priors, or only those of `priors`."""
     if priors is None:
-        priors = {name: d.prior for name, d in declared(Hyper).items()}
+        priors = {name: d.prior for name, d in declared(Hyper).items() if not d.special}
     shares = random.uniform(key, (len(priors), members))
     drawn = {name: p.at(share) for share, (name, p) in zip(shares, priors.items(), strict=True)}
     return eqx.tree_at(

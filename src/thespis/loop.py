@@ -23,10 +23,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from thespis.core import Mean, Mode, Row, Step, apart, where
 from thespis.placement import MEMBERS, ROWS_OF_MEMBERS, SHARED, put, shardings, spread
+from thespis.priorities import Rule
 from thespis.replay import Replay
 from thespis.tally import Tally
 
 INIT, TRAIN, EVALUATE = range(3)  # streams of randomness: key = f(seed, stream, time)
+ONE_FOR_ALL = {"replay.head", "replay.size", "replay.priorities.written"}  # without members
 
 
 class Clock(eqx.Module):
@@ -76,7 +78,8 @@ class Learner(eqx.Module):
 
         def spec(path, _):
             part = path[0].name
-            if part == "clock" or (part == "replay" and path[1].name != "rows"):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            if part == "clock" or name in ONE_FOR_ALL:
                 return SHARED
             return ROWS_OF_MEMBERS if part in ("replay", "tally") else MEMBERS
 
@@ -143,9 +146,9 @@ class Loop:
 
         step = world.arrived if arrived is None else arrived  # pyright: ignore
         row = jax.eval_shape(first_row, step)
-        replay = Replay.empty(self.capacity, row)
+        replay = Replay.empty(self.capacity, row, self.rule)
         batches = jax.eval_shape(self.draw, replay, hps, demos, keys, clock)
-        _, metrics = jax.eval_shape(self.learn, state, hps, row, batches, keys, clock)
+        _, metrics, _ = jax.eval_shape(self.learn, state, hps, row, batches, keys, clock)
         names = ["rollout/ep_rew_mean", "rollout/ep_len_mean", *metrics]
         return Learner(state, actors, world, replay, Tally.of(names, shape[0]), clock)
 
@@ -182,9 +185,9 @@ class Loop:
             "rollout/ep_len_mean": sums(actors.ep_length),
         }
         batches = self.draw(x.replay, hps, demos, keys, x.clock) if learn else None
-        state, metrics = self.learn(x.state, hps, row, batches, keys, x.clock)
+        state, metrics, priorities = self.learn(x.state, hps, row, batches, keys, x.clock)
         seen |= metrics
-        replay = x.replay.add(row, after=batches)
+        replay = self.store(x.replay, hps, row, batches, priorities)
         tally = x.tally.add(seen, row, x.clock.iteration)
         return Learner(state, actors, x.world, replay, tally, self.tick(x.clock, learn))
 
@@ -194,7 +197,9 @@ class Loop:
         def of_member(member, hp, key):
             def one(i):
                 k_sample = random.fold_in(random.fold_in(key, 1), i)
-                return self.algo.sample(replay.of(member), demos, hp, k_sample, clock.updates + i)
+                step = clock.updates + i
+                view = replay.of(member, None if self.rule is None else self.algo.beta(hp, step))
+                return self.algo.sample(view, demos, hp, k_sample, step)
 
             return jax.vmap(one)(jnp.arange(self.slots))
 
@@ -203,7 +208,8 @@ class Loop:
     def learn(self, state, hps, row: Row, batches, keys, clock: Clock):
         """Observe the new row and do the updates of one iteration, none if there are no batches.
 
-        -> state, metrics {name: Mean of [members]}.
+        -> state, metrics {name: Mean of [members]}, and priorities [members, updates, batch], or
+        None if the replay has no use for them; those of an update that was not due are negative.
         """
         whole, part = self.quota
         due = clock.remainder + part.numerator >= part.denominator
@@ -213,24 +219,53 @@ class Loop:
                 i, batch = slot
                 k_update = random.fold_in(random.fold_in(key, 2), i)
                 step = clock.updates + i
-                state, metrics, _ = self.algo.update(state, hp, batch, k_update, step)
-                return state, {f"train/{k}": _as_mean(v) for k, v in metrics.items()}
+                state, metrics, priorities = self.algo.update(state, hp, batch, k_update, step)
+                means = {f"train/{k}": _as_mean(v) for k, v in metrics.items()}
+                return state, (means, None if self.rule is None else priorities)
 
             state = self.algo.observe(state, row)
             if batches is None:
-                return state, {}
+                return state, ({}, None)
             slots = (jnp.arange(self.slots), batches)
-            state, metrics = jax.lax.scan(update, state, jax.tree.map(lambda x: x[:whole], slots))
+            state, (metrics, priorities) = jax.lax.scan(
+                update, state, jax.tree.map(lambda x: x[:whole], slots)
+            )
             metrics = jax.tree.map(lambda m: m.sum(0), metrics)
             if part:  # the clock is shared, so this stays a branch; no replay passes through it
                 last = jax.tree.map(lambda x: x[whole], slots)
-                none = jax.tree.map(jnp.zeros_like, metrics)
-                run, skip = lambda s: update(s, last), lambda s: (s, none)
-                state, more = jax.lax.cond(due, run, skip, state)
+                nothing = jax.tree.map(jnp.zeros_like, metrics)
+                unknown = jax.tree.map(lambda p: -jnp.ones_like(p[0]), priorities)
+                run, skip = lambda s: update(s, last), lambda s: (s, (nothing, unknown))
+                state, (more, found) = jax.lax.cond(due, run, skip, state)
                 metrics = jax.tree.map(jnp.add, metrics, more)
-            return state, metrics
+                append = lambda p, q: jnp.concatenate([p, q[None]])
+                priorities = jax.tree.map(append, priorities, found)
+            return state, (metrics, priorities)
 
-        return self.each(one, state, hps, row, batches, keys)
+        state, (metrics, priorities) = self.each(one, state, hps, row, batches, keys)
+        return state, metrics, priorities
+
+    def store(self, replay: Replay, hps, row: Row, batches, priorities) -> Replay:
+        """Give the priorities back, those of the latest update last, and add the row."""
+        if self.rule is None:
+            return replay.add(row, after=batches)
+        alpha = hps.priority_alpha
+        if batches is not None:
+            row_of = jnp.where(priorities >= 0, batches.drawn.row, -1)
+            drawn = dataclasses.replace(batches.drawn, row=row_of)
+
+            def give(i, tree):
+                at = lambda x: jax.lax.dynamic_index_in_dim(x, i, 1, keepdims=False)
+                return tree.back(jax.tree.map(at, drawn), at(priorities), alpha)
+
+            tree = jax.lax.fori_loop(0, self.slots, give, replay.priorities)
+            replay = dataclasses.replace(replay, priorities=tree)
+        return replay.add(row, after=batches, alpha=alpha)
+
+    @property
+    def rule(self) -> Rule | None:
+        """Of the priorities of rows, if the algorithm wants them."""
+        return getattr(self.algo, "rule", lambda envs: None)(self.envs)
 
     @property
     def quota(self) -> tuple[int, Fraction]:

@@ -160,19 +160,28 @@ def inherit(
 def adopt(replay: Replay, parents: Int[Array, "members"], taken: Bool[Array, "members"]) -> Replay:
     """Copy the parents' rows, a few at a time, so that there is never a second ring."""
     source = jnp.where(taken, parents, jnp.arange(parents.size))
-    chunk = min(CHUNK, replay.capacity)
-    chunks = jnp.where(taken.any(), -(-replay.capacity // chunk), 0)
 
-    def copy(i, rows):
-        # The last chunk may overlap the one before, whose rows would then be copied twice. That
-        # is harmless: a parent's own rows do not change.
-        start = jnp.minimum(i * chunk, replay.capacity - chunk)
-        slice_of = lambda x: jax.lax.dynamic_slice_in_dim(x, start, chunk)
-        write = lambda x: jax.lax.dynamic_update_slice_in_dim(x, slice_of(x)[:, source], start, 0)
-        return jax.tree.map(write, rows)
+    def whole(tree):
+        """Of leaves [n, members, ...]."""
+        n = jax.tree.leaves(tree)[0].shape[0]
+        chunk = min(CHUNK, n)
 
-    rows = jax.lax.fori_loop(0, chunks, copy, replay.rows)
-    return Replay(rows, replay.head, replay.size)
+        def copy(i, tree):
+            # The last chunk may overlap the one before, whose rows would then be copied twice.
+            # That is harmless: a parent's own rows do not change.
+            start = jnp.minimum(i * chunk, n - chunk)
+            part = lambda x: jax.lax.dynamic_slice_in_dim(x, start, chunk)[:, source]
+            write = lambda x: jax.lax.dynamic_update_slice_in_dim(x, part(x), start, 0)
+            return jax.tree.map(write, tree)
+
+        return jax.lax.fori_loop(0, jnp.where(taken.any(), -(-n // chunk), 0), copy, tree)
+
+    new = dataclasses.replace(replay, rows=whole(replay.rows))
+    if replay.priorities is None:
+        return new
+    names = ("weight", "uses", "nodes", "highest")
+    copied = {name: jax.tree.map(whole, getattr(replay.priorities, name)) for name in names}
+    return dataclasses.replace(new, priorities=dataclasses.replace(replay.priorities, **copied))
 
 
 def cut(replay: Replay, who: Bool[Array, "members"]) -> Replay:
@@ -181,7 +190,7 @@ def cut(replay: Replay, who: Bool[Array, "members"]) -> Replay:
     rows = replay.rows
     ended = rows.truncated[newest] | (who[:, None] & ~rows.terminated[newest])
     truncated = jax.lax.dynamic_update_index_in_dim(rows.truncated, ended, newest, 0)
-    return Replay(dataclasses.replace(rows, truncated=truncated), replay.head, replay.size)
+    return dataclasses.replace(replay, rows=dataclasses.replace(rows, truncated=truncated))
 
 
 def restart(

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from thespis import noise
 from thespis.core import Key, Row, Transition, behind
+from thespis.priorities import Drawn, Priorities, Rule
 
 
 class Index(NamedTuple):
@@ -34,31 +35,45 @@ class Replay(eqx.Module):
     rows: Row
     head: Int[Array, ""]  # where the next row is written
     size: Int[Array, ""]  # rows stored so far
+    priorities: Priorities | None = None  # None: all rows are drawn alike
 
     @classmethod
-    def empty(cls, capacity: int, row: Row) -> Replay:
-        """`row` is an example, leaves [members, envs, ...]."""
+    def empty(cls, capacity: int, row: Row, rule: Rule | None = None) -> Replay:
+        """`row` is an example, leaves [members, envs, ...]; with a rule, rows have priorities."""
         rows = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), row)
-        return cls(rows, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+        shape = capacity, *row.terminated.shape
+        priorities = None if rule is None else Priorities.none(shape, rule)
+        return cls(rows, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), priorities)
 
     @property
     def capacity(self) -> int:
         return self.rows.reward.shape[0]
 
-    def add(self, row: Row, after=None) -> Replay:
+    @property
+    def oldest(self) -> Int[Array, ""]:
+        """Where the oldest row is."""
+        return jnp.where(self.size == self.capacity, self.head, 0)
+
+    def add(self, row: Row, after=None, alpha=None) -> Replay:
         """Write one row of every environment, leaves [members, envs, ...], over the oldest.
 
         `after` is whatever was read from this ring before: then the row is written in place,
-        where the compiler might otherwise keep a copy of the ring for the reader.
+        where the compiler might otherwise keep a copy of the ring for the reader. `alpha`
+        [members] is the exponent of priorities, if there are any.
         """
         head = self.head if after is None else behind(self.head, after)
         write = lambda ring, x: jax.lax.dynamic_update_index_in_dim(ring, x, head, 0)
         rows = jax.tree.map(write, self.rows, row)
+        priorities = self.priorities
+        if priorities is not None:
+            enters = priorities.entering(self.head)
+            final = rows.terminated[enters] | rows.truncated[enters]
+            priorities = priorities.add(self.head, final, alpha)
         head = (self.head + 1) % self.capacity
-        return Replay(rows, head, jnp.minimum(self.size + 1, self.capacity))
+        return Replay(rows, head, jnp.minimum(self.size + 1, self.capacity), priorities)
 
-    def of(self, member: Int[Array, ""]) -> View:
-        return View(self, member)
+    def of(self, member: Int[Array, ""], beta=None) -> View:
+        return View(self, member, beta)
 
 
 class View(eqx.Module):
@@ -66,12 +81,19 @@ class View(eqx.Module):
 
     ring: Replay
     member: Int[Array, ""]
+    beta: Float[Array, ""] | None = None  # exponent of the importance weights
 
     def draw(self, key: Key, batch: int, length: int) -> Index:
-        """Uniform starts of `length` consecutive rows, none of which reaches past the newest row.
+        """Starts of `length` consecutive rows, none of which reaches past the newest row.
 
-        That many must be stored: else they are rows of zeros, which the caller has to leave out.
+        They are uniform, or follow the priorities if there are any. That many rows must be
+        stored: else they are rows of zeros, which the caller has to leave out.
         """
+        priorities = self.ring.priorities
+        if priorities is not None:
+            assert length <= priorities.rule.ahead + 1, "windows are longer than was planned for"
+            slot, env = priorities.draw(key, batch, self.member)
+            return Index((slot - self.ring.oldest) % self.ring.capacity, env)
         starts, envs = self.ring.size - length + 1, self.ring.rows.reward.shape[2]
         # The remainder of 32 random bits favours none by more than starts / 2^32.
         time, env = noise.bits(key, (2, batch))
@@ -80,10 +102,21 @@ class View(eqx.Module):
 
     def at(self, index: Index, leaf=lambda rows: rows):
         """The rows at an index of any shape, or the `leaf` of them."""
-        ring = self.ring
-        oldest = jnp.where(ring.size == ring.capacity, ring.head, 0)
-        time = (oldest + index.time) % ring.capacity
-        return jax.tree.map(lambda x: x[time, self.member, index.env], leaf(ring.rows))
+        slot = self.slot(index)
+        return jax.tree.map(lambda x: x[slot, self.member, index.env], leaf(self.ring.rows))
+
+    def slot(self, index: Index) -> Int[Array, "..."]:
+        """Where in the ring an index lies."""
+        return (self.ring.oldest + index.time) % self.ring.capacity
+
+    def importance(self, start: Index) -> tuple[Float[Array, "batch"], Drawn | None]:
+        """Weights of a batch that begins there, 0 if it must be left out, and which rows it has."""
+        priorities, batch = self.ring.priorities, start.env.shape[0]
+        if priorities is None:
+            return jnp.ones(batch), None
+        where = self.slot(start), start.env, self.member
+        first = priorities.written - self.ring.size
+        return priorities.importance(*where, self.beta), Drawn(first + start.time, start.env)
 
     def windows(self, key: Key, batch: int, length: int) -> Row:
         """Rows [length, batch, ...]; they may cross the end of an episode, and say so."""
@@ -92,7 +125,7 @@ class View(eqx.Module):
     def transitions(self, key: Key, batch: int, gamma, n: int = 1) -> Transition:
         """n-step transitions; shorter where the episode ends, with the true final observation.
 
-        Rows are drawn uniformly. One that ends an episode starts no transition: it is kept as
+        Where rows are drawn uniformly, one that ends an episode starts no transition: it is kept as
         an invalid entry, because moving to its neighbour would favour that one. All entries are
         invalid while fewer than n + 1 rows are stored.
         """
@@ -106,6 +139,8 @@ class View(eqx.Module):
         last = alive * jnp.concatenate([1.0 - going[1:-1], first])  # 1 in the last step only
         discount = jnp.power(gamma, jnp.arange(n, dtype=jnp.float32))[:, None]
         steps = alive.sum(0)
+        weight, drawn = self.importance(start)
+        there = (self.ring.size > n) & (weight > 0)
 
         obs, action, extra = self.at(start, lambda r: (r.obs, r.action, r.extra))
         return Transition(
@@ -116,7 +151,8 @@ class View(eqx.Module):
             terminated=(last * terminated[1:]).sum(0),
             truncated=(last * truncated[1:]).sum(0),
             steps=steps,
-            valid=going[0] * (self.ring.size > n).astype(jnp.float32),
-            weight=jnp.ones(batch),
+            valid=going[0] * there.astype(jnp.float32),
+            weight=weight,
             extra=extra,
+            drawn=drawn,
         )

@@ -422,3 +422,18 @@ def test_a_population_that_does_not_fit_says_how_many_would(tmp_path):
     with pytest.raises(ThespisError, match=r"of 100 member\(s\) .*: \d+ member\(s\) fit"):
         thespis.train("sac", out=tmp_path, **less)
     assert not list(tmp_path.iterdir())
+
+
+# --- priorities -----------------------------------------------------------------------------
+
+
+def test_members_with_priorities_exchange_and_resume_bit_for_bit(tmp_path, monkeypatch):
+    """Copies take over their parent's rows with the priorities."""
+    about = {"replay": "parent", "interval": 100, "tuned": ("gamma", "priority_beta")}
+    given = population(pbt=about, prioritized_replay=True, max_use=50, members=2)
+    whole = thespis.train("td3", out=tmp_path / "whole", **given)
+    assert (whole.lineage["parent"] != whole.lineage["member"]).any()
+    stop_at(monkeypatch, 250)
+    stopped = thespis.train("td3", out=tmp_path / "stopped", **given)
+    resumed = thespis.resume(stopped.path, progress=False)
+    same(whole.path, resumed.path)

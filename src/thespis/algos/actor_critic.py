@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from thespis import normalize
 from thespis.core import Box, Row, Spec, ThespisError, Transition
+from thespis.hyper import LogUniform, Uniform, prior
 from thespis.nets import Critics, Init, features, width
+from thespis.priorities import Rule
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,31 @@ class ActorCritic:
     """Initial weights: +-1/sqrt(n) with biases, or +-sqrt(3/n) without."""
     reward_weights: tuple[float, ...] | None = None
     """Weights of the dimensions of a vector reward, by default 1 each."""
+    prioritized_replay: bool = False
+    """Draw transitions in proportion to their last TD error to the power of priority_alpha."""
+    max_use: int | None = None
+    """Draws after which prioritized_replay leaves a transition out."""
+    max_staleness: int | None = None
+    """Steps after which prioritized_replay leaves a transition out."""
+
+    class Hyper(eqx.Module):
+        """Numbers of prioritized_replay."""
+
+        priority_alpha: float = prior(
+            0.6, Uniform(0, 1), "exponent of priorities", low=0, special=True
+        )
+        priority_beta: float = prior(
+            0.4, Uniform(0, 1), "first exponent of importance weights", low=0, special=True
+        )
+        priority_anneal: float = prior(
+            1e5, LogUniform(1e4, 1e6), "updates until that exponent is 1", low=1, special=True
+        )
 
     def __post_init__(self):
+        limits = {name: getattr(self, name) for name in ("max_use", "max_staleness")}
+        for name, limit in limits.items():
+            if limit is not None and not self.prioritized_replay:
+                raise ThespisError(f"{name} = {limit} needs prioritized_replay: add it")
         given, dim = self.reward_weights, self.spec.reward_dim
         if given is not None and len(given) != dim:
             kind = "one number" if dim is None else f"a vector of {dim}"
@@ -77,6 +103,23 @@ class ActorCritic:
         if state.stats is None:
             return state
         return eqx.tree_at(lambda s: s.stats, state, normalize.update(state.stats, rows.obs))
+
+    def rule(self, envs: int) -> Rule | None:
+        """Which rows of a prioritised replay may be drawn; None where all are drawn alike."""
+        if not self.prioritized_replay:
+            return None
+        age = None if self.max_staleness is None else -(-self.max_staleness // envs)
+        if age is not None and age <= self.n_step:
+            raise ThespisError(
+                f"max_staleness = {self.max_staleness} leaves no {self.n_step}-step transition "
+                f"of {envs} environment(s): give more than {self.n_step * envs}"
+            )
+        return Rule(self.n_step, self.max_use, age)
+
+    def beta(self, hp, step: Array) -> Array:
+        """The exponent of importance weights after `step` updates: it goes to 1 in a line."""
+        done = jnp.minimum(step.astype(jnp.float32) / hp.priority_anneal, 1.0)
+        return hp.priority_beta + (1.0 - hp.priority_beta) * done
 
     def sample(self, replay, demos, hp, key, step) -> Any:
         return replay.transitions(key, self.batch_size, hp.gamma, self.n_step)

@@ -52,7 +52,7 @@ class DiscreteSAC(ActorCritic):
     store_logits: bool = False
     """Store the actor's logits with every transition."""
 
-    class Hyper(eqx.Module):
+    class Hyper(ActorCritic.Hyper):
         actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
         critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
         alpha_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "temperature's learning rate", low=0)

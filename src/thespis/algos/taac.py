@@ -25,6 +25,7 @@ from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
 from thespis.nets import MLP, Critics, width
 from thespis.normalize import Running
 from thespis.optim import Learned
+from thespis.priorities import Drawn
 from thespis.replay import Index
 
 
@@ -86,6 +87,7 @@ class Windows(eqx.Module):
     rows: Row
     weight: Float[Array, "batch"]
     valid: Float[Array, "batch"]
+    drawn: Drawn | None = None
 
 
 def _preset(rate: float, algo: dict, hp: dict, **train) -> dict:
@@ -156,7 +158,8 @@ class TAAC(ActorCritic):
     normalize_rewards: bool = False
     """Learn from rewards less their running mean, over their deviation, within reward_clip."""
     stratified: bool = False
-    """Draw windows evenly over environments and time, instead of independently."""
+    """Draw windows evenly over environments and time, instead of independently; where they
+    are prioritised, they are drawn evenly over the priorities in any case."""
     recent_share: float = 0.0
     """Share of the windows that come from the last recent_steps of every environment."""
     recent_steps: int = 1000
@@ -164,7 +167,7 @@ class TAAC(ActorCritic):
     epsilon_greedy: float = 0.0
     """Chance that evaluation samples proposal or switch, where it else takes the likeliest."""
 
-    class Hyper(eqx.Module):
+    class Hyper(ActorCritic.Hyper):
         actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
         critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
         alpha_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "temperatures' learning rate", low=0)
@@ -191,6 +194,8 @@ class TAAC(ActorCritic):
             given = getattr(self, name)
             if given is not None and len(given) not in legal:
                 raise ThespisError(f"{name} = {given}: give {' or '.join(map(str, legal))} numbers")
+        if self.prioritized_replay and self.recent_share:
+            raise ThespisError("recent_share and prioritized_replay exclude each other: drop one")
 
     # --- trajectories [..., parts * action]: what variants override -------------------------
 
@@ -301,13 +306,16 @@ class TAAC(ActorCritic):
     def sample(self, replay, demos, hp, key, step) -> Windows:
         length = self.n_step + 1
         valid = (replay.ring.size >= length).astype(jnp.float32)
-        ones = jnp.ones(self.batch_size)
         start = self.draw(replay, key, length)
-        return Windows(replay.at(start.window(0, length)), ones, valid * ones)
+        weight, drawn = replay.importance(start)
+        valid = valid * (weight > 0).astype(jnp.float32)
+        return Windows(replay.at(start.window(0, length)), weight, valid, drawn)
 
     def draw(self, replay, key, length: int) -> Index:
         """Where windows begin."""
         batch, starts = self.batch_size, replay.ring.size - length + 1
+        if self.prioritized_replay:  # evenly over the priorities
+            return replay.draw(key, batch, length)
         k_draw, k_even, k_recent = random.split(key, 3)
         start, i = replay.draw(k_draw, batch, length), jnp.arange(batch)
         anywhere = batch - round(self.recent_share * batch)

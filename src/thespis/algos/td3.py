@@ -41,7 +41,7 @@ class TD3(ActorCritic):
     noise_repeat: int = 1
     """Most steps that share one exploration noise; k of them have a chance like 1 / k^2."""
 
-    class Hyper(eqx.Module):
+    class Hyper(ActorCritic.Hyper):
         actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
         critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
         gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)

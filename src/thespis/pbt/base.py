@@ -90,10 +90,10 @@ def clean(option: Option, value: Any) -> Any:
 
 
 def priors(Hyper, tuned: Any) -> dict[str, Uniform]:
-    """The priors of what is tuned: all as declared, or NAME and NAME=KIND:LOW:HIGH."""
+    """The priors of what is tuned: NAME and NAME=KIND:LOW:HIGH, or all but special ones."""
     known = hyper.declared(Hyper)
     if tuned is None:
-        return {name: d.prior for name, d in known.items()}
+        return {name: d.prior for name, d in known.items() if not d.special}
     found = {}
     for text in tuned:
         name, equals, prior = text.partition("=")

@@ -94,7 +94,8 @@ def size_of_member(config: Config, loop: Loop) -> int:
     size = lambda tree: sum(
         math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(tree)
     )
-    return loop.capacity * loop.envs * size(stored) + 3 * size(state)
+    of_rows = size(stored) + (0 if loop.rule is None else 4 * 4)  # a weight, and two nodes at most
+    return loop.capacity * loop.envs * of_rows + 3 * size(state)
 
 
 def blank(config: Config, loop: Loop) -> Learner:

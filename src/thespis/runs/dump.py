@@ -27,6 +27,7 @@ from thespis import hyper
 from thespis.core import Row, Step
 from thespis.evaluate import Evaluator
 from thespis.loop import TRAIN, Clock, Learner, Loop
+from thespis.priorities import Priorities
 from thespis.replay import Replay
 from thespis.runs import checkpoint
 from thespis.runs import config as configs
@@ -76,6 +77,7 @@ class Anchor(eqx.Module):
     clock: Clock
     head: Int[Array, ""]
     size: Int[Array, ""]
+    priorities: Priorities | None
     lost: Row | None  # the oldest rows: those that are overwritten next
 
     @classmethod
@@ -86,9 +88,9 @@ class Anchor(eqx.Module):
         if int(replay.size) + window > replay.capacity:
             next_ones = (replay.head + jnp.arange(window)) % replay.capacity
             lost = jax.tree.map(lambda rows: rows[next_ones], replay.rows)
-        kept = x.state, x.tally, x.clock, replay.head, replay.size
-        state, tally, clock, head, size = jax.tree.map(jnp.copy, kept)
-        return cls(state, tally, clock, head, size, lost)
+        kept = x.state, x.tally, x.clock, replay.head, replay.size, replay.priorities
+        state, tally, clock, head, size, priorities = jax.tree.map(jnp.copy, kept)
+        return cls(state, tally, clock, head, size, priorities, lost)
 
     @property
     def iteration(self) -> int:
@@ -102,11 +104,15 @@ class Anchor(eqx.Module):
             where = (np.asarray(self.head) + np.arange(len(lost.reward))) % now.replay.capacity
             rows = jax.tree.map(lambda ring, x: ring.at[where].set(x), rows, lost)
         copy = lambda tree: jax.tree.map(jnp.array, jax.device_get(tree))
+        priorities = self.priorities
+        if priorities is not None:
+            parts = of_one(dataclasses.replace(priorities, written=None), member, 1)
+            priorities = dataclasses.replace(parts, written=copy(priorities.written))
         return Learner(
             state=of_one(self.state, member),
             actors=of_one(now.actors, member),
             world=None,
-            replay=Replay(rows, copy(self.head), copy(self.size)),
+            replay=Replay(rows, copy(self.head), copy(self.size), priorities),
             tally=of_one(self.tally, member, 1),
             clock=copy(self.clock),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from thespis.loop import Learner
+from thespis.priorities import Priorities
 from thespis.replay import Replay
 from thespis.runs.best import Best
 
@@ -18,21 +20,38 @@ def split(x: Learner, hps: Any, best: Best, rounds: Any = None) -> dict[str, Any
     return ({} if rounds is None else {"tuning": rounds}) | {
         "state": x.state,
         "actors": {"actors": x.actors, "world": x.world},
-        "replay": dict(vars(x.replay)),
+        "replay": stored(x.replay),
         "progress": {"tally": x.tally, "clock": x.clock},
         "hyper": hps,
         "best": best,
     }
 
 
+def stored(replay: Replay) -> dict[str, Any]:
+    """All of a replay but the tree of its priorities, which follows from the rest."""
+    p = replay.priorities
+    return vars(replay) | {"priorities": p and dataclasses.replace(p, nodes=None)}
+
+
+def by_row(f: Callable, replay: dict[str, Any]) -> dict[str, Any]:
+    """`f(leaf)` for every leaf [rows, members, ...] of what is stored of a replay."""
+    new = replay | {"rows": jax.tree.map(f, replay["rows"])}
+    if (p := replay["priorities"]) is not None:
+        rings = {name: jax.tree.map(f, getattr(p, name)) for name in ("weight", "uses")}
+        new["priorities"] = dataclasses.replace(p, **rings)
+    return new
+
+
 def by_member(f: Callable, parts: dict[str, Any]) -> dict[str, Any]:
     """`f(leaf, axis)` for every leaf of a checkpoint that has an axis of members."""
     at = lambda axis, tree: jax.tree.map(lambda x: f(x, axis), tree)
-    replay, progress = parts["replay"], parts["progress"]
+    replay, progress = by_row(lambda x: f(x, 1), parts["replay"]), parts["progress"]
+    if (p := replay["priorities"]) is not None:
+        replay["priorities"] = dataclasses.replace(p, highest=f(p.highest, 1))
     return {
         **parts,
         **{part: at(0, parts[part]) for part in ("state", "actors", "hyper", "best")},
-        "replay": replay | {"rows": at(1, replay["rows"])},
+        "replay": replay,
         "progress": progress | {"tally": at(1, progress["tally"])},
     }
 
@@ -48,4 +67,7 @@ def grow(replay: Replay, capacity: int) -> Replay:
         return jnp.zeros((capacity, *x.shape[1:]), x.dtype).at[: x.shape[0]].set(x)
 
     head = replay.head if replay.capacity == capacity else replay.size % capacity
-    return Replay(jax.tree.map(place, replay.rows), head, replay.size)
+    parts = by_row(place, vars(replay) | {"head": head})
+    if (p := parts["priorities"]) is not None:
+        parts["priorities"] = jax.jit(Priorities.rebuilt)(p)
+    return Replay(**parts)

@@ -25,7 +25,7 @@ from thespis.runs.directory import status
 from thespis.runs.dump import Found
 from thespis.runs.faults import Faults
 from thespis.runs.metrics import MetricsLog, read
-from thespis.runs.parts import by_member, grow, resize, split
+from thespis.runs.parts import by_member, by_row, grow, resize, split
 from thespis.runs.transplant import transplant
 from thespis.runs.tuning import Tuning, values
 
@@ -107,8 +107,7 @@ class Trainer:
         def of_size(manifest: dict[str, Any]) -> dict[str, Any]:
             wanted = by_member(widen, template)
             cut = lambda x: resize(x, 0, manifest["info"]["rows"])
-            rows = jax.tree.map(cut, wanted["replay"]["rows"])
-            return wanted | {"replay": wanted["replay"] | {"rows": rows}}
+            return wanted | {"replay": by_row(cut, wanted["replay"])}
 
         path, found = checkpoint.load_newest(folder / "checkpoints", of_size, self.reporter.note)
         if member is not None:
@@ -396,8 +395,9 @@ class Trainer:
                     "try smaller learning rates or rewards"
                 )
         parts = split(x, self.hps, self.best, self.rounds)
-        filled = lambda rows: np.asarray(rows)[: int(x.replay.size)]
-        parts["replay"]["rows"] = jax.tree.map(filled, x.replay.rows)
+        parts["replay"] = by_row(
+            lambda rows: np.asarray(rows)[: int(x.replay.size)], parts["replay"]
+        )
         info = {
             "rows": int(x.replay.size),
             "elapsed": self.spent,
