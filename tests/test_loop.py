@@ -492,7 +492,7 @@ def footprint(members, envs, ratio, capacity, kind=Clerk):
 def test_a_larger_replay_needs_no_more_temporary_memory(kind, who):
     small, _ = footprint(*kind, kind=who)
     large, replay = footprint(*kind[:3], capacity=500 * kind[3], kind=who)
-    assert large.temp_size_in_bytes == small.temp_size_in_bytes
+    assert large.temp_size_in_bytes <= small.temp_size_in_bytes
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(replay))
     assert large.temp_size_in_bytes < size / 10
     assert large.alias_size_in_bytes >= size  # written in place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -54,16 +55,36 @@ class MLP(eqx.Module):
 
 
 class Critics(eqx.Module):
-    """Independent Q networks of one input; a tuple, since CPUs multiply a stack more slowly."""
+    """Independent Q networks of one input; a tuple, since CPUs multiply a stack more slowly.
+
+    They share the encoder of the observation, which is the first input, if there is one.
+    """
 
     networks: tuple[MLP, ...]
+    encoder: Encoder | None = None
 
-    def __init__(self, key: Key, n: int, sizes: tuple[int, ...], init: Init = "torch"):
+    def __init__(
+        self,
+        key: Key,
+        n: int,
+        sizes: tuple[int, ...],
+        init: Init = "torch",
+        encoder: Encoder | None = None,
+    ):
         self.networks = tuple(MLP(k, sizes, init) for k in random.split(key, n))
+        self.encoder = encoder
+
+    def join(self, obs: Float[Array, "... _"], *inputs: Float[Array, "... _"]) -> Array:
+        """What every network reads."""
+        seen = obs if self.encoder is None else self.encoder(obs)
+        return jnp.concatenate([seen, *inputs], -1)
 
     def __call__(self, *inputs: Float[Array, "... _"]) -> Float[Array, "critics ... m"]:
-        x = jnp.concatenate(inputs, -1)
+        x = self.join(*inputs)
         return jnp.stack([network(x) for network in self.networks])
+
+
+# --- observations ---------------------------------------------------------------------------
 
 
 def features(spec: PyTree[jax.ShapeDtypeStruct], obs: PyTree) -> Float[Array, "... n"]:
@@ -80,6 +101,144 @@ def features(spec: PyTree[jax.ShapeDtypeStruct], obs: PyTree) -> Float[Array, ".
 def width(spec: PyTree[jax.ShapeDtypeStruct]) -> int:
     """Numbers in `features`."""
     return sum(math.prod(s.shape) for s in jax.tree.leaves(spec))
+
+
+# --- images ---------------------------------------------------------------------------------
+
+SMALLEST = 6  # pixels: what is smaller is read number by number
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Channels, kernels and strides of convolutions."""
+
+    channels: tuple[int, ...]
+    kernels: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+# Mnih et al. 2015, https://doi.org/10.1038/nature14236; and one for images too small for it.
+NATURE = Layers((32, 64, 64), (8, 4, 3), (4, 2, 1))
+SMALL = Layers((16, 32), (3, 3), (1, 2))
+
+
+def layers_for(image: tuple[int, int, int]) -> Layers:
+    """The usual ones for images of that many pixels."""
+    return NATURE if min(image[:2]) >= 36 else SMALL
+
+
+def image(spec: jax.ShapeDtypeStruct) -> tuple[int, int, int] | None:
+    """Height, width and channels of a leaf, if it is an image: bytes in two dimensions or more.
+
+    Channels may be first or last, or there may be none; frames of a stack are channels too.
+    """
+    if spec.dtype != jnp.uint8 or len(spec.shape) not in (2, 3, 4):
+        return None
+    frames, shape = (spec.shape[0], spec.shape[1:]) if len(spec.shape) == 4 else (1, spec.shape)
+    shape = (*shape, 1) if len(shape) == 2 else shape
+    height, wide, channels = (*shape[1:], shape[0]) if shape[0] < shape[2] else shape
+    return None if min(height, wide) < SMALLEST else (height, wide, frames * channels)
+
+
+def pixels(shape: tuple[int, ...], x: Float[Array, "... n"]) -> Float[Array, "... h w c"]:
+    """A flat image of that shape with its channels last."""
+    x = x.reshape(*x.shape[:-1], *shape)
+    if len(shape) == 2:
+        return x[..., None]
+    if shape[-3] < shape[-1]:  # channels first
+        x = jnp.moveaxis(x, -3, -1)
+    if len(shape) == 4:  # frames first of all
+        x = jnp.moveaxis(x, -4, -2)
+        x = x.reshape(*x.shape[:-2], -1)
+    return x
+
+
+class Conv(eqx.Module):
+    """ReLU convolutions without padding, over any leading axes, flat at the end."""
+
+    weights: list[Array]
+    biases: list[Array]
+    strides: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, key: Key, image: tuple[int, int, int], layers: Layers, init: Init = "torch"):
+        self.weights, self.biases, self.strides = [], [], layers.strides
+        n_in = image[2]
+        plan = zip(
+            random.split(key, len(layers.kernels)), layers.channels, layers.kernels, strict=True
+        )
+        for k, n_out, size in plan:
+            fan = size * size * n_in
+            reach = 1 / math.sqrt(fan) if init == "torch" else math.sqrt(3 / fan)
+            draws = noise.uniform(k, ((fan + 1) * n_out,), -reach, reach)
+            self.weights.append(draws[n_out:].reshape(size, size, n_in, n_out))
+            self.biases.append(draws[:n_out] if init == "torch" else jnp.zeros(n_out))
+            n_in = n_out
+
+    @staticmethod
+    def width(image: tuple[int, int, int], layers: Layers) -> int:
+        """Numbers that come out; 0 if the image is too small for these layers."""
+        height, wide, _ = image
+        for size, stride in zip(layers.kernels, layers.strides, strict=True):
+            height, wide = ((n - size) // stride + 1 for n in (height, wide))
+            if min(height, wide) < 1:
+                return 0
+        return height * wide * layers.channels[-1]
+
+    def __call__(self, x: Float[Array, "... h w c"]) -> Float[Array, "... n"]:
+        lead, x = x.shape[:-3], x.reshape(-1, *x.shape[-3:])
+        for weight, bias, stride in zip(self.weights, self.biases, self.strides, strict=True):
+            x = jax.lax.conv_general_dilated(
+                x, weight, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )
+            x = nn.relu(x + bias.reshape(1, 1, 1, -1))
+        return x.reshape(*lead, -1)
+
+
+class Encoder(eqx.Module):
+    """Turns the images in a vector of `features` into numbers that say more; all else passes."""
+
+    convs: tuple[Conv | None, ...]  # of every leaf of the observation
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: Key,
+        spec: PyTree[jax.ShapeDtypeStruct],
+        layers: Layers | None = None,
+        init: Init = "torch",
+    ):
+        leaves = jax.tree.leaves(spec)
+        self.shapes = tuple(leaf.shape for leaf in leaves)
+        convs = []
+        for k, leaf in zip(random.split(key, len(leaves)), leaves, strict=True):
+            size = image(leaf)
+            convs.append(None if size is None else Conv(k, size, layers or layers_for(size), init))
+        self.convs = tuple(convs)
+
+    def __call__(
+        self, x: Float[Array, "... n"], skip: tuple[int, ...] = ()
+    ) -> Float[Array, "... m"]:
+        """What of the vector is no observation passes as well; leaves to skip do not."""
+        parts, at = [], 0
+        for i, (conv, shape) in enumerate(zip(self.convs, self.shapes, strict=True)):
+            part, at = x[..., at : at + math.prod(shape)], at + math.prod(shape)
+            if i not in skip:
+                parts.append(part if conv is None else conv(pixels(shape, part)))
+        return jnp.concatenate([*parts, x[..., at:]], -1)
+
+
+class Sighted(eqx.Module):
+    """A network of what an encoder makes of its input, apart from some leaves."""
+
+    encoder: Encoder
+    body: MLP
+    skip: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def __call__(self, x: Float[Array, "... n"]) -> Float[Array, "... m"]:
+        return self.body(self.encoder(x, self.skip))
+
+    def with_last(self, key: Key, reach: float) -> Sighted:
+        return Sighted(self.encoder, self.body.with_last(key, reach), self.skip)
 
 
 def _affine(x, weight, bias):

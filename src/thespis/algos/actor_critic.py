@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import random
 from jaxtyping import Array
 
 from thespis import normalize
-from thespis.core import Box, Row, Spec, ThespisError, Transition
+from thespis.core import MASK, Box, Row, Spec, ThespisError, Transition
 from thespis.hyper import LogUniform, Uniform, prior
-from thespis.nets import Critics, Init, features, width
+from thespis.nets import (
+    MLP,
+    Conv,
+    Critics,
+    Encoder,
+    Init,
+    Layers,
+    Sighted,
+    features,
+    image,
+    layers_for,
+    width,
+)
 from thespis.priorities import Rule
 
 
@@ -48,6 +63,17 @@ class ActorCritic:
     max_staleness: int | None = None
     """Steps after which prioritized_replay leaves a transition out."""
 
+    conv_channels: tuple[int, ...] | None = None
+    """Channels of the convolutions that read images, by default those that suit their size."""
+    conv_kernels: tuple[int, ...] | None = None
+    """Their kernels, in pixels."""
+    conv_strides: tuple[int, ...] | None = None
+    """Their strides, in pixels."""
+    shared_encoder: bool = True
+    """The actor reads images by the critics' convolutions, which only the critics train."""
+    privileged: tuple[str, ...] = ()
+    """Keys of a dict observation that only the critics see: acting does without them."""
+
     class Hyper(eqx.Module):
         """Numbers of prioritized_replay."""
 
@@ -66,6 +92,7 @@ class ActorCritic:
         for name, limit in limits.items():
             if limit is not None and not self.prioritized_replay:
                 raise ThespisError(f"{name} = {limit} needs prioritized_replay: add it")
+        self.check_eyes()
         given, dim = self.reward_weights, self.spec.reward_dim
         if given is not None and len(given) != dim:
             kind = "one number" if dim is None else f"a vector of {dim}"
@@ -82,16 +109,86 @@ class ActorCritic:
             )
         return self.spec.action
 
+    # --- what networks see ------------------------------------------------------------------
+
     @property
     def inputs(self) -> int:
         """Numbers that stand for an observation: as many as `see` returns."""
         return width(self.spec.obs)
 
+    @property
+    def images(self) -> list[tuple[int, int, int]]:
+        return [size for leaf in jax.tree.leaves(self.spec.obs) if (size := image(leaf))]
+
+    @property
+    def layers(self) -> Layers | None:
+        """Convolutions, if they were chosen."""
+        chosen = self.conv_channels, self.conv_kernels, self.conv_strides
+        return None if None in chosen else Layers(*chosen)  # pyright: ignore
+
+    @property
+    def unseen(self) -> tuple[int, ...]:
+        """The leaves of an observation that the actor does not see."""
+        leaves = enumerate(jax.tree_util.tree_leaves_with_path(self.spec.obs))
+        return tuple(i for i, (path, _) in leaves if path and path[0].key in self.privileged)
+
+    def check_eyes(self) -> None:
+        """Refuse convolutions that do not fit, and privileged keys that are not there."""
+        chosen = (self.conv_channels, self.conv_kernels, self.conv_strides)
+        if any(x is not None for x in chosen) and len({x and len(x) for x in chosen}) > 1:
+            raise ThespisError(
+                "conv_channels, conv_kernels and conv_strides go together: give all three, with "
+                "one number per layer each"
+            )
+        for size in self.images:
+            if not Conv.width(size, self.layers or layers_for(size)):
+                raise ThespisError(
+                    f"an image of {size[0]} x {size[1]} pixels is too small for its convolutions: "
+                    "give smaller conv_kernels and conv_strides"
+                )
+        keys = self.spec.obs if isinstance(self.spec.obs, dict) else {}
+        for key in self.privileged:
+            if key not in keys or key == MASK or len(self.privileged) >= len(keys):
+                there = f"has the keys {', '.join(keys)}" if keys else "is no dict"
+                raise ThespisError(
+                    f"privileged = {key}: the observation {there}; name some that actors can do "
+                    "without"
+                )
+
+    def reads(self, skip: tuple[int, ...] = ()) -> int:
+        """Numbers that a network reads of what `see` returns, by way of an encoder."""
+        total = self.inputs
+        for i, leaf in enumerate(jax.tree.leaves(self.spec.obs)):
+            size, flat = image(leaf), math.prod(leaf.shape)
+            made = Conv.width(size, self.layers or layers_for(size)) if size else flat
+            total += (0 if i in skip else made) - flat
+        return total
+
+    def make_encoder(self, key) -> Encoder:
+        return Encoder(random.fold_in(key, 0), self.spec.obs, self.layers, self.weight_init)
+
+    def make_network(self, key, outputs: int) -> MLP | Sighted:
+        """Of an actor: from what `see` returns to `outputs`."""
+        sizes = (self.reads(self.unseen), *self.hidden, outputs)
+        own = bool(self.unseen) if not self.images else not self.shared_encoder
+        encoder = self.make_encoder(key) if own else None
+        body = MLP(key, sizes, self.weight_init)
+        return body if encoder is None else Sighted(encoder, body, self.unseen)
+
+    def sighted(self, actor, critic) -> Any:
+        """The actor as a function of what `see` returns: with the critics' encoder if it shares it.
+
+        It is no part of what the actor learns, so no gradient of its loss reaches it.
+        """
+        shares = self.images and self.shared_encoder
+        return Sighted(critic.encoder, actor, self.unseen) if shares else actor
+
     def make_critic(self, key, inputs: int, outputs: int = 1) -> Critics:
         """Critics of the observation and `inputs` more numbers."""
         hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
-        sizes = (self.inputs + inputs, *hidden, outputs)
-        return Critics(key, self.critics, sizes, self.weight_init)
+        sizes = (self.reads() + inputs, *hidden, outputs)
+        encoder = self.make_encoder(key) if self.images else None
+        return Critics(key, self.critics, sizes, self.weight_init, encoder)
 
     def make_stats(self):
         return normalize.statistics(self.spec.obs) if self.normalize_observations else None
@@ -125,7 +222,16 @@ class ActorCritic:
         return replay.transitions(key, self.batch_size, hp.gamma, self.n_step)
 
     def see(self, state, obs) -> Array:
-        """What the networks read: one normalised vector [..., n]."""
+        """What the networks read: one normalised vector [..., n].
+
+        Where privileged parts are missing they are 0: then only an actor can read it.
+        """
+        if self.privileged and not set(self.privileged) <= obs.keys():
+            first = next(iter(self.spec.obs.keys() - set(self.privileged)))
+            lead = obs[first].shape[: obs[first].ndim - len(self.spec.obs[first].shape)]
+            blank = lambda key: jnp.zeros((*lead, *self.spec.obs[key].shape))
+            dark = {key: blank(key).astype(self.spec.obs[key].dtype) for key in self.privileged}
+            obs = {**obs, **dark}
         obs = obs if state.stats is None else normalize.normalise(state.stats, obs)
         return features(self.spec.obs, obs)
 

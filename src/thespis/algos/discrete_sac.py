@@ -21,7 +21,7 @@ from thespis.algos.temperature import Form, alpha_of, cool, start
 from thespis.core import MASK, Discrete, Metrics, Mode, ThespisError, Transition, mean, polyak
 from thespis.dists import Categorical
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import MLP, Critics
+from thespis.nets import Critics
 from thespis.optim import Learned
 
 
@@ -102,13 +102,13 @@ class DiscreteSAC(ActorCritic):
 
     def init(self, key, hp) -> State:
         k_actor, k_critic = random.split(key)
-        actor = MLP(k_actor, (self.inputs, *self.hidden, self.actions), self.weight_init)
+        actor = self.make_network(k_actor, self.actions)
         critic = self.make_critic(k_critic, 0, self.actions)
         temperature = start(self.temperature, hp.alpha)
         return State(Learned.of(actor), Learned.of(critic), critic, temperature, self.make_stats())
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
-        policy = self.policy(state, state.actor.params, obs)
+        policy = self.policy(state, self.acting(state), obs)
         extra = {"logits": policy.logits} if self.store_logits else None
         if mode == "greedy":
             return policy.mode(), memory, extra
@@ -133,7 +133,7 @@ class DiscreteSAC(ActorCritic):
         alpha = alpha_of(self.temperature, state.temperature, hp.alpha)
 
         # Critics: regress every Q_i on the soft Bellman target (eq. 4, with V of eq. 10).
-        after, next_q = self.policy(state, state.actor.params, b.next_obs), state.target(next_obs)
+        after, next_q = self.policy(state, self.acting(state), b.next_obs), state.target(next_obs)
         next_value = after.expect(self.reduced(next_q))
         if self.critic_entropy:
             next_value = next_value + alpha * after.entropy()
@@ -155,7 +155,7 @@ class DiscreteSAC(ActorCritic):
         q_now = self.reduced(critic.params(obs))
 
         def actor_loss(actor):
-            policy = self.policy(state, actor, b.obs)
+            policy = self.policy(state, self.sighted(actor, critic.params), b.obs)
             entropy = policy.entropy()
             return -mean(policy.expect(q_now) + alpha * entropy, b.valid), (policy, entropy)
 
@@ -190,7 +190,10 @@ class DiscreteSAC(ActorCritic):
 
     # --- what variants override -------------------------------------------------------------
 
-    def policy(self, state: State, actor: MLP, obs) -> Categorical:
+    def acting(self, state: State) -> Any:
+        return self.sighted(state.actor.params, state.critic.params)
+
+    def policy(self, state: State, actor, obs) -> Categorical:
         """The policy at observations as the environment gives them."""
         legal = obs[MASK].astype(bool) if self.masked else None
         return Categorical.of(actor(self.see(state, obs)), legal)

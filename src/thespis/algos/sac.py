@@ -18,7 +18,7 @@ from thespis.algos.temperature import Form, alpha_of, cool, start
 from thespis.core import Metrics, Mode, Transition, mean, polyak
 from thespis.dists import LogDerivative, Std, TanhGaussian
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import MLP, Critics
+from thespis.nets import MLP, Critics, Sighted
 from thespis.optim import Learned
 
 RATES = {"actor_lr": 3e-4, "critic_lr": 3e-4, "alpha_lr": 3e-4}  # of the presets
@@ -115,17 +115,17 @@ class SAC(ActorCritic):
             stats=self.make_stats(),
         )
 
-    def make_actor(self, key) -> MLP:
+    def make_actor(self, key) -> MLP | Sighted:
         k_net, k_last = random.split(key)
-        sizes = (self.inputs, *self.hidden, 2 * self.box.size)
-        actor = MLP(k_net, sizes, self.weight_init)
+        actor = self.make_network(k_net, 2 * self.box.size)
         return actor if self.init_w is None else actor.with_last(k_last, self.init_w)
 
     def memory(self, key, n: int) -> Held | None:
         return Held.none(n, self.box.size) if self.noise_repeat > 1 else None
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
-        policy = self.policy(state.actor.params, self.see(state, obs))
+        actor = self.sighted(state.actor.params, state.critic.params)
+        policy = self.policy(actor, self.see(state, obs))
         if mode == "random":
             action = noise.uniform(key, policy.mean.shape, -1, 1)
         elif mode == "explore" and self.noise_repeat > 1:
@@ -144,7 +144,8 @@ class SAC(ActorCritic):
         alpha = self.alpha(state, hp)
 
         # Critics: regress every Q_i on the soft Bellman target (eq. 5).
-        next_value, _ = self.soft_value(state.actor.params, state.target, alpha, next_obs, k_next)
+        acting = self.sighted(state.actor.params, state.critic.params)
+        next_value, _ = self.soft_value(acting, state.target, alpha, next_obs, k_next)
         target, valid = self.bellman(hp, b, next_value)
 
         def critic_loss(critic):
@@ -158,7 +159,8 @@ class SAC(ActorCritic):
         climbed = critic.params if self.order == "sequential" else state.critic.params
 
         def actor_loss(actor):
-            value, log_p = self.soft_value(actor, climbed, alpha, obs, k_now)
+            acting = self.sighted(actor, climbed)
+            value, log_p = self.soft_value(acting, climbed, alpha, obs, k_now)
             return -mean(value, b.valid), mean(log_p, b.valid)
 
         actor, (pi_loss, log_p) = state.actor.descend(actor_loss, hp.actor_lr)
@@ -186,7 +188,7 @@ class SAC(ActorCritic):
 
     # --- what variants override -------------------------------------------------------------
 
-    def policy(self, actor: MLP, obs) -> TanhGaussian:
+    def policy(self, actor, obs) -> TanhGaussian:
         return TanhGaussian.of(actor(obs), self.std, self.log_derivative)
 
     def soft_value(self, actor, critic, alpha, obs, key) -> tuple[Array, Array]:

@@ -16,14 +16,14 @@ from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.held_noise import Held
 from thespis.core import Mean, Metrics, Mode, Transition, mean, polyak
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import MLP, Critics
+from thespis.nets import MLP, Critics, Sighted
 from thespis.optim import Learned
 
 
 class State(eqx.Module):
     actor: Learned
     critic: Learned
-    target_actor: MLP
+    target_actor: MLP | Sighted
     target_critic: Critics
     stats: Any  # running statistics of the observations, or None
 
@@ -86,8 +86,7 @@ class TD3(ActorCritic):
 
     def init(self, key, hp) -> State:
         k_actor, k_critic = random.split(key)
-        sizes = (self.inputs, *self.hidden, self.box.size)
-        actor = MLP(k_actor, sizes, self.weight_init)
+        actor = self.make_network(k_actor, self.box.size)
         critic = self.make_critic(k_critic, self.box.size)
         return State(Learned.of(actor), Learned.of(critic), actor, critic, self.make_stats())
 
@@ -95,7 +94,8 @@ class TD3(ActorCritic):
         return Held.none(n, self.box.size) if self.noise_repeat > 1 else None
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
-        action = jnp.tanh(state.actor.params(self.see(state, obs)))
+        actor = self.sighted(state.actor.params, state.critic.params)
+        action = jnp.tanh(actor(self.see(state, obs)))
         if mode == "random":
             action = noise.uniform(key, action.shape, -1, 1)
         if mode == "explore":
@@ -115,7 +115,8 @@ class TD3(ActorCritic):
         # Critics: smoothed target action, clipped double Q (eq. 14, algorithm 1).
         shift = hp.target_noise * noise.normal(key, b.action.shape)
         shift = jnp.clip(shift, -hp.noise_clip, hp.noise_clip)
-        next_action = jnp.clip(jnp.tanh(state.target_actor(next_obs)) + shift, -1, 1)
+        target_actor = self.sighted(state.target_actor, state.target_critic)
+        next_action = jnp.clip(jnp.tanh(target_actor(next_obs)) + shift, -1, 1)
         next_value = self.q(state.target_critic, next_obs, next_action).min(0)
         target, valid = self.bellman(hp, b, next_value)
 
@@ -129,7 +130,8 @@ class TD3(ActorCritic):
         climbed = critic.params if self.order == "sequential" else state.critic.params
 
         def actor_loss(actor):
-            q = climbed.networks[0](jnp.concatenate([obs, jnp.tanh(actor(obs))], -1))[..., 0]
+            action = jnp.tanh(self.sighted(actor, climbed)(obs))
+            q = climbed.networks[0](climbed.join(obs, action))[..., 0]
             return -mean(q, b.valid), None
 
         def learn(actor, target_actor, target_critic):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from thespis.loop import Learner
-from thespis.priorities import Priorities
+from thespis.priorities import Priorities, Rule
 from thespis.replay import Replay
 from thespis.runs.best import Best
 
@@ -29,16 +28,15 @@ def split(x: Learner, hps: Any, best: Best, rounds: Any = None) -> dict[str, Any
 
 def stored(replay: Replay) -> dict[str, Any]:
     """All of a replay but the tree of its priorities, which follows from the rest."""
-    p = replay.priorities
-    return vars(replay) | {"priorities": p and dataclasses.replace(p, nodes=None)}
+    p, names = replay.priorities, ("weight", "uses", "highest", "written")
+    return vars(replay) | {"priorities": p and {name: getattr(p, name) for name in names}}
 
 
 def by_row(f: Callable, replay: dict[str, Any]) -> dict[str, Any]:
     """`f(leaf)` for every leaf [rows, members, ...] of what is stored of a replay."""
-    new = replay | {"rows": jax.tree.map(f, replay["rows"])}
-    if (p := replay["priorities"]) is not None:
-        rings = {name: jax.tree.map(f, getattr(p, name)) for name in ("weight", "uses")}
-        new["priorities"] = dataclasses.replace(p, **rings)
+    new, p = replay | {"rows": jax.tree.map(f, replay["rows"])}, replay["priorities"]
+    if p is not None:
+        new["priorities"] = p | {name: jax.tree.map(f, p[name]) for name in ("weight", "uses")}
     return new
 
 
@@ -47,7 +45,7 @@ def by_member(f: Callable, parts: dict[str, Any]) -> dict[str, Any]:
     at = lambda axis, tree: jax.tree.map(lambda x: f(x, axis), tree)
     replay, progress = by_row(lambda x: f(x, 1), parts["replay"]), parts["progress"]
     if (p := replay["priorities"]) is not None:
-        replay["priorities"] = dataclasses.replace(p, highest=f(p.highest, 1))
+        replay["priorities"] = p | {"highest": f(p["highest"], 1)}
     return {
         **parts,
         **{part: at(0, parts[part]) for part in ("state", "actors", "hyper", "best")},
@@ -60,14 +58,16 @@ def resize(x: Any, axis: int, size: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
 
 
-def grow(replay: Replay, capacity: int) -> Replay:
+def grow(parts: dict[str, Any], capacity: int, rule: Rule | None) -> Replay:
     """Stored rows in a ring of `capacity`, which is larger only if none was overwritten yet."""
 
     def place(x):
         return jnp.zeros((capacity, *x.shape[1:]), x.dtype).at[: x.shape[0]].set(x)
 
-    head = replay.head if replay.capacity == capacity else replay.size % capacity
-    parts = by_row(place, vars(replay) | {"head": head})
-    if (p := parts["priorities"]) is not None:
-        parts["priorities"] = jax.jit(Priorities.rebuilt)(p)
+    if parts["rows"].reward.shape[0] != capacity:
+        parts = parts | {"head": parts["size"] % capacity}
+    parts = by_row(place, parts)
+    if rule is not None:
+        weights = Priorities(**parts["priorities"], nodes=None, rule=rule)
+        parts["priorities"] = jax.jit(Priorities.rebuilt)(weights)
     return Replay(**parts)

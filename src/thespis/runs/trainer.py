@@ -16,7 +16,6 @@ from thespis.errors import ThespisError, or_all
 from thespis.evaluate import Evaluator
 from thespis.host import HostDriver
 from thespis.loop import DeviceDriver, Learner, Loop
-from thespis.replay import Replay
 from thespis.runs import checkpoint
 from thespis.runs.best import Best
 from thespis.runs.config import RETURN, SIMILARITY, Config
@@ -128,7 +127,7 @@ class Trainer:
         self.learner = self.driver.resume(
             Learner(
                 state=found["state"],
-                replay=grow(Replay(**found["replay"]), self.loop.capacity),
+                replay=grow(found["replay"], self.loop.capacity, self.loop.rule),
                 **found["actors"],
                 **found["progress"],
             )
