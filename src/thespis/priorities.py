@@ -31,6 +31,8 @@ class Rule:
     """Draws after which a row leaves it."""
     max_age: int | None = None
     """Newer rows of the same environment after which a row leaves it."""
+    behind: int = 0
+    """Older rows that must still be stored, those of a stack of frames."""
 
 
 class Drawn(eqx.Module):
@@ -136,8 +138,9 @@ class Priorities(eqx.Module):
         first = jnp.where(final, 0.0, ((self.highest[0] + EPSILON) ** alpha)[:, None])
         nothing = jnp.zeros_like(first)
         changes = [(head, nothing), (jnp.where(self.written < rule.ahead, capacity, enters), first)]
-        if rule.max_age is not None and rule.max_age < capacity:
-            changes.append(((head - rule.max_age) % capacity, nothing))
+        oldest = min(rule.max_age or capacity, capacity - rule.behind)
+        if oldest < capacity:
+            changes.append(((head - oldest) % capacity, nothing))
         slots = jnp.repeat(jnp.stack([slot for slot, _ in changes]), envs)
         slots = jnp.broadcast_to(slots[None], (members, slots.size))
         env = jnp.broadcast_to(jnp.arange(slots.shape[1])[None] % envs, slots.shape)

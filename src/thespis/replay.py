@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import equinox as eqx
@@ -10,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from thespis import noise
-from thespis.core import Key, Row, Transition, behind
+from thespis.core import MASK, Key, Row, Transition, behind
 from thespis.priorities import Drawn, Priorities, Rule
 
 
@@ -27,6 +29,13 @@ class Index(NamedTuple):
         """Leaves [last - first, batch]: the rows `first` .. `last - 1` after each."""
         time = self.time[None] + jnp.arange(first, last)[:, None]
         return Index(time, jnp.broadcast_to(self.env[None], time.shape))
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """A leaf of an observation that is to be read as a stack."""
+
+    ring: Array
 
 
 class Replay(eqx.Module):
@@ -82,6 +91,15 @@ class View(eqx.Module):
     ring: Replay
     member: Int[Array, ""]
     beta: Float[Array, ""] | None = None  # exponent of the importance weights
+    frames: int = eqx.field(static=True, default=1)  # observations at once
+
+    def stacked(self, frames: int) -> View:
+        """The same rows, whose observations are stacks [..., frames, ...], oldest first.
+
+        A stack ends where its episode began: that first observation is repeated instead. An
+        action mask is not stacked.
+        """
+        return View(self.ring, self.member, self.beta, frames)
 
     def draw(self, key: Key, batch: int, length: int) -> Index:
         """Starts of `length` consecutive rows, none of which reaches past the newest row.
@@ -95,15 +113,47 @@ class View(eqx.Module):
             slot, env = priorities.draw(key, batch, self.member)
             return Index((slot - self.ring.oldest) % self.ring.capacity, env)
         starts, envs = self.ring.size - length + 1, self.ring.rows.reward.shape[2]
+        # The oldest rows of a full ring may have lost some of their stack.
+        lost = jnp.where(self.ring.size == self.ring.capacity, self.frames - 1, 0)
+        starts = starts if self.frames == 1 else starts - lost
         # The remainder of 32 random bits favours none by more than starts / 2^32.
         time, env = noise.bits(key, (2, batch))
         rest = lambda bits, n: (bits % n.astype(jnp.uint32)).astype(jnp.int32)
-        return Index(rest(time, starts), rest(env, jnp.asarray(envs)))
+        time = rest(time, starts)
+        return Index(time if self.frames == 1 else time + lost, rest(env, jnp.asarray(envs)))
 
     def at(self, index: Index, leaf=lambda rows: rows):
         """The rows at an index of any shape, or the `leaf` of them."""
-        slot = self.slot(index)
-        return jax.tree.map(lambda x: x[slot, self.member, index.env], leaf(self.ring.rows))
+        rows, of = self.ring.rows, lambda i: (self.slot(i), self.member, i.env)
+        if self.frames == 1:
+            return jax.tree.map(lambda x: x[of(index)], leaf(rows))
+        history = self.history(index)
+
+        def gather(x):
+            if not isinstance(x, Stacked):
+                return x[of(index)]
+            return jnp.moveaxis(x.ring[of(history)], 0, index.time.ndim)
+
+        obs = rows.obs
+        masked = {MASK: obs[MASK]} if isinstance(obs, dict) and MASK in obs else {}
+        marked = jax.tree.map(Stacked, obs)
+        marked = marked | masked if masked else marked
+        return jax.tree.map(gather, leaf(dataclasses.replace(rows, obs=marked)))
+
+    def history(self, index: Index) -> Index:
+        """The rows of each stack, leaves [frames, ...], oldest first."""
+        back, going = jnp.zeros_like(index.time), jnp.ones_like(index.time)
+        backs = [back]
+        for i in range(1, self.frames):
+            before = Index(index.time - i, index.env)
+            place = self.slot(before), self.member, before.env
+            rows = self.ring.rows
+            ended = rows.terminated[place] | rows.truncated[place]
+            going = going * ((before.time >= 0) & ~ended).astype(jnp.int32)
+            back = back + going
+            backs.append(back)
+        time = index.time[None] - jnp.stack(backs[::-1])
+        return Index(time, jnp.broadcast_to(index.env[None], time.shape))
 
     def slot(self, index: Index) -> Int[Array, "..."]:
         """Where in the ring an index lies."""

@@ -22,7 +22,7 @@ from thespis.algos.actor_critic import ActorCritic
 from thespis.core import Mean, Metrics, Mode, Row, ThespisError, mean, polyak, where
 from thespis.dists import TanhGaussian
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import MLP, Critics, width
+from thespis.nets import MLP, Critics, Encoder
 from thespis.normalize import Running
 from thespis.optim import Learned
 from thespis.priorities import Drawn
@@ -48,8 +48,10 @@ class EncodedCritics(eqx.Module):
 
     encoder: MLP | None
     critics: Critics
+    eyes: Encoder | None = None  # of images
 
     def encode(self, obs: Float[Array, "... _"]) -> Float[Array, "... _"]:
+        obs = obs if self.eyes is None else self.eyes(obs)
         return obs if self.encoder is None else nn.relu(self.encoder(obs))
 
     def __call__(self, obs: Array, trajectory: Array) -> Float[Array, "critics ... d"]:
@@ -194,6 +196,8 @@ class TAAC(ActorCritic):
             given = getattr(self, name)
             if given is not None and len(given) not in legal:
                 raise ThespisError(f"{name} = {given}: give {' or '.join(map(str, legal))} numbers")
+        if self.privileged:
+            raise ThespisError("TAAC asks its critics when it acts: it cannot have privileged keys")
         if self.prioritized_replay and self.recent_share:
             raise ThespisError("recent_share and prioritized_replay exclude each other: drop one")
 
@@ -227,26 +231,27 @@ class TAAC(ActorCritic):
         )
 
     @property
-    def inputs(self) -> int:
+    def encoded(self) -> int:
         """Numbers that stand for an observation."""
-        return (width(self.spec.obs), *self.encoder)[-1]
+        return (self.reads(), *self.encoder)[-1]
 
     def make_actor(self, key) -> Actor:
         k_body, *k_parts = random.split(key, 1 + self.parts)
-        obs, n = self.inputs, self.box.size
+        obs, n = self.encoded, self.box.size
         nets = tuple(MLP(k, (n, obs), self.weight_init) for k in k_parts) if self.embed else ()
         inputs = obs + self.parts * (obs if self.embed else n)
         return Actor(nets, MLP(k_body, (inputs, *self.hidden, 2 * n), self.weight_init))
 
     def make_critics(self, key) -> EncodedCritics:
         k_encoder, k_critics = random.split(key)
-        encoder = None
+        encoder, eyes = None, self.make_encoder(k_encoder) if self.images else None
         if self.encoder:
-            encoder = MLP(k_encoder, (width(self.spec.obs), *self.encoder), self.weight_init)
+            encoder = MLP(k_encoder, (self.reads(), *self.encoder), self.weight_init)
         hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
-        inputs = self.inputs + self.parts * self.box.size
+        inputs = self.encoded + self.parts * self.box.size
         sizes = (inputs, *hidden, self.spec.reward_dim or 1)
-        return EncodedCritics(encoder, Critics(k_critics, self.critics, sizes, self.weight_init))
+        critics = Critics(k_critics, self.critics, sizes, self.weight_init)
+        return EncodedCritics(encoder, critics, eyes)
 
     def memory(self, key, n: int) -> Memory:
         size = self.box.size

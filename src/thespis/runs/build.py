@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from thespis import demos, envs, hyper
+from thespis.algos.frame_stack import FrameStack
 from thespis.core import Box, Spec, Step
 from thespis.errors import ThespisError
 from thespis.loop import INIT, Learner, Loop
@@ -32,7 +33,7 @@ def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, 
             f"{envs.label(env)} has {shapes(env.spec)}: give one of the same shapes"
         )
     loop = Loop(
-        algo=config.Algorithm(env.spec, **config.options),
+        algo=algorithm(config, env.spec),
         env=env,
         envs=config.envs,
         capacity=-(-min(config.buffer_size, config.steps) // config.envs),
@@ -42,6 +43,12 @@ def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, 
     )
     require_memory(config, loop)
     return loop, eval_env
+
+
+def algorithm(config: Config, spec: Spec) -> Any:
+    if config.frame_stack == 1:
+        return config.Algorithm(spec, **config.options)
+    return FrameStack.of(config.Algorithm, spec, config.frame_stack, **config.options)
 
 
 def shapes(spec: Spec) -> str:

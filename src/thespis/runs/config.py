@@ -42,6 +42,8 @@ class Config:
     """Gradient updates per environment step, whatever the number of environments."""
     buffer_size: int = 1_000_000
     """Environment steps the replay keeps."""
+    frame_stack: int = 1
+    """Observations that networks see at once, the newest and those before it in its episode."""
     learning_starts: int | None = None
     """Steps of warm-up before learning; by default a tenth of the steps, at most 1000."""
     warm_up: Literal["random", "policy"] = "random"
@@ -222,6 +224,10 @@ ALIASES = {
     "net_arch": "hidden",
     "n_critics": "critics",
     "n_steps": "n_step",
+    "n_stack": "frame_stack",
+    "prioritized_replay_alpha": "priority_alpha",
+    "prioritized_replay_beta0": "priority_beta",
+    "prioritized_replay_beta_iters": "priority_anneal",
     "policy_delay": "delay",
     "target_policy_noise": "target_noise",
     "target_noise_clip": "noise_clip",
@@ -437,6 +443,7 @@ def restored(saved: dict[str, Any]) -> Config:
     """The config of what was written."""
     none = {
         "devices": None,
+        "frame_stack": 1,
         "tuner": None,
         "pbt": {},
         "schedule": [],

@@ -208,7 +208,7 @@ class Policy:
     def __init__(self, loop: Loop, state: Any, hp: Any, stochastic: bool = False):
         self.algo, self.state, self.hp = loop.algo, state, hp
         self.mode = "explore" if stochastic else "greedy"
-        self.batch = reader(loop.env)
+        self.batch = reader(loop.env, getattr(loop.algo, "privileged", ()))
         self.jitted = jax.jit(self._act)
         self.reset()
 
@@ -235,24 +235,30 @@ class Policy:
         return self.algo.act(self.state, self.hp, memory, obs, k_act, time, self.mode)[:2]
 
 
-def reader(env: Any) -> Callable[[Any], tuple[Any, bool]]:
-    """Observations as an environment gives them -> (a batch for networks, whether it was one)."""
+def reader(env: Any, unseen: tuple[str, ...] = ()) -> Callable[[Any], tuple[Any, bool]]:
+    """Observations as an environment gives them -> (a batch for networks, whether it was one).
+
+    What is `unseen` of a dict is left out, be it there or not.
+    """
+    seen = lambda tree: {k: x for k, x in tree.items() if k not in unseen} if unseen else tree
     if isinstance(env, Autoreset):
-        first = jax.tree.leaves(env.spec.obs)[0]
+        spec = seen(env.spec.obs)
+        first = jax.tree.leaves(spec)[0]
 
         def from_task(obs):
-            obs = jax.tree.map(lambda s, x: np.asarray(x, s.dtype), env.spec.obs, obs)
+            obs = jax.tree.map(lambda s, x: np.asarray(x, s.dtype), spec, seen(obs))
             alone = jax.tree.leaves(obs)[0].ndim == len(first.shape)
             return (jax.tree.map(lambda x: x[None], obs) if alone else obs), alone
 
         return from_task
 
-    space, node = env.observation_space, env.node
+    space: Any = env.observation_space
+    node = [part for part in env.node if part[0] not in unseen] if unseen else env.node
 
     def from_gymnasium(obs):
         inner, kind = obs, space
         while kind.shape is None:  # a dict or a tuple: look at its first part
-            key = next(iter(kind)) if isinstance(inner, dict) else 0
+            key = next(k for k in kind if k in inner) if isinstance(inner, dict) else 0
             inner, kind = inner[key], kind[key]
         alone = np.ndim(inner) == len(kind.shape)
         pick = lambda i: obs if alone else jax.tree.map(lambda x: x[i], obs)

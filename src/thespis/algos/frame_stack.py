@@ -1,0 +1,90 @@
+"""Any algorithm, shown the last few observations of an episode at once.
+
+The replay keeps each observation once: stacks are gathered when a batch is drawn. In acting,
+every environment's memory holds the ones before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree
+
+from thespis.core import MASK, Mode, Row, Spec, where
+from thespis.priorities import Rule
+
+
+class Frames(eqx.Module):
+    """What each of n environments carries."""
+
+    past: PyTree  # the observations before, leaves [n, frames - 1, ...], oldest first
+    fresh: Bool[Array, "n"]  # the next observation is the first of an episode
+    memory: Any  # of the algorithm itself
+
+
+@dataclass(frozen=True)
+class FrameStack:
+    """`algo` knows stacks only, leaves [frames, ...] of oldest to newest; an action mask is not
+    stacked. Before an episode's first observation, that one is repeated."""
+
+    algo: Any
+    spec: Spec
+    frames: int
+
+    @classmethod
+    def of(cls, Algorithm: type, spec: Spec, frames: int, **options: Any) -> FrameStack:
+        stack = lambda s: jax.ShapeDtypeStruct((frames, *s.shape), s.dtype)
+        stacked = dataclasses.replace(spec, obs=each(stack, spec.obs))
+        return cls(Algorithm(stacked, **options), spec, frames)
+
+    def __getattr__(self, name: str) -> Any:
+        """All that stacks do not change."""
+        if name.startswith("__") or name == "algo":
+            raise AttributeError(name)
+        return getattr(self.algo, name)
+
+    def memory(self, key, n: int) -> Frames:
+        blank = lambda s: jnp.zeros((n, self.frames - 1, *s.shape), s.dtype)
+        past = each(blank, self.shown(self.spec.obs), mask=None)
+        return Frames(past, jnp.ones(n, bool), self.algo.memory(key, n))
+
+    def shown(self, obs: PyTree) -> PyTree:
+        """An observation without what only critics see."""
+        hidden = getattr(self.algo, "privileged", ())
+        return {k: x for k, x in obs.items() if k not in hidden} if hidden else obs
+
+    def act(self, state, hp, memory: Frames, obs, key, step, mode: Mode):
+        obs = self.shown(obs)
+        repeat = lambda x: jnp.repeat(x[:, None], self.frames - 1, 1)
+        past = where(memory.fresh, each(repeat, obs, mask=None), memory.past)
+        append = lambda x, before: jnp.concatenate([before, x[:, None]], 1)
+        stack = each(append, obs, past)
+        action, inner, extra = self.algo.act(state, hp, memory.memory, stack, key, step, mode)
+        past = each(lambda x: x[:, 1:], stack, mask=None)
+        return action, Frames(past, jnp.zeros_like(memory.fresh), inner), extra
+
+    def observe(self, state, rows: Row) -> Any:
+        """Every observation is once in every place of a stack."""
+        axis = rows.reward.ndim if self.spec.reward_dim is None else rows.reward.ndim - 1
+        copies = lambda x: jnp.repeat(jnp.expand_dims(x, axis), self.frames, axis)
+        return self.algo.observe(state, dataclasses.replace(rows, obs=each(copies, rows.obs)))
+
+    def sample(self, replay, demos, hp, key, step) -> Any:
+        return self.algo.sample(replay.stacked(self.frames), demos, hp, key, step)
+
+    def rule(self, envs: int) -> Rule | None:
+        rule = self.algo.rule(envs)
+        return rule and dataclasses.replace(rule, behind=self.frames - 1)
+
+
+def each(f, obs: PyTree, *more: PyTree, mask: Any = ...) -> PyTree:
+    """f of all leaves but the action mask, which stays as it is unless another is given."""
+    if not isinstance(obs, dict) or MASK not in obs:
+        return jax.tree.map(f, obs, *more)
+    rest = lambda tree: {k: x for k, x in tree.items() if k != MASK}
+    return jax.tree.map(f, *map(rest, (obs, *more))) | {MASK: obs[MASK] if mask is ... else mask}
