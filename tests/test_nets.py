@@ -7,7 +7,7 @@ import pytest
 from jax import random
 
 from tests.algos import reference
-from thespis.nets import MLP, Critics, features, width
+from thespis.nets import MLP, NATURE, SMALL, Conv, Critics, Encoder, features, image, pixels, width
 
 
 def forward(net, x):
@@ -104,3 +104,78 @@ def test_gradients_of_wide_square_and_narrow_layers(sizes, lead):
     np.testing.assert_allclose(d_net.weights[0], flat(x).T @ flat(slope), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(d_net.biases[0], flat(slope).sum(0), rtol=1e-5)
     np.testing.assert_allclose(d_x, slope @ np.asarray(net.weights[0]).T, rtol=1e-5, atol=1e-6)
+
+
+# --- images ---------------------------------------------------------------------------------
+
+
+def convolved(x, weight, bias, stride):
+    """A convolution of [h, w, c] by four loops."""
+    size, out = weight.shape[0], weight.shape[3]
+    rows, columns = ((n - size) // stride + 1 for n in x.shape[:2])
+    found = np.zeros((rows, columns, out))
+    for i, j in np.ndindex(rows, columns):
+        patch = x[i * stride : i * stride + size, j * stride : j * stride + size]
+        found[i, j] = np.maximum((patch[..., None] * weight).sum((0, 1, 2)) + bias, 0)
+    return found
+
+
+def test_convolutions_compute_what_loops_do():
+    net = Conv(random.key(0), (9, 8, 2), SMALL)
+    x = np.random.default_rng(0).uniform(size=(3, 9, 8, 2))
+    wanted = list(x)
+    for weight, bias, stride in zip(net.weights, net.biases, net.strides):
+        wanted = [convolved(y, np.float64(weight), np.float64(bias), stride) for y in wanted]
+    found = net(jnp.asarray(x, jnp.float32))
+    assert found.shape == (3, Conv.width((9, 8, 2), SMALL))
+    np.testing.assert_allclose(found, np.stack(wanted).reshape(3, -1), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [
+        ((10, 10, 1), (10, 10, 1)),
+        ((84, 84), (84, 84, 1)),
+        ((4, 84, 84), (84, 84, 4)),
+        ((3, 64, 48), (64, 48, 3)),
+        ((4, 10, 12, 3), (10, 12, 12)),
+        ((4, 3, 10, 12), (10, 12, 12)),
+        ((2, 2, 1), None),
+        ((128,), None),
+    ],
+)
+def test_images_are_recognised_whatever_the_order_of_their_axes(shape, wanted):
+    assert image(jax.ShapeDtypeStruct(shape, jnp.uint8)) == wanted
+    assert image(jax.ShapeDtypeStruct(shape, jnp.float32)) is None
+    if wanted:
+        x = np.arange(np.prod(shape), dtype=np.float32)
+        assert pixels(shape, jnp.asarray(x)).shape == wanted
+
+
+def test_frames_of_a_stack_are_channels():
+    x = np.random.default_rng(0).uniform(size=(4, 8, 9, 3)).astype(np.float32)
+    found = pixels(x.shape, jnp.asarray(x.reshape(-1)))
+    np.testing.assert_array_equal(found, np.concatenate(list(x), -1))
+    first = np.moveaxis(x, -1, 1)  # channels before pixels
+    np.testing.assert_array_equal(pixels(first.shape, jnp.asarray(first.reshape(-1))), found)
+
+
+def test_large_images_have_the_layers_of_nature():
+    """As many numbers as in the paper: 7 x 7 x 64 of 84 x 84 pixels."""
+    assert Conv.width((84, 84, 4), NATURE) == 3136
+
+
+def test_vectors_pass_beside_the_features_of_images_and_skipped_leaves_do_not():
+    spec = {
+        "camera": jax.ShapeDtypeStruct((10, 10, 1), jnp.uint8),
+        "speed": jax.ShapeDtypeStruct((2,), jnp.float32),
+        "truth": jax.ShapeDtypeStruct((3,), jnp.float32),
+    }
+    net = Encoder(random.key(0), spec)
+    x = jnp.asarray(np.random.default_rng(0).uniform(size=(4, 106)), jnp.float32)  # one more
+    n = Conv.width((10, 10, 1), SMALL)
+    whole, part = net(x), net(x, skip=(2,))
+    assert (whole.shape, part.shape) == ((4, n + 6), (4, n + 3))
+    np.testing.assert_array_equal(whole[:, n:], x[:, 100:])
+    np.testing.assert_array_equal(part[:, n:], x[:, [100, 101, 105]])
+    np.testing.assert_array_equal(whole[:, :n], net.convs[0](x[:, :100].reshape(4, 10, 10, 1)))

@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 from jax import random
 
 from thespis.core import Row
+from thespis.priorities import Rule
 from thespis.replay import Index, Replay
 
 CAPACITY, MEMBERS, ENVS, BATCH, MOST = 7, 2, 3, 48, 20
@@ -137,6 +138,17 @@ def test_each_observation_is_stored_once():
     replay = jax.eval_shape(partial(Replay.empty, 1000), image)
     bytes_of = lambda tree: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
     assert bytes_of(replay) == 1000 * 2 * (84 * 84 + 4 + 1 + 1 + 3 * 4) + 8
+
+
+def test_a_hundred_thousand_frames_need_little_more_than_their_bytes():
+    """Also with priorities and in stacks of four: within a tenth of the frames themselves."""
+    frame = jax.ShapeDtypeStruct((1, 1, 84, 84), jnp.uint8)
+    number, flag = (jax.ShapeDtypeStruct((1, 1), t) for t in (jnp.float32, bool))
+    row = Row(frame, number, flag, flag, jax.ShapeDtypeStruct((1, 1), jnp.int32))
+    bytes_of = lambda tree: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+    for rule in (None, Rule(ahead=3, max_use=8, behind=3)):
+        replay = jax.eval_shape(partial(Replay.empty, 100_000, rule=rule), row)
+        assert bytes_of(replay) < 1.01 * 100_000 * 84 * 84
 
 
 def test_capacity_is_the_rows_it_was_made_for():

@@ -11,7 +11,7 @@ from jax import random
 from tests.algos import reference
 from thespis import hyper
 from thespis.algos import ALGORITHMS, SAC, SQIL, TD3, DiscreteSAC
-from thespis.core import Box, Row, ThespisError
+from thespis.core import Box, Row, ThespisError, Transition
 
 every = pytest.mark.parametrize("Algorithm", ALGORITHMS.values())
 plain = pytest.mark.parametrize("Algorithm", [SAC, DiscreteSAC, TD3])  # an actor, critics, batches
@@ -126,3 +126,79 @@ def test_presets_name_what_exists(Algorithm):
         assert preset.keys() <= {"algo", "hp", "train", "pbt"}
         Algorithm(spec(Algorithm), **preset.get("algo", {}))
         hyper.check(Algorithm.Hyper, preset.get("hp", {}))
+
+
+# --- images and what only critics see -------------------------------------------------------
+
+SEEN = {
+    "camera": jax.ShapeDtypeStruct((8, 8, 1), jnp.uint8),
+    "speed": jax.ShapeDtypeStruct((2,), jnp.float32),
+    "truth": jax.ShapeDtypeStruct((3,), jnp.float32),
+}
+
+
+def sighted(Algorithm, **options):
+    """An algorithm of images and vectors, its state, and a batch of four."""
+    it = dataclasses.replace(spec(Algorithm), obs=SEEN)
+    sizes = {"hidden": (4,), "conv_channels": (2,), "conv_kernels": (3,), "conv_strides": (3,)}
+    algo = Algorithm(it, **(sizes | options))
+    rng = np.random.default_rng(0)
+    draw = lambda s: (
+        rng.integers(0, 255, (4, *s.shape))
+        if s.dtype == jnp.uint8
+        else rng.normal(size=(4, *s.shape))
+    )
+    obs, next_obs = ({k: jnp.asarray(draw(s), s.dtype) for k, s in SEEN.items()} for _ in range(2))
+    state, zeros = algo.init(random.key(0), algo.Hyper()), jnp.zeros(4)
+    action = algo.act(state, algo.Hyper(), None, obs, random.key(1), jnp.int32(0), "greedy")[0]
+    more = zeros, zeros, zeros + 1, zeros + 1, zeros + 1
+    return algo, state, Transition(obs, action, zeros + 1, next_obs, *more)
+
+
+@plain
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_encoder_is_trained_by_the_critics_and_by_actors_that_have_their_own(Algorithm, shared):
+    algo, state, batch = sighted(Algorithm, shared_encoder=shared)
+    new, _, priorities = algo.update(state, algo.Hyper(), batch, random.key(2), jnp.int32(1))
+    assert priorities.shape == (4,)
+    moved = lambda a, b: reference.difference(a, b) > 0
+    assert moved(state.critic.params.encoder, new.critic.params.encoder)
+    target = next(name for name in ("target", "target_critic") if hasattr(state, name))
+    old, followed = getattr(state, target).encoder, getattr(new, target).encoder
+    tau = lambda t, c: t + 0.005 * (c - t)  # a Polyak copy of its own
+    wanted = jax.tree.map(tau, old, new.critic.params.encoder)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-7), followed, wanted)
+    assert hasattr(state.actor.params, "encoder") == (not shared)
+    if not shared:
+        assert moved(state.actor.params.encoder, new.actor.params.encoder)
+
+
+@plain
+def test_actors_do_without_what_is_privileged_and_critics_use_it(Algorithm):
+    algo, state, batch = sighted(Algorithm, privileged=("truth",))
+
+    def answer(obs):
+        given = algo.Hyper(), None, obs, random.key(1), jnp.int32(0), "greedy"
+        return algo.act(state, *given)[0]
+
+    without = {k: x for k, x in batch.obs.items() if k != "truth"}
+    other = batch.obs | {"truth": batch.obs["truth"] + 9}
+    for obs in (without, other):
+        np.testing.assert_array_equal(answer(obs), answer(batch.obs))
+    moved = batch.obs | {"speed": batch.obs["speed"] + 9}
+    if isinstance(algo.spec.action, Box):
+        assert (answer(moved) != answer(batch.obs)).any()
+    q = lambda obs: algo.q(state.critic.params, algo.see(state, obs), batch.action)
+    assert (q(other) != q(batch.obs)).all()
+
+
+@plain
+def test_eyes_that_cannot_work_are_refused(Algorithm):
+    for options, message in (
+        ({"privileged": ("goal",)}, "privileged = goal: the observation has the keys camera"),
+        ({"conv_strides": None}, "go together"),
+        ({"conv_kernels": (9,)}, "8 x 8 pixels is too small"),
+        ({"max_use": 3}, "max_use = 3 needs prioritized_replay"),
+    ):
+        with pytest.raises(ThespisError, match=message):
+            sighted(Algorithm, **options)
