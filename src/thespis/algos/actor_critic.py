@@ -129,8 +129,10 @@ class ActorCritic:
     @property
     def unseen(self) -> tuple[int, ...]:
         """The leaves of an observation that the actor does not see."""
+        if not self.privileged:
+            return ()
         leaves = enumerate(jax.tree_util.tree_leaves_with_path(self.spec.obs))
-        return tuple(i for i, (path, _) in leaves if path and path[0].key in self.privileged)
+        return tuple(i for i, (path, _) in leaves if path[0].key in self.privileged)
 
     def check_eyes(self) -> None:
         """Refuse convolutions that do not fit, and privileged keys that are not there."""

@@ -106,8 +106,10 @@ class Anchor(eqx.Module):
         copy = lambda tree: jax.tree.map(jnp.array, jax.device_get(tree))
         priorities = self.priorities
         if priorities is not None:
-            parts = of_one(dataclasses.replace(priorities, written=None), member, 1)
-            priorities = dataclasses.replace(parts, written=copy(priorities.written))
+            names = ("weight", "uses", "nodes", "highest")
+            parts = of_one({name: getattr(priorities, name) for name in names}, member, 1)
+            written = copy(priorities.written)
+            priorities = dataclasses.replace(priorities, **parts, written=written)
         return Learner(
             state=of_one(self.state, member),
             actors=of_one(now.actors, member),
