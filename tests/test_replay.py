@@ -142,9 +142,9 @@ def test_each_observation_is_stored_once():
 
 def test_a_hundred_thousand_frames_need_little_more_than_their_bytes():
     """Also with priorities and in stacks of four: within a tenth of the frames themselves."""
-    frame = jax.ShapeDtypeStruct((1, 1, 84, 84), jnp.uint8)
-    number, flag = (jax.ShapeDtypeStruct((1, 1), t) for t in (jnp.float32, bool))
-    row = Row(frame, number, flag, flag, jax.ShapeDtypeStruct((1, 1), jnp.int32))
+    zeros = lambda *shape, dtype: jnp.zeros((1, 1, *shape), dtype)
+    number, flag = zeros(dtype=jnp.float32), zeros(dtype=bool)
+    row = Row(zeros(84, 84, dtype=jnp.uint8), number, flag, flag, zeros(dtype=jnp.int32))
     bytes_of = lambda tree: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
     for rule in (None, Rule(ahead=3, max_use=8, behind=3)):
         replay = jax.eval_shape(partial(Replay.empty, 100_000, rule=rule), row)

@@ -75,6 +75,7 @@ class FrameStack:
         return self.algo.observe(state, dataclasses.replace(rows, obs=each(copies, rows.obs)))
 
     def sample(self, replay, demos, hp, key, step) -> Any:
+        demos = demos and demos.stacked(self.frames)
         return self.algo.sample(replay.stacked(self.frames), demos, hp, key, step)
 
     def rule(self, envs: int) -> Rule | None:

@@ -91,6 +91,8 @@ class SQIL(ActorCritic):
         given = self.batch_size // 2, hp.gamma, self.n_step
         agent = self.relabel(replay.transitions(k_agent, *given), hp, 0.0)
         demo = self.relabel(demos.transitions(k_demo, *given), hp, 1.0)
+        if agent.drawn is not None:  # priorities go back to the agent's rows alone
+            demo = replace(demo, drawn=jax.tree.map(lambda x: -jnp.ones_like(x), agent.drawn))
         return jax.tree.map(lambda *x: jnp.concatenate(x), agent, demo)
 
     def relabel(self, b: Transition, hp, worth: float) -> Transition:
@@ -121,7 +123,8 @@ class SQIL(ActorCritic):
         if self.monitor_gradients:
             metrics |= self.compare(state, new.critic.params, hp, b, k_monitor)
         if self.monitor_policy and isinstance(base, SAC):
-            policy = base.policy(state.actor.params, obs)
+            acting = base.sighted(state.actor.params, state.critic.params)
+            policy = base.policy(acting, obs)
             metrics["mu"] = mean(policy.mean.mean(-1), b.valid)
             metrics["sigma"] = mean(jnp.exp(policy.log_std).mean(-1), b.valid)
             metrics["entropy"] = -metrics["log_prob"]  # of the squashed actions
@@ -152,6 +155,7 @@ class SQIL(ActorCritic):
     def soft_value(self, state, actor, critic, alpha, obs, key) -> Float[Array, "batch"]:
         """What the actor climbs, at observations as the environment gives them."""
         base, seen = self.base, self.base.see(state, obs)
+        actor = base.sighted(actor, critic)
         if isinstance(base, SAC):
             return base.soft_value(actor, critic, alpha, seen, key)[0]
         policy = base.policy(state, actor, obs)
@@ -173,6 +177,7 @@ class SQIL(ActorCritic):
     def log_prob(self, state, actor, obs, action) -> Float[Array, "batch"]:
         """log pi(a|s) of actions that were not drawn here."""
         base = self.base
+        actor = base.sighted(actor, state.critic.params)
         if isinstance(base, SAC):
             return base.policy(actor, base.see(state, obs)).log_prob(action)
         return jnp.take_along_axis(base.policy(state, actor, obs).log_p, action[:, None], -1)[:, 0]
