@@ -1,8 +1,10 @@
 """Compare the speed of Thespis with its peers, and print a table.
 
-    python benchmarks/peers.py            # once: the peers' environments
-    python benchmarks/run.py              # everything, about an hour
+    python benchmarks/run.py --save docs/benchmarks.md      # everything, about an hour
     python benchmarks/run.py --only 'updates|first' --rounds 3
+    python benchmarks/run.py --list                         # the cases there are
+
+The peers' environments are made first, if they are not there yet (peers.py).
 
 Each round runs Thespis and every peer of a case one after another, so that a noisy machine
 hurts all alike; the ratio is the median over the rounds. `one core` pins a process to one core
@@ -15,7 +17,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import re
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -24,7 +28,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from peers import HOME, ROOT, python
+from peers import HOME, ROOT, make, python
 
 ENVIRONMENTS = {"sb3": "sb", "sbx": "sb", "qdax": "qdax", "rejax": "rejax"}
 HERE = Path(__file__).resolve().parent
@@ -92,14 +96,19 @@ def placed(place: str, core: int, cache: Path) -> tuple[list[str], dict[str, str
 
 
 def work(library: str, case: Case, args) -> dict:
-    """Run one worker and read the line it prints."""
+    """Run one library's worker."""
+    return run_worker(library, case.command.split(), case.place, args)
+
+
+def run_worker(name: str, words: list[str], place: str, args) -> dict:
+    """Run one worker and read the line it prints; those of no peer are our own."""
     interpreter = Path(sys.executable)
-    if library != "thespis":
-        interpreter = python(args.home, ENVIRONMENTS[library])
-    prefix, variables = placed(case.place, args.core, args.home / "cache" / library)
-    if library == "thespis":
+    if name in ENVIRONMENTS:
+        interpreter = python(args.home, ENVIRONMENTS[name])
+    prefix, variables = placed(place, args.core, args.home / "cache" / name)
+    if name not in ENVIRONMENTS:
         variables["PYTHONPATH"] = str(ROOT / "src")
-    command = [*prefix, str(interpreter), "-m", f"workers.{library}", *case.command.split()]
+    command = [*prefix, str(interpreter), "-m", f"workers.{name}", *words]
     command += ["--seconds", str(args.seconds)]
     done = subprocess.run(command, cwd=HERE, env=variables, capture_output=True, text=True)
     if done.returncode:
@@ -155,6 +164,26 @@ def share(algo: str, args) -> dict:
     return line | {"ratios": ratios, "ratio": ratio, "wanted": None, "met": None}
 
 
+def windows(args) -> dict:
+    """What an update of TAAC costs as a multiple of SAC's, next to that of their products.
+
+    Wanted is the cost by products alone and 15 % more, at most.
+    """
+    costs, flops = {}, {}
+    rounds = []
+    for _ in range(args.rounds):
+        for algo in ("sac", "taac"):
+            done = run_worker("windows", [algo], "one core", args)
+            costs[algo], flops[algo] = done["cpu_seconds"] / done["updates"], done["flops"]
+        rounds.append(costs["taac"] / costs["sac"])
+    products = flops["taac"] / flops["sac"]
+    ratios = [x / products for x in rounds]
+    ratio = statistics.median(ratios)
+    line = {"case": "updates taac 256, over sac's", "place": "one core", "unit": "times"}
+    line |= {"peer": "their matrix products", "ours": rounds, "theirs": [products] * len(rounds)}
+    return line | {"ratios": ratios, "ratio": ratio, "wanted": 1.15, "met": ratio <= 1.15}
+
+
 def help_time(args) -> dict:
     """Seconds that `thespis --help` takes."""
     command = [sys.executable, "-c", "from thespis.cli import main; main()", "--help"]
@@ -171,20 +200,51 @@ def help_time(args) -> dict:
     return line | {"ratios": seconds, "ratio": ratio, "wanted": 1.0, "met": ratio <= 1.0}
 
 
-def show(line: dict) -> str:
+def columns(line: dict) -> tuple[str, ...]:
+    """The cells of one line."""
     ours, theirs = (statistics.median(line[k]) for k in ("ours", "theirs"))
-    sign = "<=" if line["unit"] == "s" else ">="
+    sign = "<=" if line["unit"] in ("s", "times") else ">="
     wanted = "" if line["wanted"] is None else f"{sign} {line['wanted']:g}"
     met = {None: "", True: "yes", False: "NO"}[line["met"]]
     spread = f"{min(line['ratios']):.2f}-{max(line['ratios']):.2f}"
-    columns = (line["case"], line["place"], f"{ours:.4g} {line['unit']}", line["peer"])
-    columns += (f"{theirs:.4g}", f"{line['ratio']:.2f}", spread, wanted, met)
-    return "{:<34}{:<12}{:>14}  {:<30}{:>8}{:>8}  {:<12}{:>7}  {}".format(*columns)
+    cells = (line["case"], line["place"], f"{ours:.4g} {line['unit']}", line["peer"])
+    return (*cells, f"{theirs:.4g}", f"{line['ratio']:.2f}", spread, wanted, met)
+
+
+def show(line: dict) -> str:
+    return "{:<34}{:<12}{:>14}  {:<30}{:>8}{:>8}  {:<12}{:>7}  {}".format(*columns(line))
 
 
 HEADER = "{:<34}{:<12}{:>14}  {:<30}{:>8}{:>8}  {:<12}{:>7}  {}".format(
     "workload", "place", "thespis", "peer", "peer's", "ratio", "range", "wanted", "met"
 )
+
+
+def saved(lines: list[dict], args) -> str:
+    """The table as a page, with the machine, the day and the command."""
+    machine = processor()
+    head = [
+        "# Benchmarks",
+        "",
+        f"Measured on {time.strftime('%Y-%m-%d')} on {os.cpu_count()} cores of {machine}, Python "
+        f"{platform.python_version()}, by `python {shlex.join(sys.argv)}`.",
+        "",
+        "Thespis and every peer of a workload ran in turn, round after round; the ratio is the "
+        f"median over {args.rounds} rounds, with its range. `one core` is pinned to one core and "
+        "counts per CPU-second.",
+        "",
+        "| workload | place | Thespis | compared with | | ratio | range | wanted | met |",
+        "|---|---|---:|---|---:|---:|---|---|---|",
+    ]
+    return "\n".join([*head, *(f"| {' | '.join(columns(line))} |" for line in lines)]) + "\n"
+
+
+def processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+        return re.search(r"model name\s*: (.*)", text)[1]
+    except (OSError, TypeError):
+        return platform.processor() or platform.machine()
 
 
 def main() -> None:
@@ -195,6 +255,8 @@ def main() -> None:
     parser.add_argument("--core", type=int, default=1, help="where `one core` runs")
     parser.add_argument("--home", type=Path, default=HOME, help="of the peers' environments")
     parser.add_argument("--json", type=Path, help="where to write all figures")
+    parser.add_argument("--save", type=Path, help="where to write the table, as Markdown")
+    parser.add_argument("--list", action="store_true", help="print the cases, measure nothing")
     args = parser.parse_args()
     args.home = args.home.resolve()
     if not shutil.which("taskset"):
@@ -203,14 +265,20 @@ def main() -> None:
     jobs = [(case.name, lambda case=case: compare(case, args)) for case in cases()]
     for algo in ("sac", "td3"):
         jobs.append((f"updates {algo} products", lambda algo=algo: [share(algo, args)]))
+    jobs.append(("updates taac 256", lambda: [windows(args)]))
     jobs.append(("thespis --help", lambda: [help_time(args)]))
+    jobs = [(name, job) for name, job in jobs if re.search(args.only, name)]
+    if args.list:
+        print("\n".join(name for name, _ in jobs))
+        return
+    peers = {peer for case in cases() if re.search(args.only, case.name) for peer in case.wanted}
+    for name in sorted({ENVIRONMENTS[peer] for peer in peers}):
+        make(args.home, name)
 
     print(f"load before the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(HEADER)
     lines, failed = [], []
     for name, job in jobs:
-        if not re.search(args.only, name):
-            continue
         try:
             found = job()
         except Failed as error:
@@ -221,6 +289,8 @@ def main() -> None:
         print("\n".join(show(line) for line in found), flush=True)
         if args.json:
             args.json.write_text(json.dumps(lines, indent=1))
+        if args.save:
+            args.save.write_text(saved(lines, args))
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

@@ -270,6 +270,8 @@ SMALL = words()
     ("argv", "message"),
     [
         (["trian"], "unknown verb 'trian'; did you mean train?"),
+        (["sac", *SMALL], "or is it: thespis train sac ...?"),
+        (["train", "sac", "jax:pendulum"], "unexpected 'jax:pendulum': is it --env jax:pendulum?"),
         (["train", "sca", *SMALL], "unknown algorithm 'sca'; did you mean sac?"),
         (["train", "--env", "x"], "name the algorithm first: thespis train ALGO --env ..."),
         (["train", "sac"], "env is missing: give --env, for example jax:pendulum"),

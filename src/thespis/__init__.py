@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from thespis.algos import SAC as SAC
     from thespis.algos import TD3 as TD3
     from thespis.api import load as load
+    from thespis.api import plan as plan
     from thespis.api import rerun as rerun
     from thespis.api import resume as resume
     from thespis.api import train as train
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "thespis.algos": ("ALGORITHMS", "SAC", "TD3"),
-    "thespis.api": ("load", "rerun", "resume", "train"),
+    "thespis.api": ("load", "plan", "rerun", "resume", "train"),
     "thespis.core": ("Box", "Discrete", "Row", "Spec", "Step", "Transition"),
     "thespis.envs": ("make",),
     "thespis.envs.check": ("check_env",),

@@ -1,4 +1,4 @@
-"""The functions most users need: train, resume, rerun, load."""
+"""The functions most users need: train, plan, resume, rerun, load."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from thespis.loop import Loop
 from thespis.options import convert
 from thespis.runs import checkpoint
 from thespis.runs import config as configs
+from thespis.runs import plan as plans
 from thespis.runs.build import build, state_shapes
 from thespis.runs.config import Config
 from thespis.runs.directory import create, status, versions, write_json
@@ -64,6 +65,16 @@ def train(
     finally:
         if not newest(folder):  # it could not even begin
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def plan(algo: str, env: Any = None, *, probe: bool = True, **given: Any) -> plans.Plan:
+    """What `train` with the same arguments would take: memory, placement, and by a probe, time.
+
+    `print` it, or read `fits`, `largest` (the largest population), `member` (bytes), `times`.
+    """
+    config = configs.make(algo, {"env": env} | given)
+    threads = set_threads(config)
+    return plans.plan(dataclasses.replace(config, threads=threads), probe)
 
 
 def resume(

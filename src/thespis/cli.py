@@ -19,6 +19,7 @@ HELP = """\
 usage: thespis VERB ... [--help]
 
   train ALGO --env ENV    train an agent, several seeds at once, or a population (--pbt)
+  plan ALGO --env ENV     what that would take: memory, placement, compilation, time
   resume RUN              go on exactly where a run stopped
   rerun RUN               train one agent with the hyper-parameters that won a population
   eval RUN                episodes of the trained policy, and their returns
@@ -52,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.path.append(os.getcwd())  # so that --env module:id finds the user's module
     try:
         if argv[0] not in VERBS:
-            raise ThespisError(f"unknown verb {argv[0]!r}{or_all(argv[0], VERBS)}")
+            raise ThespisError(f"unknown verb {argv[0]!r}{or_all(argv[0], VERBS)}{as_algo(argv)}")
         return VERBS[argv[0]](["--output" if word == "-o" else word for word in argv[1:]]) or 0
     except ThespisError as error:
         print(f"thespis: {' '.join(str(error).splitlines())}", file=sys.stderr)
@@ -69,41 +70,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def train(argv: list[str]) -> None:
-    from thespis.algos import ALGORITHMS
-    from thespis.runs.config import ALIASES, APART, COMPUTED, Config
-
-    run = fields(Config, skip=APART)
-    run = [replace(o, kind=tuple[str, ...]) if o.name == "seeds" else o for o in run]
-    run.insert(3, Option("seed", int, "One seed."))
-    run += [OUT, JSON]
-    tuning = tuner_options()
-    algo, *rest = argv or ["--help"]
-    if algo in ("--help", "-h"):
-        print("usage: thespis train ALGO --env ENV [options]\n")
-        print(f"algorithms: {', '.join(ALGORITHMS)}; `thespis train ALGO --help` has more\n")
-        print(f"{describe(run)}\n\nA population that tunes itself:\n{describe(tuning)}\n")
-        print("example: thespis train sac --env Pendulum-v1 --steps 20000 --seeds 0-4")
-        print("         thespis train sac --env Pendulum-v1 --steps 20000 --members 8 --pbt")
+    algo, given = training("train", argv, [OUT, JSON])
+    if algo is None:
         return
-    if algo.startswith("-"):
-        raise ThespisError(f"name the algorithm first: thespis train ALGO {algo} ...")
-    algorithm = Config(algo, None).Algorithm
-    choices = fields(algorithm, "algo.", skip=("spec",))
-    hypers = fields(algorithm.Hyper, "hp.")
-    if "--help" in rest or "-h" in rest:
-        print(f"usage: thespis train {algo} --env ENV [options]\n\n{algorithm.__doc__}\n")
-        print(f"The run:\n{describe(run)}\n\nStatic choices of {algo}:\n{describe(choices)}\n")
-        print(f"Hyper-parameters (a change never recompiles):\n{describe(hypers)}\n")
-        print(f"A population that tunes itself:\n{describe(tuning)}\n")
-        print(f"presets: {', '.join(algorithm.presets)}")
-        print("The prefixes algo. and hp. may be left out; Stable-Baselines3's names work as well.")
-        print(f"example: thespis train {algo} --env jax:pendulum --steps 20000 --hp.gamma 0.98")
-        return
-    short = [replace(o, name=o.name.partition(".")[2]) for o in choices + hypers]
-    kinds = {o.name: o.kind for o in run + short}
-    same = [Option(name, kinds[ours]) for name, ours in ALIASES.items() if ours in kinds]
-    computed = [Option(name, kind) for name, kind in COMPUTED.items()]
-    _, given = parse(rest, run + tuning + choices + hypers + short + same + computed, 0)
 
     from thespis import api
 
@@ -111,6 +80,64 @@ def train(argv: list[str]) -> None:
     result = api.train(algo, given.pop("env", None), out=out, progress=not silent, **given)
     if silent:
         tell(result)
+
+
+def plan(argv: list[str]) -> int:
+    probe = Option("probe", bool, "Measure the time by a short run; --no-probe: sizes only.", True)
+    algo, given = training("plan", argv, [probe, JSON])
+    if algo is None:
+        return 0
+
+    from thespis import api
+
+    silent = given.pop("json", False)
+    found = api.plan(algo, given.pop("env", None), **given)
+    print(json.dumps(found.as_dict()) if silent else found)
+    return 0 if found.fits else 1
+
+
+def training(verb: str, argv: list[str], more: list[Option]) -> tuple[str | None, dict[str, Any]]:
+    """The algorithm and all that is chosen of a run; no algorithm if help was wanted and given."""
+    from thespis.algos import ALGORITHMS
+    from thespis.runs.config import ALIASES, APART, COMPUTED, Config
+
+    run = fields(Config, skip=APART)
+    run = [replace(o, kind=tuple[str, ...]) if o.name == "seeds" else o for o in run]
+    run.insert(3, Option("seed", int, "One seed."))
+    run += more
+    tuning = tuner_options()
+    algo, *rest = argv or ["--help"]
+    if algo in ("--help", "-h"):
+        print(f"usage: thespis {verb} ALGO --env ENV [options]\n")
+        print(f"algorithms: {', '.join(ALGORITHMS)}; `thespis {verb} ALGO --help` has more\n")
+        print(f"{describe(run)}\n\nA population that tunes itself:\n{describe(tuning)}\n")
+        print(f"example: thespis {verb} sac --env Pendulum-v1 --steps 20000 --seeds 0-4")
+        print(f"         thespis {verb} sac --env Pendulum-v1 --steps 20000 --members 8 --pbt")
+        return None, {}
+    if algo.startswith("-"):
+        raise ThespisError(f"name the algorithm first: thespis {verb} ALGO {algo} ...")
+    algorithm = Config(algo, None).Algorithm
+    choices = fields(algorithm, "algo.", skip=("spec",))
+    hypers = fields(algorithm.Hyper, "hp.")
+    if "--help" in rest or "-h" in rest:
+        print(f"usage: thespis {verb} {algo} --env ENV [options]\n\n{algorithm.__doc__}\n")
+        print(f"The run:\n{describe(run)}\n\nStatic choices of {algo}:\n{describe(choices)}\n")
+        print(f"Hyper-parameters (a change never recompiles):\n{describe(hypers)}\n")
+        print(f"A population that tunes itself:\n{describe(tuning)}\n")
+        print(f"presets: {', '.join(algorithm.presets)}")
+        print("The prefixes algo. and hp. may be left out; Stable-Baselines3's names work as well.")
+        print(f"example: thespis {verb} {algo} --env jax:pendulum --steps 20000 --hp.gamma 0.98")
+        return None, {}
+    short = [replace(o, name=o.name.partition(".")[2]) for o in choices + hypers]
+    kinds = {o.name: o.kind for o in run + short}
+    same = [Option(name, kinds[ours]) for name, ours in ALIASES.items() if ours in kinds]
+    computed = [Option(name, kind) for name, kind in COMPUTED.items()]
+    options = run + tuning + choices + hypers + short + same + computed
+    words, given = parse(rest, options)
+    if words:
+        hint = "options start with --" if "env" in given else f"is it --env {words[0]}?"
+        raise ThespisError(f"unexpected {words[0]!r}: {hint}")
+    return algo, given
 
 
 def tuner_options() -> list[Option]:
@@ -481,7 +508,8 @@ def list_(argv: list[str]) -> None:
         return
     print("algorithms")
     for name, algorithm in ALGORITHMS.items():
-        print(f"  {name:<6}{algorithm.__doc__}  presets: {', '.join(presets[name])}")
+        print(f"  {name:<14}{algorithm.__doc__.splitlines()[0]}")
+        print(f"  {'':<14}presets: {', '.join(presets[name]) or 'none'}")
     print("environments")
     for group, ids in names.items():
         print(f"  {group}" + ("" if ids else f"  (pip install 'thespis[{group}]')"))
@@ -491,6 +519,7 @@ def list_(argv: list[str]) -> None:
 
 VERBS = {
     "train": train,
+    "plan": plan,
     "resume": resume,
     "rerun": rerun,
     "eval": evaluate,
@@ -503,6 +532,13 @@ VERBS = {
     "runs": runs,
     "list": list_,
 }
+
+
+def as_algo(argv: list[str]) -> str:
+    """What to say to those who forgot the verb `train`."""
+    from thespis.algos import ALGORITHMS
+
+    return f"; or is it: thespis train {argv[0]} ...?" if argv[0] in ALGORITHMS else ""
 
 
 # --- what verbs share -----------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 
 from tests.envs.toys import HIGH, LOW, Running, tally
 from thespis.core import Box
-from thespis.envs import label
+from thespis.envs import label, make
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import CartPole, Catch, MountainCar, Pendulum, PointMass
 from thespis.envs.gymnasium import Gymnasium
@@ -169,6 +169,17 @@ def test_brax_keeps_the_contract():
     from thespis.envs.brax import Brax
 
     keeps_the_contract(Autoreset(Brax("inverted_pendulum", limit=7)))
+
+
+def test_playground_keeps_the_contract():
+    pytest.importorskip("mujoco_playground")
+    keeps_the_contract(make("playground:CartpoleBalance"))
+
+
+@pytest.mark.parametrize("name", ["Pendulum-v1", "CartPole-v1", "HalfCheetah-v4"])
+def test_envpool_keeps_the_contract(name):
+    pytest.importorskip("envpool")
+    keeps_the_contract(make(f"envpool:{name}"))
 
 
 def keeps_the_contract(env):

@@ -57,6 +57,13 @@ def test_a_name_nearly_right_is_told_its_neighbours(wrong, meant):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("library", "name"), [("playground", "CheetahRun"), ("envpool", "Ant-v4")])
+def test_a_missing_library_is_named(library, name, monkeypatch):
+    monkeypatch.setattr(f"thespis.envs.{library}.installed", lambda: False)
+    with pytest.raises(ThespisError, match=rf"pip install 'thespis\[{library}\]'"):
+        make(f"{library}:{name}")
+
+
 def test_what_is_no_environment_is_refused():
     with pytest.raises(ThespisError):
         make(3)

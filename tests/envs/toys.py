@@ -67,7 +67,7 @@ class Running:
 
     spec: Spec
 
-    def __init__(self, env: Autoreset | Gymnasium, n: int = 2, seed: int = 0):
+    def __init__(self, env, n: int = 2, seed: int = 0):
         self.env, self.spec, self.n = env, env.spec, n
         if isinstance(env, Autoreset):
             self.keys = iter(random.split(random.key(seed), 10_000))
@@ -77,13 +77,13 @@ class Running:
             self.host = env.open(n, seed)
 
     def reset(self) -> Step:
-        if isinstance(self.env, Gymnasium):
+        if not isinstance(self.env, Autoreset):
             return self.host.reset()
         self.state, step = self._reset(next(self.keys))
         return jax.tree.map(np.asarray, step)
 
     def step(self, action) -> Step:
-        if isinstance(self.env, Gymnasium):
+        if not isinstance(self.env, Autoreset):
             return self.host.step(action)
         self.state, step = self._step(self.state, jnp.asarray(action), next(self.keys))
         return jax.tree.map(np.asarray, step)

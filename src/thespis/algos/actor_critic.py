@@ -44,6 +44,7 @@ class ActorCritic:
     critics: int = 2
     """Number of critics; targets use the smallest of their values."""
     batch_size: int = 256
+    """Transitions (or windows) of every update."""
     n_step: int = 1
     """Rewards summed before bootstrapping."""
     normalize_observations: bool = False

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thespis.envs.autoreset import Autoreset, State, Task
 from thespis.envs.classic import TASKS
 from thespis.errors import ThespisError, did_you_mean, or_all
 
-if TYPE_CHECKING:
-    from thespis.envs.gymnasium import Gymnasium
-
 __all__ = ["Autoreset", "State", "Task", "label", "make", "names"]
 
 
-def make(env: Any) -> Autoreset | Gymnasium:
+def make(env: Any) -> Any:
     """A name, a Gymnasium class or factory, a Task, or what this function made before.
 
     An `Autoreset` runs inside compiled code; anything else is a host environment, to be opened.
     """
     from thespis.envs.gymnasium import Gymnasium
 
-    if isinstance(env, Autoreset | Gymnasium):
+    if isinstance(env, Autoreset) or hasattr(env, "open"):
         return env
     if isinstance(env, str):
         return named(env)
@@ -32,8 +29,8 @@ def make(env: Any) -> Autoreset | Gymnasium:
     return Gymnasium(env)
 
 
-def named(name: str) -> Autoreset | Gymnasium:
-    """`jax:NAME`, `brax:NAME` or `brax:NAME@BACKEND`; all else is a Gymnasium id."""
+def named(name: str) -> Any:
+    """`jax:NAME`, `brax:NAME[@BACKEND]`, `playground:NAME`, `envpool:NAME`, `mo:ID`, or an id."""
     from thespis.envs.gymnasium import Gymnasium
 
     prefix, colon, rest = name.partition(":")
@@ -46,6 +43,14 @@ def named(name: str) -> Autoreset | Gymnasium:
 
         environment, at, backend = rest.partition("@")
         return Autoreset(Brax(environment, backend) if at else Brax(environment))
+    if prefix == "playground":
+        from thespis.envs.playground import Playground
+
+        return Autoreset(Playground(rest))
+    if prefix == "envpool":
+        from thespis.envs.envpool import EnvPool
+
+        return EnvPool(rest)
     if prefix == "mo":
         from thespis.envs.mo import named as multi_objective
 
@@ -54,7 +59,8 @@ def named(name: str) -> Autoreset | Gymnasium:
     if colon and importlib.util.find_spec(prefix.partition(".")[0]) is None:
         hint = did_you_mean(name, [known for group in names().values() for known in group])
         raise ThespisError(
-            f"unknown environment {name!r}: the prefix is neither jax:, brax: nor a module{hint}"
+            f"unknown environment {name!r}: the prefix is neither jax:, brax:, playground:, "
+            f"envpool:, mo: nor a module{hint}"
         )
     return Gymnasium(name)
 
@@ -63,11 +69,14 @@ def names() -> dict[str, list[str]]:
     """All that `make` knows by name, grouped by where it comes from."""
     import gymnasium
 
-    from thespis.envs.brax import NAMES, installed
+    from thespis.envs import brax, playground
 
     return {
         "jax": list(TASKS),
-        "brax": [f"brax:{name}" for name in NAMES] if installed() else [],
+        "brax": [f"brax:{name}" for name in brax.NAMES] if brax.installed() else [],
+        "playground": [f"playground:{name}" for name in playground.NAMES]
+        if playground.installed()
+        else [],
         "gymnasium": sorted(gymnasium.registry),
     }
 

@@ -29,7 +29,7 @@ class Config:
 
     algo: str
     env: Any
-    """Environment: jax:NAME, brax:NAME or a Gymnasium id."""
+    """Environment: a Gymnasium id, or jax:NAME, brax:NAME, ... (see `thespis list`)."""
     steps: int = 100_000
     """Environment steps of every member."""
     seeds: tuple[int, ...] = (0,)
@@ -220,6 +220,7 @@ ALIASES = {
     "total_timesteps": "steps",
     "n_timesteps": "steps",
     "n_envs": "envs",
+    "lr": "learning_rate",
     "n_eval_episodes": "eval_episodes",
     "net_arch": "hidden",
     "n_critics": "critics",
@@ -235,6 +236,7 @@ ALIASES = {
 # ... and those that `translate` must compute.
 COMPUTED = {
     "learning_rate": float,
+    "lr": float,
     "ent_coef": str,
     "gradient_steps": int,
     "train_freq": int,

@@ -97,6 +97,7 @@ class DeviceStage:
 
     def __init__(self, env: Autoreset, seed: int, human: bool):
         self.name = getattr(env.task, "name", type(env.task).__name__)
+        self.picture = getattr(env.task, "picture", None)  # of tasks that draw themselves
         self.goal = getattr(env.task, "goal", (0.0, 0.0))
         self.begin = jax.jit(lambda seed: env.reset(random.key(seed), 1))
         self.advance = jax.jit(lambda state, action: env.step(state, action, random.key(0)))
@@ -113,8 +114,11 @@ class DeviceStage:
         return step
 
     def frame(self, step: Step) -> np.ndarray | None:
-        self.trail.append(np.asarray(step.obs)[0])
-        picture = draw.frame(self.name, self.trail[-1], trail=self.trail[:-1], goal=self.goal)
+        self.trail.append(np.asarray(jax.tree.leaves(step.obs)[0])[0])
+        if self.picture:
+            picture = self.picture(jax.tree.map(lambda x: x[0], self.state.task))
+        else:
+            picture = draw.frame(self.name, self.trail[-1], trail=self.trail[:-1], goal=self.goal)
         if picture is None:
             raise ThespisError(f"{self.name} cannot be drawn: there is no picture of it")
         if not self.window:

@@ -1,0 +1,114 @@
+"""EnvPool: many environments stepped by C++ threads. An extra: `pip install 'thespis[envpool]'`."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+from thespis.core import Spec, Step
+from thespis.envs.gymnasium import Leaf, Node, Unsuitable, action_spec, reader, rescaler, structs
+from thespis.errors import ThespisError, did_you_mean
+
+
+class EnvPool:
+    """An environment of EnvPool by its name, such as Pendulum-v1 or HalfCheetah-v4.
+
+    Its own autoreset is the library's: the step after an end ignores the action and returns the
+    first observation of the next episode.
+    """
+
+    def __init__(self, environment: str):
+        if environment not in library().list_all_envs():
+            hint = did_you_mean(environment, library().list_all_envs())
+            raise ThespisError(f"unknown environment 'envpool:{environment}'{hint}")
+        self.environment, self.name = environment, f"envpool:{environment}"
+        pool = self.pool([0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # remarks about precision
+            self.observation_space, self.action_space = pool.observation_space, pool.action_space
+        self.node = reader(self.observation_space, self.name)
+        if not arrays_only(self.node):
+            raise Unsuitable(f"{self.name}: choices as observations are not supported")
+        self.spec = Spec(structs(self.node), action_spec(self.action_space, self.name))
+        self.limit = int(pool.spec.config.max_episode_steps)
+        pool.close()
+
+    def __repr__(self) -> str:
+        return f"EnvPool({self.environment!r})"
+
+    def pool(self, seeds: list[int]) -> Any:
+        given: Any = {"num_envs": len(seeds), "env_seed": seeds, "env_type": "gymnasium"}
+        return library().make(self.environment, **given)
+
+    def open(
+        self, n: int, seed: int | Sequence[int], render_mode: str | None = None
+    ) -> EnvPoolEnvs:
+        """n environments, with seed, seed + 1, ..., or one each."""
+        if render_mode is not None:
+            raise ThespisError(f"{self.name} cannot be drawn: play it as an id of Gymnasium")
+        seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
+        return EnvPoolEnvs(self, seeds)
+
+
+class EnvPoolEnvs:
+    """n running environments (see `core.Step`)."""
+
+    def __init__(self, env: EnvPool, seeds: list[int]):
+        self.env, self.n = env, len(seeds)
+        self.pool = env.pool(seeds)
+        self.act = rescaler(env.action_space)
+        self.shape = (self.n, *(env.action_space.shape or ()))
+
+    def reset(self) -> Step:
+        none = np.zeros(self.n, bool)
+        return self.told(self.pool.reset()[0], np.zeros(self.n), none, none)
+
+    def step(self, action: ArrayLike) -> Step:
+        """`action` [n, ...] in [-1, 1], flat or in the environment's shape, or [n] integers."""
+        own = np.asarray(self.act(np.asarray(action).reshape(self.shape)))
+        own = own.astype(self.env.action_space.dtype)
+        obs, reward, terminated, truncated, _ = self.pool.step(own)
+        return self.told(obs, reward, terminated, truncated & ~terminated)
+
+    def told(self, obs: Any, reward: Any, terminated: Any, truncated: Any) -> Step:
+        # Copies, since the pool may use its memory again.
+        same = lambda s, x: np.array(x, s.dtype).reshape(self.n, *s.shape)
+        obs = jax.tree.map(same, self.env.spec.obs, obs)
+        rest: Any = np.array(reward, np.float32), np.array(terminated), np.array(truncated)
+        step = Step(obs, *rest)
+        for x in jax.tree.leaves((step.obs, step.reward)):
+            if not np.isfinite(x).all():
+                raise ThespisError(f"{self.env.name}: an observation or reward is not finite")
+        return step
+
+    def render(self) -> list[Any]:
+        raise ThespisError(f"{self.env.name} cannot be drawn: play it as an id of Gymnasium")
+
+    def close(self) -> None:
+        self.pool.close()
+
+
+def arrays_only(node: Node) -> bool:
+    """Whether no part becomes one-hot, which is done one by one and would be slow."""
+    if isinstance(node, Leaf):
+        return node.choices is None
+    return all(arrays_only(child) for _, _, child in node)
+
+
+def installed() -> bool:
+    return importlib.util.find_spec("envpool") is not None
+
+
+def library() -> Any:
+    if not installed():
+        raise ThespisError("envpool: needs EnvPool: pip install 'thespis[envpool]'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import envpool  # pyright: ignore[reportMissingImports]
+    return envpool
