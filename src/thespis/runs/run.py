@@ -25,7 +25,7 @@ from thespis.runs import config as configs
 from thespis.runs.best import best_member
 from thespis.runs.build import build, state_shapes
 from thespis.runs.config import Config
-from thespis.runs.directory import find, read_json
+from thespis.runs.directory import find, status_of
 
 LATER = 2**30  # evaluations after training draw other start states than those during it
 
@@ -51,7 +51,7 @@ class Run:
     @property
     def status(self) -> dict[str, Any]:
         """`state` (running, stopped, done or failed) and `step`."""
-        return read_json(self.path / "status.json")
+        return status_of(self.path)
 
     @property
     def metrics(self) -> dict[str, np.ndarray]:
@@ -94,6 +94,12 @@ class Run:
     @cached_property
     def parts(self) -> tuple[Loop, Any]:
         return self.build(self.config)
+
+    def report(self, path: Path | str | None = None) -> Path:
+        """Write a page with everything about this run; by default its report.html."""
+        from thespis.show.report import report
+
+        return report([self.path], path)
 
     # --- policies ---------------------------------------------------------------------------
 
