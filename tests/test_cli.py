@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import thespis
 from tests.small import arguments, arrays, differences, stop_at, wait_for, words
@@ -163,6 +164,19 @@ def test_plot(trained, pair, say):
     assert say("plot", pair.path, "--statistic", "mean") == ["plot  curves.png"]
 
 
+@pytest.mark.parametrize("kind", ["efficiency", "scores", "profile"])
+def test_plot_compares_over_environments(kind, trained, pair, say):
+    both = trained.path, pair.path  # which repeat a seed, so that each is a curve
+    (line,) = say("plot", *both, "--kind", kind, "--json")
+    assert json.loads(line) == {"plot": f"{kind}.png"}
+    assert Path(f"{kind}.png").stat().st_size > 5000
+
+
+def test_plot_draws_a_population_into_its_folder(population, say):
+    told = json.loads(say("plot", population.path, "--kind", "population", "--json")[0])
+    assert all(Path(p).parent == population.path / "plots" for p in told["plots"])
+
+
 def test_report(trained, pair, say):
     assert (trained.path / "report.html").exists()  # training leaves one
     (line,) = say("report", trained.path, "-o", "one.html", "--json")
@@ -204,9 +218,11 @@ def test_eval_and_play_take_one_member_the_best_or_all(population, say):
     assert str(population.member("best")) in lines.splitlines()[-2].split()[0]
 
     told = json.loads(say("play", population.path, "--member", "all", "-o", "x.gif", "--json")[0])
-    assert [film["video"] for film in told["members"]] == [f"x_member{m}.gif" for m in range(3)]
-    assert all(Path(film["video"]).exists() for film in told["members"])
-    assert len({film["returns"][0] for film in told["members"]}) == 3
+    assert told["video"] == "x.gif"  # one film of all, side by side
+    with Image.open("x.gif") as film:
+        assert film.size == (2 * 480, 2 * 360)
+    assert [one["member"] for one in told["members"]] == [0, 1, 2]
+    assert len({one["returns"][0] for one in told["members"]}) == 3
 
 
 def test_rerun_trains_the_winner_again(population, say):

@@ -25,7 +25,7 @@ usage: thespis VERB ... [--help]
   eval RUN                episodes of the trained policy, and their returns
   play RUN                a video of the trained policy, or a window
   demos RUN -o NAME       record the trained policy, for others to imitate
-  plot RUN ... -o FILE    learning curves over seeds with 95 % bands; how populations went
+  plot RUN ... -o FILE    curves over seeds, comparisons over environments, populations
   export RUN              the trained policy for elsewhere: NumPy alone, or ONNX
   check-env ENV           whether an environment keeps the contract, and what to mend
   report RUN ...          a page with everything about a run, or several compared
@@ -242,7 +242,7 @@ def play(argv: list[str]) -> None:
         Option("output", str, "Video file (.mp4 or .gif); by default in the run's videos folder."),
         Option("episodes", int, "Episodes.", 1),
         Option("human", bool, "A window instead of a file."),
-        Option("member", str, "Which member of several: a number, best, or all.", "best"),
+        Option("member", str, "A number, best, or all: side by side in one film.", "best"),
         BEST,
         SEED,
         JSON,
@@ -255,33 +255,27 @@ def play(argv: list[str]) -> None:
     run = opened(path)
     from thespis.show.play import play as show
 
-    which = "best" if given.get("best") else "last"
-    chosen = run.chosen(given.get("member", "best"), which)
-    played = []
-    for member in chosen:
-        output = given.get("output")
-        if output and len(chosen) > 1:  # a film each
-            output = Path(output).with_stem(f"{Path(output).stem}_member{member}")
-        file, returns = show(
-            run,
-            member=member,
-            which=which,
-            path=output,
-            episodes=given.get("episodes", 1),
-            seed=given.get("seed", 0),
-            human=given.get("human", False),
-        )
-        played.append({"video": file and str(file), "returns": returns})
+    which, member = "best" if given.get("best") else "last", given.get("member", "best")
+    file, returns = show(
+        run,
+        member=member if member == "all" else run.member(member, which),
+        which=which,
+        path=given.get("output"),
+        episodes=given.get("episodes", 1),
+        seed=given.get("seed", 0),
+        human=given.get("human", False),
+    )
+    several = isinstance(returns[0], list)
     if given.get("json"):
-        several = {"members": [{"member": m} | x for m, x in zip(chosen, played, strict=True)]}
-        print(json.dumps({"run": str(run.path)} | (several if len(chosen) > 1 else played[0])))
+        members = [{"member": m, "returns": x} for m, x in enumerate(returns)]
+        told = {"members": members} if several else {"returns": returns}
+        print(json.dumps({"run": str(run.path), "video": file and str(file)} | told))
         return
-    for member, x in zip(chosen, played, strict=True):
-        if len(chosen) > 1:
-            print(f"member   {member}")
-        print(f"returns  {', '.join(f'{reward:,.1f}' for reward in x['returns'])}")
-        if x["video"]:
-            print(f"video    {x['video']}")
+    for m, rewards in enumerate(returns if several else [returns]):
+        who = f" of member {m}" if several else ""
+        print(f"returns{who}  {', '.join(f'{reward:,.1f}' for reward in rewards)}")
+    if file:
+        print(f"video    {file}")
 
 
 def demos(argv: list[str]) -> None:
@@ -320,35 +314,86 @@ def demos(argv: list[str]) -> None:
 
 
 def plot(argv: list[str]) -> None:
+    kinds: Any = Literal[
+        "curves", "efficiency", "scores", "profile", "improvement", "population", "repeats"
+    ]
     options = [
-        Option("output", str, "Picture: .png, .svg or .pdf.", "curves.png"),
+        Option("output", str, "Picture: .png, .svg or .pdf; by default named after its kind."),
+        Option("kind", kinds, KINDS, "curves"),
         Option("metric", str, "Column of metrics.csv.", "eval/mean_reward"),
-        Option("statistic", Literal["iqm", "mean"], "What is drawn over seeds.", "iqm"),
-        Option("title", str, "Title."),
+        Option("statistic", Literal["iqm", "mean"], "What curves show over seeds.", "iqm"),
+        Option(
+            "normalize",
+            str,
+            "Scores of several environments: first-best (0 is their mean first evaluation, 1 the "
+            "best one; the default), none, or a JSON file {env: [score of 0, score of 1]}.",
+        ),
+        Option("title", str, "Title of curves."),
         JSON,
     ]
-    example = "plot runs/sac/* runs/td3/* -o curves.png"
+    example = "plot runs/sac/* runs/td3/* --kind efficiency -o efficiency.pdf"
     if wants_help("plot RUN ... -o FILE", argv, options, example):
         return
     paths, given = parse(argv, options)
     if not paths:
         raise ThespisError("name at least one run: thespis plot RUN ... -o FILE")
 
-    from thespis.runs.directory import find
-    from thespis.show import population
-    from thespis.show.plots import curves_of, learning_curve
+    kind, metric = given.get("kind", "curves"), given.get("metric", "eval/mean_reward")
+    output = given.get("output")
+    if kind in ("population", "repeats"):  # plots of each run, into its folder
+        if output and (kind == "population" or len(paths) > 1):
+            raise ThespisError(f"--kind {kind} draws into each run's plots: leave out -o")
+        drawn = {
+            "plots": [str(file) for path in paths for file in draw(kind, path, metric, output)]
+        }
+    else:
+        from thespis.show.plots import curves_of, learning_curve
+        from thespis.show.scores import KINDS as SCORES
+        from thespis.show.scores import table
 
-    metric, statistic = given.get("metric", "eval/mean_reward"), given.get("statistic", "iqm")
-    output = Path(given.get("output", "curves.png"))
-    curves = curves_of(paths, metric)
-    file = learning_curve(curves, output, metric, statistic, given.get("title"))
-    tuned = [path for path in paths if (find(path) / "lineage.csv").exists()]
-    more = [str(drawn) for path in tuned for drawn in population.draw(path, metric)]
+        curves, file = curves_of(paths, metric), Path(output or f"{kind}.png")
+        if kind == "curves":
+            statistic = given.get("statistic", "iqm")
+            drawn = {
+                "plot": str(learning_curve(curves, file, metric, statistic, given.get("title")))
+            }
+            drawn |= beside(paths, metric)
+        else:
+            drawn = {"plot": str(SCORES[kind](table(curves, metric, given.get("normalize")), file))}
     if given.get("json"):
-        print(json.dumps({"plot": str(file)} | ({"population": more} if more else {})))
+        print(json.dumps(drawn))
         return
-    for drawn in (file, *more):
-        print(f"plot  {drawn}")
+    for files in drawn.values():
+        for name in [files] if isinstance(files, str) else files:
+            print(f"plot  {name}")
+
+
+KINDS = (
+    "curves over seeds; over environments efficiency (IQM against steps), scores (IQM, median, "
+    "mean, optimality gap), profile (share of runs above a score) or improvement (who beats whom "
+    "how often); of one run population (members, family tree, schedules) or repeats (of TAAC)."
+)
+
+
+def draw(kind: str, path: str, metric: str, output: str | None) -> list[Path]:
+    """The plots of one run."""
+    if kind == "repeats":
+        from thespis.show import repeats
+
+        return [repeats.plot(opened(path), output)]
+
+    from thespis.show import population
+
+    return population.draw(path, metric)
+
+
+def beside(paths: list[str], metric: str) -> dict[str, Any]:
+    """Plots of those runs that are tuned populations, if there are any."""
+    from thespis.runs.directory import find
+
+    tuned = [path for path in paths if (find(path) / "lineage.csv").exists()]
+    more = [str(file) for path in tuned for file in draw("population", path, metric, None)]
+    return {"population": more} if more else {}
 
 
 def export(argv: list[str]) -> None:

@@ -1,6 +1,8 @@
 """Watching a policy: whole episodes, as a file or in a window."""
 
 import itertools
+import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,9 +11,10 @@ from PIL import Image
 import thespis
 from tests.small import Toy, arguments
 from thespis.core import ThespisError
+from thespis.envs import Autoreset
 from thespis.envs.classic import Pendulum
-from thespis.show import draw
-from thespis.show.play import play
+from thespis.show import draw, video
+from thespis.show.play import DeviceStage, episode, offscreen, play
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +71,82 @@ def test_an_episode_that_never_ends_is_cut(toy, monkeypatch, tmp_path):
     monkeypatch.setattr("thespis.show.play.LIMIT", 4)
     file, _ = play(toy, path=tmp_path / "film.gif", episodes=2)
     assert frames(file) == 10
+
+
+def test_all_members_play_side_by_side_in_one_film(run, tmp_path, plain):
+    file, returns = play(run, member="all", path=tmp_path / "film.gif")
+    assert [len(each) for each in returns] == [1, 1]
+    assert returns[0] == play(run, member=0, path=tmp_path / "one.gif")[1]
+    assert frames(file) == 201
+    with Image.open(file) as film:
+        assert film.size == (64, 24)  # two of 32
+    with pytest.raises(ThespisError, match="--human shows one member"):
+        play(run, member="all", human=True)
+
+
+class Repeater:
+    """A policy that acts anew at every third step."""
+
+    def reset(self, seed):
+        self.time, self.memory = 0, None
+
+    def respond(self, obs):
+        self.memory = SimpleNamespace(repeats=np.array([1 + self.time % 3]))
+        self.time += 1
+        return np.zeros((1, 1), np.float32)
+
+
+def test_frames_tell_when_the_agent_acts_anew(monkeypatch):
+    seen = []
+    monkeypatch.setattr(video, "beats", lambda frame, anew: seen.append(list(anew)) or frame)
+    stage = DeviceStage(Autoreset(Pendulum(limit=5)), 0, False)
+    pictures, _ = episode(stage, Repeater(), 0, 5, "")
+    assert len(pictures) == 6
+    assert seen[0] == [True]
+    assert seen[4] == [True, False, False, True, False]
+    assert seen[5] == seen[4]  # nobody acts on a final observation
+
+
+def test_a_task_may_draw_itself():
+    class Drawn(Pendulum):
+        name, fps = "drawn", 12
+
+        def picture(self, state):
+            return np.full((4, 6, 3), 7, np.uint8)
+
+    stage = DeviceStage(Autoreset(Drawn()), 0, False)
+    assert stage.fps == 12
+    assert stage.frame(stage.reset(0)).shape == (4, 6, 3)
+
+    class Broken(Drawn):
+        def picture(self, state):
+            raise RuntimeError("no OpenGL\ncontext")
+
+    stage = DeviceStage(Autoreset(Broken()), 0, False)
+    with pytest.raises(ThespisError, match="drawn cannot be drawn.*no OpenGL context.*libegl1"):
+        stage.frame(stage.reset(0))
+
+
+@pytest.mark.parametrize(
+    ("there", "given", "chosen"),
+    [
+        (("EGL", "OSMesa"), {}, "egl"),
+        (("OSMesa",), {}, "osmesa"),
+        ((), {}, None),
+        (("EGL",), {"DISPLAY": ":0"}, None),
+        (("EGL",), {"MUJOCO_GL": "glfw"}, "glfw"),
+    ],
+)
+def test_mujoco_draws_without_a_display_by_what_there_is(monkeypatch, there, given, chosen):
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: name if name in there else None)
+    for name in ("DISPLAY", "MUJOCO_GL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    offscreen()
+    assert os.environ.get("MUJOCO_GL") == chosen
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
 
 
 class Window:

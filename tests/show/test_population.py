@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from thespis.core import ThespisError
-from thespis.show import population
+from thespis.show import plots
 from thespis.show.population import draw, family_tree, read, returns, schedules
 
 NAMES = ("rate", "gamma")
@@ -124,7 +124,7 @@ def test_all_plots_are_made_from_the_two_files(folder):
 
 @pytest.mark.parametrize("plot", [returns, schedules, family_tree])
 def test_the_words_say_what_is_shown(folder, plot, monkeypatch):
-    monkeypatch.setitem(population.STYLE, "svg.fonttype", "none")
+    monkeypatch.setitem(plots.STYLE, "svg.fonttype", "none")
     text = plot(read(folder), folder / "plot.svg").read_text()
     for words in ("winning line (member 2)", "environment steps", "4k"):
         assert words in text
@@ -155,7 +155,7 @@ def test_a_broken_member_does_not_spoil_the_picture(folder):
 
 
 def test_another_suffix_is_refused(folder):
-    with pytest.raises(ThespisError, match="png, svg, pdf"):
+    with pytest.raises(ThespisError, match="a plot is .png, .svg or .pdf"):
         returns(read(folder), folder / "plot.bmp")
 
 

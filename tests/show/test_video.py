@@ -108,3 +108,32 @@ def test_a_caption_is_legible_on_any_ground_and_leaves_the_frame_alone(shade):
     assert contrast.max() > 150
     assert (contrast[:120] == 0).all()  # it is small, and at the bottom
     assert (video.caption(plain, "TD3") != told).any()
+
+
+# --- marks and grids ------------------------------------------------------------------------
+
+
+def test_a_disc_is_filled_when_the_agent_acts_anew_and_strokes_tell_when_it_did():
+    plain = np.full((240, 320, 3), 255, np.uint8)
+    orange = lambda frame: (frame == video.MARK).all(-1)
+    held, new = video.beats(plain, [True, False]), video.beats(plain, [False, True])
+    assert orange(new).sum() > orange(held).sum() > 0
+    disc = new[15, 320 - 10 - 5]  # its middle
+    assert tuple(disc) == video.MARK
+    assert tuple(held[15, 320 - 10 - 5]) == (255, 255, 255)
+    strokes = [orange(video.beats(plain, [i < n for i in range(40)])).sum() for n in (1, 5, 9)]
+    assert strokes[0] < strokes[1] < strokes[2]
+    assert (plain == 255).all()
+
+
+def test_films_stand_side_by_side_and_who_has_ended_stays():
+    films = [
+        [np.full((60, 80, 3), 10 * i + t, np.uint8) for t in range(n)]
+        for i, n in enumerate([2, 4, 3])
+    ]
+    together = video.side_by_side(films)
+    assert len(together) == 4
+    assert together[0].shape == (120, 160, 3)
+    corners = [(0, 0), (0, 80), (60, 0), (60, 80)]
+    assert [together[3][y, x, 0] for y, x in corners] == [1, 13, 22, 255]
+    assert video.side_by_side(films, width=80)[0].shape == (60, 80, 3)

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import random
 from jaxtyping import Array, PyTree
 
@@ -73,6 +74,29 @@ class Brax:
         with lenient():
             state = load(self.environment, self.backend).step(state, action)
         return state, jnp.asarray(state.reward, jnp.float32), jnp.asarray(state.done) > 0
+
+    @property
+    def fps(self) -> int:
+        return max(1, round(1 / float(load(self.environment, self.backend).dt)))
+
+    def picture(self, state: Any) -> np.ndarray:
+        """A picture of one state, uint8 [height, width, 3]."""
+        import mujoco
+
+        model = load(self.environment, self.backend).sys.mj_model
+        data, renderer = mujoco.MjData(model), self.renderer
+        data.qpos[:], data.qvel[:] = state.pipeline_state.q, state.pipeline_state.qd
+        mujoco.mj_forward(model, data)
+        follows = model.ncam > 0 and model.camera(0).name == "track"
+        renderer.update_scene(data, camera=0 if follows else -1)
+        return renderer.render()
+
+    @cached_property
+    def renderer(self) -> Any:
+        import mujoco
+
+        model = load(self.environment, self.backend).sys.mj_model
+        return mujoco.Renderer(model, height=360, width=480)
 
 
 def installed() -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes.util
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +16,12 @@ from jax import random
 from thespis import envs
 from thespis.core import Step
 from thespis.envs import Autoreset
+from thespis.envs import gymnasium as gym
 from thespis.errors import ThespisError
 from thespis.evaluate import LIMIT
 from thespis.show import draw, video
 
-FPS = 30
+FPS = 30  # of tasks that do not say how fast time goes
 
 
 def play(
@@ -28,45 +32,77 @@ def play(
     episodes: int = 1,
     seed: int = 0,
     human: bool = False,
-) -> tuple[Path | None, list[float]]:
-    """Play whole episodes of a run's policy -> the video (None for a window), their returns."""
+) -> tuple[Path | None, list[Any]]:
+    """Play whole episodes of a run's policy -> the video (None for a window), their returns.
+
+    Of "all" members it is one film in which all play side by side, and returns of each.
+    """
     if episodes < 1:
         raise ThespisError(f"episodes = {episodes}: give at least 1")
     if not 0 <= seed < 2**31:
         raise ThespisError(f"seed = {seed}: give a number from 0 to {2**31 - 1}")
-    env, number = run.parts[1], run.member(member)
-    several = f"_member{number}" if len(run.config.seeds) > 1 else ""
+    offscreen()
+    everybody = member == "all" and run.config.members > 1
+    env, members = run.parts[1], run.chosen(0 if member == "all" and not everybody else member)
+    if human and everybody:
+        raise ThespisError("--human shows one member: give --member N or best")
+    who = "_all" if everybody else f"_member{members[0]}"
+    several = who if run.config.members > 1 else ""
     name = f"{envs.label(env)}{several}_seed{seed}{video.default_suffix()}"
     file = Path(path) if path else run.path / "videos" / name
     if file.suffix.lower() not in (".gif", ".mp4"):  # say so before the play, not after it
         raise ThespisError(f"cannot write {file.name}: a video is .gif or .mp4")
-    policy = run.policy(number, which)
-    stage = (DeviceStage if isinstance(env, Autoreset) else HostStage)(env, seed, human)
-    try:
-        label = f"{run.config.algo}  {envs.label(env)}"
-        limit = env.limit or LIMIT
-        played = [episode(stage, policy, seed + i, limit, label) for i in range(episodes)]
-    finally:
-        stage.close()
-    returns = [total for _, total in played]
+    limit, films, returns, fps = env.limit or LIMIT, [], [], FPS
+    for number in members:
+        policy = run.policy(number, which)
+        stage = (DeviceStage if isinstance(env, Autoreset) else HostStage)(env, seed, human)
+        try:
+            label = f"member {number}" if everybody else f"{run.config.algo}  {envs.label(env)}"
+            played = [episode(stage, policy, seed + i, limit, label) for i in range(episodes)]
+        finally:
+            stage.close()
+        films.append([frames for frames, _ in played])
+        returns.append([total for _, total in played])
+        fps = stage.fps
     if human:
-        return None, returns
-    return video.write([frame for frames, _ in played for frame in frames], file, FPS), returns
+        return None, returns[0]
+    if not everybody:
+        return video.write([x for frames in films[0] for x in frames], file, fps), returns[0]
+    together = [x for one in zip(*films, strict=True) for x in video.side_by_side(one)]
+    return video.write(together, file, fps), returns
 
 
 def episode(stage, policy, seed: int, limit: int, label: str) -> tuple[list[np.ndarray], float]:
-    """One episode from its first to its final observation -> frames (unless shown), return."""
+    """One episode from its first to its final observation -> frames (unless shown), return.
+
+    Of a policy that may repeat itself, every frame in which it acts anew is marked.
+    """
     policy.reset(seed)
-    step, frames, total = stage.reset(seed), [], 0.0
+    step, frames, total, anew = stage.reset(seed), [], 0.0, []
     for time in range(limit + 1):
-        total += float(step.reward[0])
+        total += float(np.sum(step.reward[0]))
+        ends = bool(step.final[0]) or time == limit
+        action = None if ends else policy.respond(step.obs)
+        repeats = getattr(policy.memory, "repeats", None)
+        if repeats is not None and not ends:
+            anew.append(bool(repeats[0] == 1))
         frame = stage.frame(step)
         if frame is not None:
-            frames.append(video.caption(frame, f"{label}  return {total:,.1f}"))
-        if step.final[0] or time == limit:
+            frame = video.caption(frame, f"{label}  return {total:,.1f}")
+            frames.append(video.beats(frame, anew) if anew else frame)
+        if ends:
             break
-        step = stage.step(policy.respond(step.obs))
+        step = stage.step(action)
     return frames, total
+
+
+def offscreen() -> None:
+    """Let MuJoCo draw without a display, by whichever library there is."""
+    if os.environ.get("MUJOCO_GL") or os.environ.get("DISPLAY") or sys.platform != "linux":
+        return
+    found = [way for way in ("EGL", "OSMesa") if ctypes.util.find_library(way)]
+    if found:
+        os.environ["MUJOCO_GL"] = found[0].lower()
 
 
 class HostStage:
@@ -75,8 +111,13 @@ class HostStage:
     def __init__(self, env: Any, seed: int, human: bool):
         self.name, self.human = env.name, human
         mode = "human" if human else None if env.name in draw.TASKS else "rgb_array"
-        self.envs = env.open(1, seed, mode)
+        try:
+            self.envs = env.open(1, seed, mode)
+        except ThespisError as error:
+            raise ThespisError(f"{error}{no_graphics(str(error))}") from error
         self.step, self.close = self.envs.step, self.envs.close
+        # Faster films skip frames, slower ones are as the task says.
+        self.fps = min(int(self.envs.envs[0].metadata.get("render_fps") or FPS), 50)
 
     def reset(self, seed: int) -> Step:
         return self.envs.reset()  # seeded when it was opened
@@ -86,19 +127,23 @@ class HostStage:
             return None  # the environment shows itself
         if self.name in draw.TASKS:
             return draw.frame(self.name, step.obs[0])
-        picture = self.envs.render()[0]
+        try:
+            picture = self.envs.render()[0]
+        except ThespisError as error:
+            raise ThespisError(f"{error}{no_graphics(str(error))}") from error
         if not isinstance(picture, np.ndarray):
             raise ThespisError(f"{self.name} cannot be drawn: it has no render_mode 'rgb_array'")
         return picture
 
 
 class DeviceStage:
-    """One JAX environment, drawn by us."""
+    """One JAX environment, drawn by us or, if it has a method `picture(state)`, by itself."""
 
     def __init__(self, env: Autoreset, seed: int, human: bool):
+        self.task = env.task
         self.name = getattr(env.task, "name", type(env.task).__name__)
-        self.picture = getattr(env.task, "picture", None)  # of tasks that draw themselves
         self.goal = getattr(env.task, "goal", (0.0, 0.0))
+        self.fps = getattr(env.task, "fps", FPS)
         self.begin = jax.jit(lambda seed: env.reset(random.key(seed), 1))
         self.advance = jax.jit(lambda state, action: env.step(state, action, random.key(0)))
         self.window = Window(self.name) if human else None
@@ -114,11 +159,7 @@ class DeviceStage:
         return step
 
     def frame(self, step: Step) -> np.ndarray | None:
-        self.trail.append(np.asarray(jax.tree.leaves(step.obs)[0])[0])
-        if self.picture:
-            picture = self.picture(jax.tree.map(lambda x: x[0], self.state.task))
-        else:
-            picture = draw.frame(self.name, self.trail[-1], trail=self.trail[:-1], goal=self.goal)
+        picture = self.picture(step)
         if picture is None:
             raise ThespisError(f"{self.name} cannot be drawn: there is no picture of it")
         if not self.window:
@@ -126,9 +167,32 @@ class DeviceStage:
         self.window.show(picture)
         return None
 
+    def picture(self, step: Step) -> np.ndarray | None:
+        if hasattr(self.task, "picture"):
+            try:
+                return np.asarray(self.task.picture(jax.tree.map(lambda x: x[0], self.state.task)))
+            except Exception as error:
+                reason = gym.one_line(error)
+                raise ThespisError(
+                    f"{self.name} cannot be drawn: {reason}{no_graphics(reason)}"
+                ) from error
+        self.trail.append(np.asarray(jax.tree.leaves(step.obs)[0])[0])
+        return draw.frame(self.name, self.trail[-1], trail=self.trail[:-1], goal=self.goal)
+
     def close(self) -> None:
         if self.window:
             self.window.close()
+
+
+def no_graphics(reason: str) -> str:
+    """What to do if it was the graphics library that failed."""
+    signs = ("opengl", "glfw", "egl", "osmesa", "mujoco_gl", "gl context", "display")
+    if not any(sign in reason.lower() for sign in signs):
+        return ""
+    return (
+        "; MuJoCo draws with EGL (Debian: libegl1 libegl-mesa0 libgl1, MUJOCO_GL=egl) or OSMesa "
+        "(libosmesa6, MUJOCO_GL=osmesa), chosen before Python starts"
+    )
 
 
 class Window:

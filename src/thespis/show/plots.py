@@ -146,13 +146,7 @@ def learning_curve(
     title: str | None = None,
 ) -> Path:
     """Draw every seed, their statistic and its 95 % bootstrap band; .png, .svg or .pdf."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     path = Path(path)
-    form = path.suffix[1:].lower()
-    if form not in UNDATED:
-        raise ThespisError(f"cannot write {path.name}: a plot is .png, .svg or .pdf")
     if not curves or not all(curve.runs for curve in curves):
         raise ThespisError("nothing to plot: a curve has no runs")
     if statistic not in STATISTICS:
@@ -164,14 +158,13 @@ def learning_curve(
     rows = math.ceil(len(envs) / columns)
     width, height = (6.4, 4.0) if len(envs) == 1 else (3.6 * columns, 2.9 * rows + 0.4)
 
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
+    with Sheet(path, (width, height)) as figure:
         panels = figure.subplots(rows, columns, squeeze=False)
         for env, panel in zip(envs, panels.flat, strict=False):
             here = [curve for curve in curves if curve.env == env]
             for curve in here:
-                _draw(panel, curve, *_look(labels.index(curve.label)), STATISTICS[statistic])
-            _dress(panel, end=max(steps[-1] for curve in here for steps, _ in curve.runs))
+                _draw(panel, curve, *look(labels.index(curve.label)), STATISTICS[statistic])
+            dress(panel, end=max(steps[-1] for curve in here for steps, _ in curve.runs))
             panel.set_title(env)
         for panel in panels.flat[: len(envs)][-columns:]:
             panel.set_xlabel("environment steps")
@@ -187,13 +180,10 @@ def learning_curve(
         banded = any(len(curve.runs) > 1 for curve in curves)
         meaning = f"{name} over seeds with 95 % bootstrap interval" if banded else None
         _legend(figure, curves, labels, meaning)
-        with directory.writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, format=form, dpi=200, metadata=UNDATED[form])
     return path
 
 
-def _look(index: int) -> tuple[str, str]:
+def look(index: int) -> tuple[str, str]:
     return PALETTE[index % len(PALETTE)], LINES[index // len(PALETTE) % len(LINES)]
 
 
@@ -212,7 +202,7 @@ def _mark(steps: np.ndarray) -> str:
     return "o" if len(steps) == 1 else ""
 
 
-def _dress(panel, end: float) -> None:
+def dress(panel, end: float) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     end = max(end, 1)
@@ -224,13 +214,42 @@ def _dress(panel, end: float) -> None:
     panel.set_axisbelow(True)
 
 
+class Sheet:
+    """A figure in the house style that is written to a file in the end."""
+
+    def __init__(self, path: Path | str, size: tuple[float, float]):
+        self.path, self.size = Path(path), size
+        self.form = self.path.suffix[1:].lower()
+        if self.form not in UNDATED:
+            raise ThespisError(f"cannot write {self.path.name}: a plot is .png, .svg or .pdf")
+
+    def __enter__(self) -> Any:
+        import matplotlib
+        from matplotlib.figure import Figure
+
+        self.style = matplotlib.rc_context(STYLE)
+        self.style.__enter__()
+        self.figure = Figure(figsize=self.size, layout="constrained")
+        return self.figure
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            if error[0] is None:
+                with directory.writing(self.path):
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                    given = {"format": self.form, "metadata": UNDATED[self.form]}
+                    self.figure.savefig(self.path, dpi=200, **given)
+        finally:
+            self.style.__exit__(*error)
+
+
 def _legend(figure, curves: Sequence[Curve], labels: list[str], title: str | None) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles, names = [], []
     for index, label in enumerate(labels):
-        colour, line = _look(index)
+        colour, line = look(index)
         seeds = sorted({len(curve.runs) for curve in curves if curve.label == label})
         count = "–".join(map(str, seeds[:1] + seeds[1:][-1:]))
         band = Patch(facecolor=colour, alpha=0.18)

@@ -16,7 +16,7 @@ import numpy as np
 
 from thespis.errors import ThespisError
 from thespis.runs import directory, metrics
-from thespis.show.plots import FAINT, GREY, INK, PALETTE, STYLE, UNDATED, WORDS, thousands
+from thespis.show.plots import FAINT, GREY, INK, PALETTE, WORDS, Sheet, thousands
 
 WINNER, OTHERS = PALETTE[0], "#B8B8B8"
 RETURN = "eval/mean_reward"
@@ -162,7 +162,7 @@ def draw(folder: Path | str, metric: str = RETURN) -> list[Path]:
 
 def returns(story: Story, path: Path | str) -> Path:
     """Everybody's returns, copies branching off from their parents; the winning line in colour."""
-    with _figure(path, (7.2, 4.2)) as figure:
+    with Sheet(path, (7.2, 4.2)) as figure:
         panel = figure.subplots()
         for slot in range(story.members):
             *replaced, last = _lives(story, slot)
@@ -191,7 +191,7 @@ def schedules(story: Story, path: Path | str) -> Path:
     columns = 2 if len(names) == 4 else min(len(names), 3 if len(names) <= 6 else 4)
     rows = math.ceil(len(names) / columns)
     line = story.line(story.winner)
-    with _figure(path, (3.4 * columns, 2.4 * rows + 0.5)) as figure:
+    with Sheet(path, (3.4 * columns, 2.4 * rows + 0.5)) as figure:
         figure.get_layout_engine().set(h_pad=0.1)
         panels = figure.subplots(rows, columns, squeeze=False)
         for name, panel in zip(names, panels.flat, strict=False):
@@ -224,7 +224,7 @@ def family_tree(story: Story, path: Path | str) -> Path:
     low, high = np.quantile(seen, [0.1, 1]) if len(seen) else (0, 1)
     colours = matplotlib.colormaps["viridis"]
     norm = Normalize(low, max(high, low + 1e-9))
-    with _figure(path, (7.6, 0.34 * story.members + 1.8)) as figure:
+    with Sheet(path, (7.6, 0.34 * story.members + 1.8)) as figure:
         panel = figure.subplots()
         for i, (start, end) in enumerate(pairwise(edges)):
             for slot in range(story.members):
@@ -360,32 +360,3 @@ def _key(figure, entries: list[tuple[str, str, float]]) -> None:
     handles = [Line2D([], [], color=colour, linewidth=width) for _, colour, width in entries]
     names = [name for name, *_ in entries]
     figure.legend(handles, names, loc="outside lower center", ncols=len(names))
-
-
-class _figure:
-    """A figure in the house style that is written to a file in the end."""
-
-    def __init__(self, path: Path | str, size: tuple[float, float]):
-        self.path, self.size = Path(path), size
-        self.form = self.path.suffix[1:].lower()
-        if self.form not in UNDATED:
-            raise ThespisError(f"{path}: give a name that ends in {', '.join(UNDATED)}")
-
-    def __enter__(self) -> Any:
-        import matplotlib
-        from matplotlib.figure import Figure
-
-        self.style = matplotlib.rc_context(STYLE)
-        self.style.__enter__()
-        self.figure = Figure(figsize=self.size, layout="constrained")
-        return self.figure
-
-    def __exit__(self, *error: Any) -> None:
-        try:
-            if error[0] is None:
-                with directory.writing(self.path):
-                    self.path.parent.mkdir(parents=True, exist_ok=True)
-                    given = {"format": self.form, "metadata": UNDATED[self.form]}
-                    self.figure.savefig(self.path, dpi=200, **given)
-        finally:
-            self.style.__exit__(*error)

@@ -15,8 +15,7 @@ from jax import random
 from thespis.core import Step, ThespisError
 from thespis.envs import Autoreset, label
 from thespis.evaluate import LIMIT
-from thespis.runs import directory
-from thespis.show.plots import FAINT, GREY, PALETTE, STYLE, UNDATED
+from thespis.show.plots import FAINT, GREY, PALETTE, Sheet
 
 MOST = 6  # action dimensions that have a panel
 
@@ -94,20 +93,13 @@ class Stage:
 
 def draw(episodes: list[Episode], path: Path | str, title: str = "") -> Path:
     """The first episode's actions with every new trajectory marked, and all run lengths."""
-    import matplotlib
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    path = Path(path)
-    form = path.suffix[1:].lower()
-    if form not in UNDATED:
-        raise ThespisError(f"cannot write {path.name}: a plot is .png, .svg or .pdf")
     first = episodes[0]
     shown = min(first.actions.shape[1], MOST)
     time = np.arange(len(first.actions))
-    with matplotlib.rc_context(STYLE):
+    with Sheet(path, (7.2, 1.3 * shown + 2.6)) as figure:
         heights = [*[1.0] * shown, 1.8]
-        figure = Figure(figsize=(7.2, 1.3 * shown + 2.6), layout="constrained")
         grid = figure.subplots(shown + 1, 1, height_ratios=heights, squeeze=False)
         *panels, bottom = grid[:, 0]
         for i, panel in enumerate(panels):
@@ -132,10 +124,7 @@ def draw(episodes: list[Episode], path: Path | str, title: str = "") -> Path:
         bottom.set_xlabel(f"steps of a run, {len(episodes)} episodes")
         bottom.set_ylabel("runs")
         bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
-        with directory.writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, format=form, dpi=200, metadata=UNDATED[form])
-    return path
+    return Path(path)
 
 
 def plot(

@@ -27,7 +27,7 @@ def iqm(x) -> np.ndarray:
     return np.tensordot(weight, x, axes=1)
 
 
-def mean(x) -> np.ndarray:
+def mean(x) -> np.ndarray | np.floating:
     """The mean of x [seeds, ...] over its first axis."""
     return np.mean(np.asarray(x, float), axis=0)
 
@@ -74,3 +74,69 @@ def on_grid(
     grid = np.unique(np.concatenate(list(steps)))
     grid = grid[(grid >= start) & (grid <= end)]
     return grid, np.stack([np.interp(grid, s, v) for s, v in zip(steps, values, strict=True)])
+
+
+# --- over several environments --------------------------------------------------------------
+#
+# Scores are a list: of every environment an array [seeds, ...], normalised, so that 1 means the
+# same everywhere. Environments may differ in their number of seeds.
+
+Scores = Sequence[np.ndarray]
+Numbers = np.ndarray | np.floating
+
+
+def stratified(
+    groups: Sequence[Scores],
+    statistic: Callable[..., Numbers],
+    draws: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[Numbers, Numbers] | None:
+    """The percentile interval of statistic(*groups), seeds being drawn within environments.
+
+    A group is what one algorithm scored; the statistic keeps all axes but the first of its
+    arrays. One seed says nothing about the spread over seeds: the interval is then None.
+    """
+    if any(len(x) < 2 for scores in groups for x in scores):
+        return None
+    rng = np.random.default_rng(seed)
+    size = sum(x.size for scores in groups for x in scores)
+    found, left = [], draws
+    while left:  # some draws at a time, as many as a million numbers
+        now = min(left, max(1, 2**20 // size))
+        again = [[x[rng.integers(len(x), size=(len(x), now))] for x in scores] for scores in groups]
+        found.append(np.asarray(statistic(*again)))
+        left -= now
+    low, high = np.quantile(np.concatenate(found), [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
+def pooled_iqm(scores: Scores) -> Numbers:
+    """The mean of the middle half of all runs of all environments."""
+    return iqm(np.concatenate(list(scores)))
+
+
+def mean_of_means(scores: Scores) -> Numbers:
+    """The mean over environments of their means over seeds."""
+    return np.mean([mean(x) for x in scores], axis=0)
+
+
+def median_of_means(scores: Scores) -> Numbers:
+    """The median over environments of their means over seeds."""
+    return np.median([mean(x) for x in scores], axis=0)
+
+
+def optimality_gap(scores: Scores, goal: float = 1.0) -> Numbers:
+    """How much the runs lack of a goal on average; what exceeds it does not make up for others."""
+    return np.mean([mean(np.maximum(goal - x, 0)) for x in scores], axis=0)
+
+
+def profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
+    """The share of runs whose score [seeds, ...] exceeds each threshold -> [..., thresholds]."""
+    return np.mean([mean(x[..., None] > thresholds) for x in scores], axis=0)
+
+
+def improvement(ours: Scores, theirs: Scores) -> Numbers:
+    """How often a run of ours beats one of theirs, over environments; a draw counts a half."""
+    wins = lambda x, y: np.mean((x[:, None] > y) + 0.5 * (x[:, None] == y), axis=(0, 1))
+    return np.mean([wins(x, y) for x, y in zip(ours, theirs, strict=True)], axis=0)

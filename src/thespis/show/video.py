@@ -14,6 +14,8 @@ from PIL import Image, ImageDraw, ImageFont
 from thespis.errors import ThespisError
 from thespis.runs.directory import writing
 
+MARK = (213, 94, 0)
+
 
 def default_suffix() -> str:
     """.mp4 if it can be written here, else .gif."""
@@ -115,3 +117,45 @@ def caption(frame: np.ndarray, text: str) -> np.ndarray:
         stroke_fill=tuple(int(c) for c in ground),
     )
     return np.asarray(image)
+
+
+def beats(frame: np.ndarray, anew: Sequence[bool], shown: int = 60) -> np.ndarray:
+    """The frame with a disc that is filled whenever the agent acts anew, and its latest beats.
+
+    Beside the disc runs a track of the last steps, the newest at its right end: a stroke is an
+    action that was chosen, the line between them one that was held.
+    """
+    image = Image.fromarray(frame)
+    size = max(10, round(image.height / 24))
+    ground = np.median(frame[: 2 * size], axis=(0, 1))
+    ink = (34, 48, 60) if ground.mean() > 127 else (255, 255, 255)
+    pen, right, middle = ImageDraw.Draw(image), image.width - size, 1.5 * size
+    radius = 0.55 * size
+    box = (right - 2 * radius, middle - radius, right, middle + radius)
+    pen.ellipse(box, fill=MARK if anew[-1] else None, outline=MARK, width=max(1, size // 7))
+    end, length = right - 3.2 * radius, 0.42 * image.width
+    pen.line((end - length, middle, end, middle), fill=ink, width=1)
+    for age, new in enumerate(reversed(anew[-shown:])):
+        if new:
+            x = end - length * age / (shown - 1)
+            pen.line((x, middle - radius, x, middle + radius), fill=MARK, width=max(2, size // 6))
+    return np.asarray(image)
+
+
+def side_by_side(films: Sequence[Sequence[np.ndarray]], width: int = 1280) -> list[np.ndarray]:
+    """Films of one size in a grid at most so wide; who has ended stays at its last frame."""
+    columns = int(np.ceil(np.sqrt(len(films))))
+    rows = -(-len(films) // columns)
+    height_0, width_0 = films[0][0].shape[:2]
+    scale = min(1.0, width / (columns * width_0))
+    size = max(1, round(width_0 * scale)), max(1, round(height_0 * scale))
+    small = lambda x: x if scale == 1 else np.asarray(Image.fromarray(x).resize(size))
+    cells = [[small(frame) for frame in film] for film in films]
+    together = []
+    for time in range(max(map(len, cells))):
+        sheet = np.full((rows * size[1], columns * size[0], 3), 255, np.uint8)
+        for i, film in enumerate(cells):
+            top, left = i // columns * size[1], i % columns * size[0]
+            sheet[top : top + size[1], left : left + size[0]] = film[min(time, len(film) - 1)]
+        together.append(sheet)
+    return together
