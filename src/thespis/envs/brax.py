@@ -84,9 +84,9 @@ class Brax:
         import mujoco
 
         model = load(self.environment, self.backend).sys.mj_model
-        data, renderer = mujoco.MjData(model), self.renderer
+        data, renderer = mujoco.MjData(model), self.renderer  # pyright: ignore
         data.qpos[:], data.qvel[:] = state.pipeline_state.q, state.pipeline_state.qd
-        mujoco.mj_forward(model, data)
+        mujoco.mj_forward(model, data)  # pyright: ignore
         follows = model.ncam > 0 and model.camera(0).name == "track"
         renderer.update_scene(data, camera=0 if follows else -1)
         return renderer.render()
