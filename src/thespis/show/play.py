@@ -171,6 +171,8 @@ class DeviceStage:
         if hasattr(self.task, "picture"):
             try:
                 return np.asarray(self.task.picture(jax.tree.map(lambda x: x[0], self.state.task)))
+            except ThespisError:
+                raise
             except Exception as error:
                 reason = gym.one_line(error)
                 raise ThespisError(
