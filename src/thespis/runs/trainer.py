@@ -154,7 +154,7 @@ class Trainer:
 
     @property
     def iteration(self) -> int:
-        return int(self.learner.clock.iteration)
+        return int(np.asarray(self.learner.clock.time)[0])  # indexing on the device is slower
 
     @property
     def step(self) -> int:
