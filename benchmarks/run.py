@@ -60,6 +60,7 @@ def cases() -> list[Case]:
     for algo in ("sac", "td3"):
         peers = {"sbx": 1.0, "qdax": 1.0, "sb3": None}
         found.append(Case(f"updates {algo} 256", f"updates --algo {algo}", peers))
+    found.append(Case("updates dads 256", "updates --algo dads", {"qdax": 1.2}))
     for algo in ("sac", "td3"):
         for hidden, peers in ((256, {"sbx": 1.2, "sb3": 2.2}), (64, {"sbx": 1.6, "sb3": 5.0})):
             for env in ("Pendulum-v1", "HalfCheetah-v5"):

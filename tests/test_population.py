@@ -398,7 +398,7 @@ def test_every_algorithm_has_targets_that_can_be_found(algorithm):
     """`empty` and `rebuild` go by their names."""
     for env in (PENDULUM, Autoreset(CartPole())):
         with suppress(ThespisError):  # these are not its actions
-            algo = algorithm(env.spec)
+            algo = algorithm(dataclasses.replace(env.spec, descriptor="0"))
             state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())
     assert population.targets(state)
     for followed in population.targets(state).values():

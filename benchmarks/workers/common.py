@@ -18,13 +18,14 @@ from collections.abc import Callable
 
 OBS, ACTION, BATCH = 17, 6, 256  # the sizes of HalfCheetah
 CAPACITY = 10_000  # rows of the on-device replay: rejax's own choice for Pendulum
+SKILLS, DESCRIPTOR = 5, 2  # of DADS: one-hot skills that differ in two numbers
 WARM_UP = BATCH  # steps before the first update
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("work", choices=["updates", "steps", "ondevice", "first", "matmul"])
-    parser.add_argument("--algo", choices=["sac", "td3"], default="sac")
+    parser.add_argument("--algo", choices=["sac", "td3", "dads"], default="sac")
     parser.add_argument("--hidden", type=int, default=256, help="width of the two hidden layers")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--env", default="Pendulum-v1", help="of `steps` and `first`")

@@ -1,14 +1,15 @@
-"""QDax: its SAC and TD3 baselines, the update scanned under `jit` as its training loop does."""
+"""QDax: its SAC, TD3 and DADS baselines, updates scanned under `jit` as in its training loop."""
 
 from __future__ import annotations
 
 import jax
 from jax import random
+from qdax.baselines.dads import DADS, DadsConfig
 from qdax.baselines.sac import SAC, SacConfig
 from qdax.baselines.td3 import TD3, TD3Config
-from qdax.core.neuroevolution.buffers.buffer import ReplayBuffer, Transition
+from qdax.core.neuroevolution.buffers.buffer import QDTransition, ReplayBuffer, Transition
 
-from workers.common import ACTION, BATCH, OBS, arguments, measure, report
+from workers.common import ACTION, BATCH, DESCRIPTOR, OBS, SKILLS, arguments, measure, report
 
 
 def random_replay(rows: int) -> ReplayBuffer:
@@ -25,12 +26,38 @@ def random_replay(rows: int) -> ReplayBuffer:
     return ReplayBuffer.init(rows, Transition.init_dummy(OBS, ACTION)).insert(rows_)
 
 
+def skilled_replay(rows: int) -> ReplayBuffer:
+    """Observations end with a one-hot skill, the same before and after a step."""
+    k_obs, k_next, k_reward, k_action, k_skill = random.split(random.key(0), 5)
+    skill = jax.nn.one_hot(random.randint(k_skill, (rows,), 0, SKILLS), SKILLS)
+    obs, after = (random.normal(k, (rows, OBS)) for k in (k_obs, k_next))
+    beside = lambda x: jax.numpy.concatenate([x, skill], -1)
+    no = jax.numpy.zeros(rows)
+    rows_ = QDTransition(
+        obs=beside(obs),
+        next_obs=beside(after),
+        rewards=random.normal(k_reward, (rows,)),
+        dones=no,
+        truncations=no,
+        actions=jax.numpy.tanh(random.normal(k_action, (rows, ACTION))),
+        state_desc=obs[:, :DESCRIPTOR],
+        next_state_desc=after[:, :DESCRIPTOR],
+    )
+    dummy = QDTransition.init_dummy(OBS + SKILLS, ACTION, DESCRIPTOR)
+    return ReplayBuffer.init(rows, dummy).insert(rows_)
+
+
 def updates(args, at_once: int = 50) -> None:
     sizes = {
         "critic_hidden_layer_size": (args.hidden, args.hidden),
         "policy_hidden_layer_size": (args.hidden, args.hidden),
     }
-    if args.algo == "sac":
+    start, replay = (ACTION, OBS), random_replay
+    if args.algo == "dads":
+        config = DadsConfig(batch_size=BATCH, episode_length=1000, num_skills=SKILLS, **sizes)
+        algo, start = DADS(config, ACTION, DESCRIPTOR), (ACTION, OBS, DESCRIPTOR)
+        replay = skilled_replay
+    elif args.algo == "sac":
         algo = SAC(SacConfig(batch_size=BATCH, episode_length=1000, **sizes), ACTION)
     else:
         algo = TD3(TD3Config(batch_size=BATCH, **sizes), ACTION)
@@ -43,7 +70,7 @@ def updates(args, at_once: int = 50) -> None:
 
         return jax.lax.scan(one, (state, replay), None, length=at_once)
 
-    carry = algo.init(random.PRNGKey(0), ACTION, OBS), random_replay(5_000)
+    carry = algo.init(random.PRNGKey(0), *start), replay(5_000)
 
     def run() -> int:
         nonlocal carry

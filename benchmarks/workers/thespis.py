@@ -11,6 +11,7 @@ from jax import random
 
 import thespis
 from thespis.algos import ALGORITHMS
+from thespis.algos.dads import Extra
 from thespis.core import Box, Row, Spec
 from thespis.replay import Replay
 from thespis.show.progress import Silent
@@ -18,7 +19,9 @@ from workers.common import (
     ACTION,
     BATCH,
     CAPACITY,
+    DESCRIPTOR,
     OBS,
+    SKILLS,
     WARM_UP,
     Meter,
     arguments,
@@ -29,13 +32,17 @@ from workers.common import (
 from workers.products import matmul
 
 
-def random_replay(rows: int) -> Replay:
-    """One member, one environment."""
-    k_obs, k_reward, k_action = random.split(random.key(0), 3)
+def random_replay(rows: int, skills: bool = False) -> Replay:
+    """One member, one environment; with or without a skill in every row."""
+    k_obs, k_reward, k_action, k_skill = random.split(random.key(0), 4)
     lead, no = (rows, 1, 1), jnp.zeros((rows, 1, 1), bool)
     obs = random.normal(k_obs, (*lead, OBS))
     action = jnp.tanh(random.normal(k_action, (*lead, ACTION)))
-    filled = Row(obs, random.normal(k_reward, lead), no, no, action)
+    extra = None
+    if skills:
+        which = random.randint(k_skill, lead, 0, SKILLS)
+        extra = Extra(jax.nn.one_hot(which, SKILLS), None)
+    filled = Row(obs, random.normal(k_reward, lead), no, no, action, extra)
     return Replay(filled, jnp.asarray(0, jnp.int32), jnp.asarray(rows, jnp.int32))
 
 
@@ -44,8 +51,11 @@ def updates(args, at_once: int = 50) -> None:
     spec = Spec(
         jax.ShapeDtypeStruct((OBS,), jnp.float32),
         Box((-1.0,) * ACTION, (1.0,) * ACTION, (ACTION,)),
+        descriptor=f"0:{DESCRIPTOR}",
     )
-    algo = ALGORITHMS[args.algo](spec, hidden=(args.hidden, args.hidden), batch_size=BATCH)
+    skilled, Algorithm = args.algo == "dads", ALGORITHMS[args.algo]
+    more = Algorithm.presets["qdax"]["algo"] | {"skills": SKILLS} if skilled else {}
+    algo = Algorithm(spec, hidden=(args.hidden, args.hidden), batch_size=BATCH, **more)
     hp = algo.Hyper()
 
     @jax.jit
@@ -58,7 +68,7 @@ def updates(args, at_once: int = 50) -> None:
 
         return jax.lax.scan(one, state, step + jnp.arange(at_once))
 
-    state, replay, step = jax.jit(algo.init)(random.key(0), hp), random_replay(5_000), 0
+    state, replay, step = jax.jit(algo.init)(random.key(0), hp), random_replay(5_000, skilled), 0
 
     def run() -> int:
         nonlocal state, step

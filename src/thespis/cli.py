@@ -30,6 +30,7 @@ usage: thespis VERB ... [--help]
   check-env ENV           whether an environment keeps the contract, and what to mend
   report RUN ...          a page with everything about a run, or several compared
   runs                    the runs there are, and how they are
+  skills VERB RUN         what skills do, how good they are, and plans made of them
   list                    algorithms, presets, environments
 
 example: thespis train sac --env jax:pendulum --steps 20000 --seed 0
@@ -537,6 +538,12 @@ def runs(argv: list[str]) -> None:
         print("no runs")
 
 
+def skills(argv: list[str]) -> None:
+    from thespis.skills import cli
+
+    cli.main(argv)
+
+
 def list_(argv: list[str]) -> None:
     if wants_help("list", argv, [JSON], "list --json"):
         return
@@ -575,6 +582,7 @@ VERBS = {
     "check-env": check_env,
     "report": report,
     "runs": runs,
+    "skills": skills,
     "list": list_,
 }
 

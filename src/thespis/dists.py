@@ -1,4 +1,4 @@
-"""Policy distributions: the tanh-Gaussian, and the categorical one that knows legal actions."""
+"""Distributions: the tanh-Gaussian, the categorical one that knows legal actions, mixtures."""
 
 from __future__ import annotations
 
@@ -52,6 +52,13 @@ class TanhGaussian(eqx.Module):
             log_det = jnp.log(1 - jnp.tanh(u) ** 2 + 1e-6)
         return (log_normal - log_det).sum(-1)
 
+    def log_prob(self, action: Float[Array, "... n"]) -> Float[Array, "..."]:
+        """Of any action; those at the bounds count as if just within."""
+        u = jnp.arctanh(jnp.clip(action, -1 + 1e-6, 1 - 1e-6))
+        deviation = (u - self.mean) * jnp.exp(-self.log_std)
+        log_normal = -0.5 * deviation**2 - self.log_std - 0.5 * math.log(2 * math.pi)
+        return (log_normal - 2 * (math.log(2) - u - nn.softplus(-2 * u))).sum(-1)
+
     def mode(self) -> Float[Array, "... n"]:
         return jnp.tanh(self.mean)
 
@@ -92,3 +99,34 @@ class Categorical(eqx.Module):
 
     def mode(self) -> Int[Array, "..."]:
         return jnp.where(self.legal, self.logits, -jnp.inf).argmax(-1)
+
+
+class Mixture(eqx.Module):
+    """Gaussians of which one, chosen by chance, gives the value; their coordinates are apart."""
+
+    logits: Float[Array, "... parts"]
+    mean: Float[Array, "... parts n"]
+    std: Float[Array, "... parts n"]
+
+    @classmethod
+    def of(cls, raw: Float[Array, "... raw"], parts: int, n: int, scale, learned: bool):
+        """From a network's output: logits, means, and if learned raw scales.
+
+        Standard deviations are `scale`, or learned ones that are never less.
+        """
+        logits, mean, *rest = jnp.split(raw, [parts, parts + parts * n], -1)
+        mean = mean.reshape(*mean.shape[:-1], parts, n)
+        std = jnp.broadcast_to(jnp.asarray(scale, jnp.float32), mean.shape)
+        if learned:
+            std = std + nn.softplus(rest[0]).reshape(mean.shape)
+        return cls(logits, mean, std)
+
+    def log_prob(self, x: Float[Array, "... n"]) -> Float[Array, "..."]:
+        """log sum_k w_k prod_i N(x_i; mean_ki, std_ki^2); leading axes may be broadcast."""
+        deviation = (x[..., None, :] - self.mean) / self.std
+        log_normal = -0.5 * deviation**2 - jnp.log(self.std) - 0.5 * math.log(2 * math.pi)
+        return nn.logsumexp(nn.log_softmax(self.logits) + log_normal.sum(-1), axis=-1)
+
+    def expect(self) -> Float[Array, "... n"]:
+        """The mean."""
+        return (nn.softmax(self.logits)[..., None] * self.mean).sum(-2)

@@ -60,6 +60,19 @@ def outcome(rows: Row) -> tuple[Float[Array, "n"], Int[Array, "n"]]:
     return jnp.where(mine, rows.reward, 0.0).sum(0), mine.sum(0) - 1
 
 
+def diversity(algo, state, hp, rows: Row) -> Float[Array, "n"] | None:
+    """What an algorithm rewards itself with in every environment's first episode, if it does."""
+    if not rewards_itself(algo):
+        return None
+    now, after = (jax.tree.map(lambda x, s=s: x[s], rows) for s in (slice(-1), slice(1, None)))
+    reward = jax.lax.map(lambda x: algo.diversity_reward(state, hp, *x), (now, after))
+    return jnp.where(first_episode(rows.final)[1:], reward, 0.0).sum(0)
+
+
+def rewards_itself(algo) -> bool:
+    return hasattr(algo, "diversity_reward")
+
+
 # --- descriptors ----------------------------------------------------------------------------
 
 
@@ -104,11 +117,15 @@ def describe(descriptor: Descriptor, told: dict, lengths: np.ndarray) -> Array:
 
 
 class Episodes(NamedTuple):
-    """What came of them, leaves [members, episodes]; descriptors [members, episodes, size]."""
+    """What came of them, leaves [members, episodes]; descriptors [members, episodes, size].
+
+    `diversity` is the sum of what the algorithm rewards itself with, if it does.
+    """
 
     returns: Any
     lengths: Any
     descriptors: Any = None
+    diversity: Any = None
 
 
 # --- all members ----------------------------------------------------------------------------
@@ -125,10 +142,9 @@ def play(
         k_unroll = random.fold_in(key, 0)  # the loop's own keys may be folded, not used up
         length = env.limit + 1
         rows, seen = watch(loop.algo, env, state, hp, k_unroll, episodes, length, mode, look)
-        if descriptor is None:
-            return None, Episodes(*outcome(rows))
         stepped = first_episode(rows.final).at[0].set(False)
-        return None, Episodes(*outcome(rows), descriptor.reduce(seen, stepped))
+        found = descriptor.reduce(seen, stepped) if descriptor else None
+        return None, Episodes(*outcome(rows), found, diversity(loop.algo, state, hp, rows))
 
     return loop.each(one, None, state, hps, loop.keys(seeds, EVALUATE, time))[1]
 
@@ -172,6 +188,8 @@ class Evaluator:
         begin, memory, t = np.ones((members, width), bool), None, 0
         seen = {slot: [] for slot in np.ndindex(members, width)}
         told = {}  # what was seen in each episode
+        algo, before, own = self.loop.algo, None, np.zeros((members, width))
+        diverse = np.zeros_like(returns) if rewards_itself(algo) else None
         envs = self.env.open(members * width, starts)
         try:
             step = envs.reset()
@@ -179,6 +197,12 @@ class Evaluator:
                 # What arrives with a first observation belongs to no step.
                 total = np.where(begin, 0, total + fold(step.reward))
                 steps = np.where(begin, 0, steps + 1)
+                obs = jax.tree.map(fold, step.obs)
+                if diverse is not None:
+                    flags = fold(step.terminated), fold(step.truncated)
+                    if before is not None:
+                        given = state, hps, *before, obs, fold(step.reward), *flags
+                        own = np.where(begin, 0, own + np.asarray(self.judge(*given)))
                 if self.descriptor:
                     looked = fold(self.descriptor.look(step.obs, None))
                     for slot in seen:
@@ -193,19 +217,23 @@ class Evaluator:
                     episode = w + done[m, w] * width
                     returns[m, episode], lengths[m, episode] = total[m, w], steps[m, w]
                     told[m, episode] = seen[m, w]
+                    if diverse is not None:
+                        diverse[m, episode] = own[m, w]
                     done[m, w] += 1
-                args = state, hps, memory, begin, jax.tree.map(fold, step.obs), seeds, time, t
-                action, memory = self.act(*args)
+                args = state, hps, memory, begin, obs, seeds, time, t
+                action, memory, extra = self.act(*args)
+                before = obs, action, extra
                 begin = fold(step.final) | endless
                 step, t = envs.step(np.asarray(action).reshape(members * width, -1)), t + 1
         finally:
             envs.close()
         found = describe(self.descriptor, told, lengths) if self.descriptor else None
-        return Episodes(returns, lengths, found)
+        return Episodes(returns, lengths, found, diverse)
 
     @cached_property
     def act(self):
-        """One action of every member in every environment -> action [members, n, ...], memory."""
+        """One action of every member in every environment -> action [members, n, ...], memory,
+        and what the algorithm remembers of the step if it judges it later."""
 
         algo = self.loop.algo
 
@@ -214,10 +242,28 @@ class Evaluator:
                 k_act, k_memory = random.split(random.fold_in(key, step))
                 fresh = algo.memory(k_memory, begin.shape[0])
                 memory = fresh if memory is None else where(begin, fresh, memory)
-                return None, algo.act(state, hp, memory, obs, k_act, step, self.mode)[:2]
+                action, memory, extra = algo.act(state, hp, memory, obs, k_act, step, self.mode)
+                return None, (action, memory, extra if rewards_itself(algo) else None)
 
             keys = self.loop.keys(seeds, EVALUATE, time)
             return self.loop.each(one, None, state, hps, memory, begin, obs, keys)[1]
 
         given = (MEMBERS,) * 6 + (SHARED, SHARED)
         return jax.jit(spread(self.loop.mesh, all_members, given, MEMBERS))
+
+    @cached_property
+    def judge(self):
+        """What each member rewards itself with for a step of all environments [members, n]."""
+
+        def all_members(state, hps, obs, action, extra, next_obs, reward, terminated, truncated):
+            def one(_, state, hp, obs, action, extra, *arrived):
+                next_obs, reward, terminated, truncated = arrived
+                no = jnp.zeros_like(terminated)
+                row = Row(obs, reward, no, no, action, extra)
+                after = Row(next_obs, reward, terminated, truncated, action, extra)
+                return None, self.loop.algo.diversity_reward(state, hp, row, after)
+
+            given = state, hps, obs, action, extra, next_obs, reward, terminated, truncated
+            return self.loop.each(one, None, *given)[1]
+
+        return jax.jit(spread(self.loop.mesh, all_members, (MEMBERS,) * 9, MEMBERS))

@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+MOST = 2**30  # rows that are counted: then older ones fade
+
 
 class Running(eqx.Module):
-    """Statistics of vectors or arrays; they start as if one row of mean 0, variance 1 was seen."""
+    """Statistics of vectors or arrays; they start as if one row of mean 0, variance 1 was seen.
+
+    That row counts `prior` times: without it small numbers have their own scale at once.
+    """
 
     mean: Float[Array, "..."]
     var: Float[Array, "..."]
     count: Int[Array, ""]
+    prior: int = eqx.field(static=True, default=1)
 
     @classmethod
-    def of(cls, shape: tuple[int, ...]) -> Running:
-        return cls(jnp.zeros(shape), jnp.ones(shape), jnp.zeros((), jnp.int32))
+    def of(cls, shape: tuple[int, ...], prior: int = 1) -> Running:
+        return cls(jnp.zeros(shape), jnp.ones(shape), jnp.zeros((), jnp.int32), prior)
 
-    def update(self, rows: Float[Array, "..."]) -> Running:
-        """Leading axes are merged."""
+    def update(
+        self, rows: Float[Array, "..."], valid: Float[Array, "..."] | None = None
+    ) -> Running:
+        """Leading axes are merged; rows that are not valid (0, else 1) count as if not there."""
         rows = rows.reshape(-1, *self.mean.shape)
-        n, count = rows.shape[0], self.count + rows.shape[0]
-        share = n / count.astype(jnp.float32)
-        centre = rows.mean(0)  # deviations from it are small even where values are large
-        off = centre - self.mean
-        mean = self.mean + off * share
-        squares = ((rows - centre[None]) ** 2).sum(0) + off**2 * n * (1 - share)
-        # var = (1 + all squares) / (count + 1), as an increment so that it never drifts.
-        var = self.var + (squares - n * self.var) / (count + 1).astype(jnp.float32)
-        return Running(mean, var, count)
+        here = jnp.ones(len(rows), bool) if valid is None else valid.reshape(-1) > 0
+        n, at_least_one = here.sum(dtype=jnp.float32), partial(jnp.maximum, 1)
+        count = jnp.minimum(self.count + n.astype(jnp.int32), MOST)
+        share = n / at_least_one(count).astype(jnp.float32)
+        here = here.reshape(-1, *(1,) * self.mean.ndim)
+        # Chosen, not multiplied by 0: what is left out may be anything.
+        total = lambda x: jnp.where(here, x, 0.0).sum(0)
+        centre = total(rows) / at_least_one(n)  # deviations from it are small even of large values
+        off = jnp.where(n > 0, centre - self.mean, 0.0)
+        squares = total((rows - centre[None]) ** 2) + off**2 * n * (1 - share)
+        # var = (prior + all squares) / (count + prior), as an increment so that it never drifts.
+        whole = at_least_one(count + self.prior).astype(jnp.float32)
+        var = self.var + (squares - n * self.var) / whole
+        return Running(self.mean + off * share, var, count, self.prior)
 
-    def __call__(self, x: Float[Array, "..."], clip: float | None = 5.0) -> Float[Array, "..."]:
-        """(x - mean) / std; clipped, the variance is kept within [1e-6, 1e6]."""
+    def __call__(
+        self, x: Float[Array, "..."], clip: float | None = 5.0, floor: float = 1e-6
+    ) -> Float[Array, "..."]:
+        """(x - mean) / std; clipped, the variance is kept within [floor, 1e6]."""
         lead = (1,) * (x.ndim - self.mean.ndim)
         mean, var = (m.reshape(lead + m.shape) for m in (self.mean, self.var))
         if clip is None:
             return (x - mean) / jnp.sqrt(var)
-        return jnp.clip((x - mean) / jnp.sqrt(jnp.clip(var, 1e-6, 1e6)), -clip, clip)
+        return jnp.clip((x - mean) / jnp.sqrt(jnp.clip(var, floor, 1e6)), -clip, clip)
 
 
 def statistics(spec: PyTree[jax.ShapeDtypeStruct]) -> PyTree:

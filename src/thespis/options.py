@@ -13,9 +13,12 @@ import types
 import typing
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, NewType
 
+from thespis import describe as described
 from thespis.errors import ThespisError, did_you_mean, or_all
+
+Reference = NewType("Reference", str)  # coordinates or a function, by name (see describe.py)
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ def convert(name: str, kind: Any, value: Any) -> Any:
         return tuple(convert(name, typing.get_args(kind)[0], item) for item in items)
     if typing.get_origin(kind) is Literal:
         return one_of(name, typing.get_args(kind), value)
+    if kind is Reference:
+        return described.named(name, value)
     if kind is bool:
         return (
             value if isinstance(value, bool) else one_of(name, ("true", "false"), value) == "true"
@@ -146,7 +151,7 @@ def flag(word: str) -> bool:
     if not word.startswith("-") or word == "-":
         return False
     try:
-        float(word)
+        float(word.partition(",")[0])  # or several numbers
     except ValueError:
         return True
     return False

@@ -101,14 +101,15 @@ class View(eqx.Module):
         """
         return View(self.ring, self.member, self.beta, frames)
 
-    def draw(self, key: Key, batch: int, length: int) -> Index:
+    def draw(self, key: Key, batch: int, length: int, recent: int | None = None) -> Index:
         """Starts of `length` consecutive rows, none of which reaches past the newest row.
 
         They are uniform, or follow the priorities if there are any. That many rows must be
-        stored: else they are rows of zeros, which the caller has to leave out.
+        stored: else they are rows of zeros, which the caller has to leave out. `recent` draws
+        uniformly from the last so many rows of every environment.
         """
         priorities = self.ring.priorities
-        if priorities is not None:
+        if priorities is not None and recent is None:
             assert length <= priorities.rule.ahead + 1, "windows are longer than was planned for"
             slot, env = priorities.draw(key, batch, self.member)
             return Index((slot - self.ring.oldest) % self.ring.capacity, env)
@@ -116,10 +117,11 @@ class View(eqx.Module):
         # The oldest rows of a full ring may have lost some of their stack.
         lost = jnp.where(self.ring.size == self.ring.capacity, self.frames - 1, 0)
         starts = starts if self.frames == 1 else starts - lost
+        old = 0 if recent is None else jnp.maximum(starts - recent, 0)
         # The remainder of 32 random bits favours none by more than starts / 2^32.
         time, env = noise.bits(key, (2, batch))
         rest = lambda bits, n: (bits % n.astype(jnp.uint32)).astype(jnp.int32)
-        time = rest(time, starts)
+        time = old + rest(time, starts - old)
         return Index(time if self.frames == 1 else time + lost, rest(env, jnp.asarray(envs)))
 
     def at(self, index: Index, leaf=lambda rows: rows):
@@ -172,14 +174,16 @@ class View(eqx.Module):
         """Rows [length, batch, ...]; they may cross the end of an episode, and say so."""
         return self.at(self.draw(key, batch, length).window(0, length))
 
-    def transitions(self, key: Key, batch: int, gamma, n: int = 1) -> Transition:
+    def transitions(
+        self, key: Key, batch: int, gamma, n: int = 1, recent: int | None = None
+    ) -> Transition:
         """n-step transitions; shorter where the episode ends, with the true final observation.
 
         Where rows are drawn uniformly, one that ends an episode starts no transition: it is kept as
         an invalid entry, because moving to its neighbour would favour that one. All entries are
         invalid while fewer than n + 1 rows are stored.
         """
-        start = self.draw(key, batch, n + 1)
+        start = self.draw(key, batch, n + 1, recent)
         parts = lambda r: (r.reward, r.terminated, r.truncated)
         reward, *flags = self.at(start.window(0, n + 1), parts)  # [n + 1, batch]
         terminated, truncated = (f.astype(jnp.float32) for f in flags)

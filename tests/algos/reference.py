@@ -376,9 +376,9 @@ def discrete_sac(algo, state, hp, b):
 # --- things to test on ----------------------------------------------------------------------
 
 
-def spec(obs: int = 2, action: int = 2) -> Spec:
+def spec(obs: int = 2, action: int = 2, descriptor: str | None = None) -> Spec:
     bounds = Box((-1.0,) * action, (1.0,) * action, (action,))
-    return Spec(jax.ShapeDtypeStruct((obs,), jnp.float32), bounds)
+    return Spec(jax.ShapeDtypeStruct((obs,), jnp.float32), bounds, descriptor=descriptor)
 
 
 def transitions(action: int = 2, seed: int = 0) -> Transition:

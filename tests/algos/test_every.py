@@ -19,7 +19,7 @@ plain = pytest.mark.parametrize("Algorithm", [SAC, DiscreteSAC, TD3])  # an acto
 
 def spec(Algorithm, obs: int = 2):
     """Of actions that it takes: two numbers, or one of three."""
-    for it in (reference.spec(obs), reference.discrete_spec(3, obs=obs)):
+    for it in (reference.spec(obs, descriptor="0"), reference.discrete_spec(3, obs=obs)):
         try:
             return Algorithm(it).spec
         except ThespisError:
@@ -113,7 +113,7 @@ def test_statistics_are_kept_if_asked_for(Algorithm):
 @pytest.mark.parametrize("Algorithm", [A for A in ALGORITHMS.values() if A is not SQIL])
 def test_other_actions_are_refused_and_an_algorithm_for_them_named(Algorithm):
     continuous = isinstance(spec(Algorithm).action, Box)
-    other = reference.discrete_spec() if continuous else reference.spec()
+    other = reference.discrete_spec() if continuous else reference.spec(descriptor="0")
     with pytest.raises(ThespisError, match="needs .* actions, not .*: take ") as caught:
         Algorithm(other)
     named = ALGORITHMS[str(caught.value).rpartition("take ")[2].split()[0]]

@@ -1,5 +1,6 @@
 """Every algorithm, by the name the command line knows it."""
 
+from thespis.algos.dads import DADS
 from thespis.algos.discrete_sac import DiscreteSAC
 from thespis.algos.sac import SAC
 from thespis.algos.sqil import SQIL
@@ -15,4 +16,5 @@ ALGORITHMS = {
     "taac": TAAC,
     "taac-l": TAACL,
     "taac-q": TAACQ,
+    "dads": DADS,
 }

@@ -120,10 +120,10 @@ class SAC(ActorCritic):
         actor = self.make_network(k_net, 2 * self.box.size)
         return actor if self.init_w is None else actor.with_last(k_last, self.init_w)
 
-    def memory(self, key, n: int) -> Held | None:
+    def memory(self, key, n: int) -> Any:
         return Held.none(n, self.box.size) if self.noise_repeat > 1 else None
 
-    def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
+    def act(self, state: State, hp, memory, obs, key, step, mode: Mode) -> Any:
         actor = self.sighted(state.actor.params, state.critic.params)
         policy = self.policy(actor, self.see(state, obs))
         if mode == "random":

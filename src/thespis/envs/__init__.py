@@ -10,7 +10,7 @@ from thespis.envs.autoreset import Autoreset, State, Task
 from thespis.envs.classic import TASKS
 from thespis.errors import ThespisError, did_you_mean, or_all
 
-__all__ = ["Autoreset", "State", "Task", "label", "make", "names"]
+__all__ = ["Autoreset", "State", "Task", "described", "label", "make", "names"]
 
 
 def make(env: Any) -> Any:
@@ -63,6 +63,13 @@ def named(name: str) -> Any:
             f"envpool:, mo: nor a module{hint}"
         )
     return Gymnasium(name)
+
+
+def described(env: Any, wanted: str | None) -> Any:
+    """The environment with a descriptor that it offers, if it does: see descriptors.py."""
+    from thespis.envs.descriptors import described as add
+
+    return add(env, wanted)
 
 
 def names() -> dict[str, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -31,6 +32,8 @@ NAMES = (
     "reacher",
     "walker2d",
 )
+PLANAR = ("halfcheetah", "hopper", "walker2d")
+FREE = ("ant", "humanoid", "humanoidstandup")
 BACKENDS = ("spring", "positional", "generalized", "mjx")
 
 
@@ -62,6 +65,28 @@ class Brax:
     def action(self) -> Box:
         size = load(self.environment, self.backend).action_size
         return Box(low=(-1.0,) * size, high=(1.0,) * size, shape=(size,))
+
+    @property
+    def descriptors(self) -> dict[str, Callable[[Any], Array]]:
+        """Where the body is (x, and y unless it is held in a plane), and which limbs touch."""
+        if self.environment not in PLANAR + FREE:
+            return {}
+        return {"position": self.position, "contact": self.contact}
+
+    def position(self, state: Any) -> Array:
+        return state.pipeline_state.x.pos[0, : 1 if self.environment in PLANAR else 2]
+
+    def contact(self, state: Any) -> Array:
+        """Of the links that end a limb, 1 where one touches something."""
+        from brax import contact
+
+        sys = load(self.environment, self.backend).sys
+        ends = [i for i in range(sys.num_links()) if i not in sys.link_parents]
+        with lenient():
+            found: Any = contact.get(sys, state.pipeline_state.x)
+            links = jnp.stack([jnp.asarray(x) for x in found.link_idx])  # of both sides
+            near = (links[None] == jnp.asarray(ends)[:, None, None]).any(1)
+            return (near & (found.dist <= 0)[None]).any(1).astype(jnp.float32)
 
     def start(self, key: Key) -> Any:
         with lenient():

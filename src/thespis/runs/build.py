@@ -24,16 +24,24 @@ from thespis.runs.config import Config
 
 def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, Any]:
     """The loop and the environment of evaluations. `env`, `eval_env` stand in for the config's."""
-    env = envs.make(config.env if env is None else env)
+    env, options = envs.make(config.env if env is None else env), dict(config.options)
+    if config.skills_from:
+        env = on_skills(env, config)
     eval_env = config.eval_env if eval_env is None else eval_env
     eval_env = env if eval_env is None else envs.make(eval_env)
+    if "descriptor" in options:
+        plain, wanted = env, options["descriptor"]
+        eval_env = envs.described(eval_env, wanted)
+        env = envs.described(env, wanted)
+        if env is not plain:  # it is a part of the observation now
+            options["descriptor"] = None
     if shapes(eval_env.spec) != shapes(env.spec):
         raise ThespisError(
             f"eval_env = {envs.label(eval_env)} has {shapes(eval_env.spec)}, but env = "
             f"{envs.label(env)} has {shapes(env.spec)}: give one of the same shapes"
         )
     loop = Loop(
-        algo=algorithm(config, env.spec),
+        algo=algorithm(config, env.spec, options),
         env=env,
         envs=config.envs,
         capacity=-(-min(config.buffer_size, config.steps) // config.envs),
@@ -45,10 +53,20 @@ def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, 
     return loop, eval_env
 
 
-def algorithm(config: Config, spec: Spec) -> Any:
+def algorithm(config: Config, spec: Spec, options: dict[str, Any]) -> Any:
     if config.frame_stack == 1:
-        return config.Algorithm(spec, **config.options)
-    return FrameStack.of(config.Algorithm, spec, config.frame_stack, **config.options)
+        return config.Algorithm(spec, **options)
+    return FrameStack.of(config.Algorithm, spec, config.frame_stack, **options)
+
+
+def on_skills(env: Any, config: Config) -> Any:
+    """The environment of an agent that chooses among the skills of another run."""
+    from thespis.runs.run import Run
+    from thespis.skills.hierarchy import over_skills
+
+    if config.eval_env is not None:
+        raise ThespisError("skills_from: evaluations are on the skills as well; leave out eval_env")
+    return over_skills(env, Run(str(config.skills_from)), config.skill_steps)
 
 
 def shapes(spec: Spec) -> str:

@@ -68,6 +68,10 @@ class Config:
     in a population that is tuned."""
     init_from: str | None = None
     """RUN or RUN:PART[,PART]: start from the networks of another run, e.g. runs/sac/x_1:actor."""
+    skills_from: str | None = None
+    """RUN: act by the frozen skills of a run on this environment; an action is then a skill."""
+    skill_steps: int = 10
+    """Environment steps that each of those skills is kept; all else counts skills."""
     threads: int | None = None
     """Threads of XLA's pool; by default one for narrow networks or several devices, else all
     cores."""
@@ -451,6 +455,8 @@ def restored(saved: dict[str, Any]) -> Config:
         "schedule": [],
         "demos": None,
         "demo_episodes": None,
+        "skills_from": None,
+        "skill_steps": 10,
     }  # as in runs older than these fields
     fields = {f.name: (none | saved)[f.name] for f in dataclasses.fields(Config)}
     tuples = lambda x: tuple(x) if isinstance(x, list) else x

@@ -139,12 +139,16 @@ class Run:
         return jax.tree.map(jnp.array, checkpoint.load_newest(folder, template, note)[1])
 
     def policy(
-        self, member: int | str = "best", which: str = "last", stochastic: bool = False
+        self,
+        member: int | str = "best",
+        which: str = "last",
+        stochastic: bool = False,
+        skill: Any = None,
     ) -> Policy:
-        """One member's policy, in the environment's own units."""
+        """One member's policy, in the environment's own units; `skill` is the one it follows."""
         number, (state, hps) = self.member(member, which), self.state(which)
         state, hp = jax.tree.map(lambda x: x[number], (state, hps))
-        return Policy(self.parts[0], state, hp, stochastic)
+        return Policy(self.parts[0], state, hp, stochastic, skill)
 
     def export(
         self,
@@ -211,9 +215,12 @@ def note(text: str) -> None:
 class Policy:
     """Acts on one observation, or on a batch of them; remembers what its algorithm must."""
 
-    def __init__(self, loop: Loop, state: Any, hp: Any, stochastic: bool = False):
+    def __init__(
+        self, loop: Loop, state: Any, hp: Any, stochastic: bool = False, skill: Any = None
+    ):
         self.algo, self.state, self.hp = loop.algo, state, hp
         self.mode = "explore" if stochastic else "greedy"
+        self.skill = skill  # of algorithms that have them; else drawn at the start of an episode
         self.batch = reader(loop.env, getattr(loop.algo, "privileged", ()))
         self.jitted = jax.jit(self._act)
         self.reset()
@@ -238,6 +245,9 @@ class Policy:
         k_act, k_memory = jax.random.split(jax.random.fold_in(jax.random.key(seed), time))
         n = jax.tree.leaves(obs)[0].shape[0]
         memory = self.algo.memory(k_memory, n) if memory is None else memory
+        if self.skill is not None:
+            skill = jnp.broadcast_to(jnp.asarray(self.skill, jnp.float32), memory.skill.shape)
+            memory = dataclasses.replace(memory, skill=skill)
         return self.algo.act(self.state, self.hp, memory, obs, k_act, time, self.mode)[:2]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from thespis import envs, hyper, machine
 from thespis.errors import ThespisError, or_all
-from thespis.evaluate import Evaluator
+from thespis.evaluate import Episodes, Evaluator, rewards_itself
 from thespis.host import HostDriver
 from thespis.loop import DeviceDriver, Learner, Loop
 from thespis.runs import checkpoint
@@ -28,6 +28,7 @@ from thespis.runs.parts import by_member, by_row, grow, resize, split
 from thespis.runs.transplant import transplant
 from thespis.runs.tuning import Tuning, values
 
+DIVERSITY = "eval/diversity_reward"  # what algorithms without a task judge themselves by
 CHUNK_SECONDS = 0.5  # how long a program may run before signals and the progress bar are served
 
 
@@ -274,7 +275,8 @@ class Trainer:
         """Write a row of metrics per member -> whether the wanted reward is reached."""
         reached, evaluated = False, [{} for _ in self.config.seeds]
         if evaluate:
-            returns, lengths = self.evaluated()
+            played = self.evaluated()
+            returns, lengths = played.returns, played.lengths
             evaluated = [
                 {
                     "eval/mean_reward": rewards.mean(),
@@ -288,6 +290,10 @@ class Trainer:
                 score = self.demos.similarity(self.learner.state, self.hps)
                 for row, similar in zip(evaluated, score, strict=True):
                     row[SIMILARITY] = similar
+            if played.diversity is not None:  # nor here
+                score = played.diversity.mean(1).astype(np.float32)
+                for row, diverse in zip(evaluated, score, strict=True):
+                    row[DIVERSITY] = diverse
             if (score > self.best.reward).any():
                 self.best = self.best.challenge(score, self.step, self.learner.state, self.hps)
                 self.best.write(self.folder / "best")
@@ -303,6 +309,9 @@ class Trainer:
         for m, row in enumerate(rows):
             self.log.append(self.step, m, row)
         self.reporter.row(self.step, rows)
+        for row in rows if hasattr(self.loop.algo, "complaint") else ():
+            if complaint := self.loop.algo.complaint(row):
+                raise ThespisError(complaint)
         tally = self.learner.tally.clear()
         self.learner = dataclasses.replace(self.learner, tally=tally)
         self.logged = now
@@ -338,19 +347,20 @@ class Trainer:
             *(f"time/{k}" for k in ("transitions", "fps", "elapsed_s", "compile_s")),
             *(f"eval/{k}" for k in ("mean_reward", "std_reward", "mean_ep_length")),
             *([SIMILARITY] if self.demos else []),
+            *((DIVERSITY,) if rewards_itself(self.loop.algo) else ()),
             *sorted([*self.learner.tally.names, "train/n_updates", "replay/size"]),
             *(f"hparams/{k}" for k in vars(self.hps)),
             *(f"hparams_asked/{k}" for k in (self.tuning.names if self.tuning else ())),
         ]
 
-    def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns and lengths [members, episodes], all of them finite."""
+    def evaluated(self) -> Episodes:
+        """Episodes of all members, their returns all finite."""
         for attempt in (1, 2):
             x = self.learner
-            returns, lengths = self.evaluate(x.state, self.hps, self.seeds, x.clock.iteration)
-            bad = np.flatnonzero(~np.isfinite(returns).all(1)).tolist()
+            played = self.evaluate.play(x.state, self.hps, self.seeds, x.clock.iteration)
+            bad = np.flatnonzero(~np.isfinite(played.returns).all(1)).tolist()
             if not bad:
-                return returns, lengths
+                return played
             for m in bad:
                 state, hp = jax.tree.map(lambda leaf, m=m: leaf[m], (x.state, self.hps))
                 self.faults.keep(m, Found("return", "return", self.iteration, 0, 0, state), hp)

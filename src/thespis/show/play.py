@@ -32,6 +32,7 @@ def play(
     episodes: int = 1,
     seed: int = 0,
     human: bool = False,
+    skill: Any = None,
 ) -> tuple[Path | None, list[Any]]:
     """Play whole episodes of a run's policy -> the video (None for a window), their returns.
 
@@ -54,7 +55,7 @@ def play(
         raise ThespisError(f"cannot write {file.name}: a video is .gif or .mp4")
     limit, films, returns, fps = env.limit or LIMIT, [], [], FPS
     for number in members:
-        policy = run.policy(number, which)
+        policy = run.policy(number, which, skill=skill)
         stage = (DeviceStage if isinstance(env, Autoreset) else HostStage)(env, seed, human)
         try:
             label = f"member {number}" if everybody else f"{run.config.algo}  {envs.label(env)}"

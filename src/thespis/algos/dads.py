@@ -1,0 +1,444 @@
+"""DADS: skills that can be told apart and foreseen. Sharma et al. 2020, arxiv.org/abs/1907.01657.
+
+SAC is told of a skill z, which every environment keeps for an episode. A model of the change that
+follows, the skill dynamics q(s' - s | s, z), rewards what z makes foreseeable and others do not.
+Learning it from older data with importance weights: Sharma et al. 2020, arxiv.org/abs/2004.12974.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import nn, random
+from jaxtyping import Array, Float
+
+from thespis import noise, normalize
+from thespis.algos import sac
+from thespis.algos.held_noise import Held
+from thespis.algos.sac import SAC
+from thespis.core import Mean, Metrics, Mode, Row, ThespisError, Transition, mean
+from thespis.describe import DESCRIPTOR, choice, function, is_function
+from thespis.dists import Mixture
+from thespis.hyper import LogUniform, prior
+from thespis.nets import MLP, features
+from thespis.normalize import Running
+from thespis.optim import Learned
+from thespis.options import Reference
+
+
+class State(sac.State):
+    dynamics: Learned  # q: logits, means and scales of a mixture
+    change_stats: Running | None  # of what is predicted
+    input_stats: Running | None  # of what the dynamics see
+
+
+class Memory(eqx.Module):
+    """What each of n environments carries."""
+
+    skill: Float[Array, "n size"]
+    held: Held | None  # exploration noise, where it is held
+
+
+class Extra(eqx.Module):
+    """What is stored with a step."""
+
+    skill: Float[Array, "... size"]
+    log_p: Float[Array, "..."] | None  # of the action when it was done, for importance weights
+
+
+class Told(NamedTuple):
+    """An observation, and the skill that acts on it."""
+
+    obs: Any
+    skill: Float[Array, "... size"]
+
+
+class Batch(NamedTuple):
+    """What the policy learns from, and the dynamics: the same where they have none of their own."""
+
+    policy: Transition
+    dynamics: Transition | None
+
+
+@dataclass(frozen=True)
+class DADS(SAC):
+    """SAC without rewards: skills that differ in what they do, and can be planned with."""
+
+    skills: int = 2
+    """Numbers of a skill; the number of skills if they are one-hot."""
+    skill_kind: Literal["uniform", "one-hot"] = "uniform"
+    """Skills are points of the cube [-1, 1]^skills, or one of so many."""
+    allotment: Literal["sampled", "equal"] = "sampled"
+    """Environments draw a skill at every episode's start, or have one of their own for good."""
+    descriptor: Reference | None = None
+    """What skills should differ in: coordinates of the observation (0,1), observation for all of
+    them, a function MODULE:NAME, or a name that the environment offers; by default its first."""
+    policy_sees: str | None = None
+    """Coordinates of the observation that policy and critics see; by default all but those of the
+    descriptor."""
+    dynamics_sees: str | None = None
+    """What the skill dynamics see: descriptor, observation, none, or some of them such as
+    descriptor[2:] or observation[0,1]; by default the descriptor, none if the policy sees none."""
+    predicts: str = "descriptor"
+    """Whose change the skill dynamics predict: descriptor, observation, or some of them."""
+    alternatives: int = 100
+    """Other skills that estimate how likely a change is at large; one-hot ones are enumerated."""
+    components: int = 4
+    """Gaussians in the mixture of the skill dynamics."""
+    dynamics_hidden: tuple[int, ...] | None = None
+    """Hidden layers of the skill dynamics; by default those of the actor."""
+    dynamics_std: Literal["fixed", "learned"] = "fixed"
+    """Standard deviations of predictions: all dynamics_scale, or learned and never less."""
+    dynamics_period: int = 1
+    """Updates between those of the skill dynamics."""
+    dynamics_data: Literal["recent", "weighted", "replay"] = "recent"
+    """The skill dynamics learn from recent rows, or from all, be it with importance weights."""
+    recent_steps: int = 10_000
+    """Environment steps that count as recent."""
+    normalize_target: bool = True
+    """Predict changes normalised by running statistics."""
+    normalize_input: bool = True
+    """The dynamics see numbers normalised by running statistics."""
+
+    class Hyper(SAC.Hyper):
+        dynamics_lr: float = prior(
+            1e-3, LogUniform(3e-5, 3e-3), "skill dynamics' learning rate", low=0
+        )
+        dynamics_scale: float = prior(
+            1.0, LogUniform(0.1, 1), "(least) standard deviation of predictions", low=1e-3
+        )
+        importance_clip: float = prior(
+            10.0, LogUniform(1, 100), "importance weights stay within this factor of 1", low=1
+        )
+
+    presets: ClassVar[dict[str, dict]] = {
+        "qdax": SAC.presets["qdax"]
+        | {
+            "algo": SAC.presets["qdax"]["algo"]
+            | {
+                "skills": 5,
+                "skill_kind": "one-hot",
+                "allotment": "equal",
+                "policy_sees": "observation",
+                "dynamics_sees": "none",
+                "dynamics_data": "replay",
+                "normalize_input": False,
+            },
+            "hp": SAC.presets["qdax"]["hp"] | {"dynamics_lr": 3e-4},
+        },
+        "off-dads": {
+            "algo": {
+                "hidden": (512, 512),
+                "dynamics_data": "weighted",
+                "dynamics_period": 8,
+            },
+            "hp": {**sac.RATES, "dynamics_lr": 3e-4, "reward_scale": 10.0},
+            "train": {
+                "learning_starts": 2000,
+                "buffer_size": 10_000,
+                "updates_per_step": 64 / 500,
+            },
+        },
+    }
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.n_step != 1:
+            raise ThespisError(f"n_step = {self.n_step}: the reward of DADS is of one step; give 1")
+        if self.spec.reward_dim is not None:
+            raise ThespisError("DADS takes rewards of one number, of which it makes no use")
+        if self.allotment == "equal" and self.skill_kind != "one-hot":
+            raise ThespisError(
+                "allotment = equal needs skills that can be counted: give skill_kind = one-hot"
+            )
+        _ = self.views  # refuses what is not there
+
+    # --- what is seen -----------------------------------------------------------------------
+
+    @cached_property
+    def described_by(self) -> str:
+        """Coordinates, a function, or the descriptor that is part of the observation."""
+        if self.descriptor is not None:
+            return self.descriptor
+        if isinstance(self.spec.obs, dict) and DESCRIPTOR in self.spec.obs:
+            return DESCRIPTOR
+        if self.spec.descriptor is None:
+            raise ThespisError(
+                "the environment offers no descriptor: name the coordinates of the observation in "
+                "which skills should differ, such as --descriptor 0,1, or a function MODULE:NAME"
+            )
+        return self.spec.descriptor
+
+    def observation(self, obs) -> Array:
+        """All numbers of an observation [..., n] but a descriptor beside them."""
+        spec = self.spec.obs
+        if isinstance(spec, dict) and DESCRIPTOR in spec:
+            spec, obs = ({k: v for k, v in x.items() if k != DESCRIPTOR} for x in (spec, obs))
+        return features(spec, obs)
+
+    def describe(self, obs) -> Float[Array, "... size"]:
+        """Where a state is."""
+        by = self.described_by
+        if by == DESCRIPTOR:
+            return features(self.spec.obs[DESCRIPTOR], obs[DESCRIPTOR])
+        if is_function(by):
+            return function("descriptor", by)(obs)
+        numbers = self.observation(obs)
+        return pick(numbers, choice("descriptor", by, {"observation": numbers.shape[-1]})[1])
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Numbers in an observation and in a descriptor."""
+        obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), self.spec.obs)
+        found = jax.eval_shape(self.describe, obs)
+        if found.ndim != 2 or found.dtype != jnp.float32:
+            raise ThespisError(
+                f"descriptor = {self.described_by}: it makes {found.dtype}{list(found.shape)} of "
+                "one observation; give a function to float32[1, size]"
+            )
+        n = jax.eval_shape(self.observation, obs).shape[-1]
+        return {"observation": n, DESCRIPTOR: found.shape[-1]}
+
+    @cached_property
+    def views(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Base and coordinates of what is seen and predicted."""
+        sizes = self.sizes
+        policy, dynamics, by = self.policy_sees, self.dynamics_sees, self.described_by
+        apart = by == DESCRIPTOR  # it is no part of the observation, or some coordinates of it
+        part = not apart and by != "observation" and not is_function(by)
+        hidden = choice("descriptor", by, sizes)[1] if part else ()
+        rest = tuple(i for i in range(sizes["observation"]) if i not in hidden)
+        blind = policy is None and (apart or part)
+        views = {
+            "predicts": choice("predicts", self.predicts, sizes),
+            "policy_sees": choice("policy_sees", policy or "observation", sizes),
+            "dynamics_sees": choice(
+                "dynamics_sees", dynamics or ("none" if blind else DESCRIPTOR), sizes
+            ),
+        }
+        if blind:
+            views["policy_sees"] = ("observation", rest)
+        if not views["predicts"][1]:
+            raise ThespisError("predicts = none: name what the dynamics should predict")
+        return views
+
+    def look(self, view: str, obs) -> Float[Array, "... n"]:
+        """What one of the `views` shows."""
+        base, coordinates = self.views[view]
+        return pick(
+            self.describe(obs) if base == DESCRIPTOR else self.observation(obs), coordinates
+        )
+
+    def size(self, view: str) -> int:
+        return len(self.views[view][1])
+
+    @property
+    def inputs(self) -> int:
+        return self.size("policy_sees") + self.skills
+
+    def see(self, state, obs: Told) -> Array:
+        """What policy and critics read: part of the observation, and the skill."""
+        raw = obs.obs if state.stats is None else normalize.normalise(state.stats, obs.obs)
+        return jnp.concatenate([self.look("policy_sees", raw), obs.skill], -1)
+
+    # --- life cycle -------------------------------------------------------------------------
+
+    def init(self, key, hp) -> State:
+        k_policy, k_dynamics = random.split(key)
+        hidden = self.hidden if self.dynamics_hidden is None else self.dynamics_hidden
+        n, seen = self.size("predicts"), self.size("dynamics_sees")
+        outputs = self.components * (1 + n * (2 if self.dynamics_std == "learned" else 1))
+        dynamics = MLP(k_dynamics, (seen + self.skills, *hidden, outputs), self.weight_init)
+        running = lambda wanted, size: Running.of((size,), prior=0) if wanted else None
+        return State(
+            **vars(super().init(k_policy, hp)),
+            dynamics=Learned.of(dynamics),
+            change_stats=running(self.normalize_target, n),
+            input_stats=running(self.normalize_input and seen, seen),
+        )
+
+    def memory(self, key, n: int) -> Any:
+        k_skill, k_held = random.split(key)
+        held = super().memory(k_held, n)
+        if self.allotment == "equal":
+            return Memory(nn.one_hot(jnp.arange(n) % self.skills, self.skills), held)
+        return Memory(self.draw_skills(k_skill, n), held)
+
+    def draw_skills(self, key, n: int) -> Float[Array, "n size"]:
+        """Skills from their prior."""
+        if self.skill_kind == "one-hot":
+            return nn.one_hot(random.randint(key, (n,), 0, self.skills), self.skills)
+        return noise.uniform(key, (n, self.skills), -1, 1)
+
+    def act(self, state: Any, hp, memory: Any, obs, key, step, mode: Mode) -> Any:
+        told = Told(obs, memory.skill)
+        action, held, stored = super().act(state, hp, memory.held, told, key, step, mode)
+        log_p = None
+        if self.dynamics_data == "weighted":
+            log_p = self.policy(state.actor.params, self.see(state, told)).log_prob(action)
+            if mode == "random":
+                log_p = jnp.full_like(log_p, -self.box.size * math.log(2))
+        extra = Extra(memory.skill, log_p)
+        return action, Memory(memory.skill, held), extra if stored is None else (extra, stored)
+
+    # --- learning ---------------------------------------------------------------------------
+
+    def sample(self, replay, demos, hp, key, step) -> Batch:
+        k_policy, k_dynamics = random.split(key)
+        batch = super().sample(replay, demos, hp, k_policy, step)
+        if self.dynamics_data != "recent":
+            return Batch(batch, None)
+        recent = max(1, self.recent_steps // replay.ring.rows.reward.shape[2])
+        return Batch(batch, replay.transitions(k_dynamics, self.batch_size, hp.gamma, 1, recent))
+
+    def update(self, state: Any, hp, b: Any, key, step) -> tuple[State, Metrics, Array]:
+        k_skills, k_sac = random.split(key)
+        policy, old = b.policy, state.dynamics.params
+
+        # Skill dynamics: the most likely model of the changes that skills make (eq. 4).
+        if self.dynamics_period == 1:
+            state, loss = self.learn_dynamics(state, hp, b)
+        else:
+            skip = lambda state: (state, Mean(jnp.zeros(()), jnp.zeros(())))
+            learn, due = (
+                lambda state: self.learn_dynamics(state, hp, b),
+                step % self.dynamics_period,
+            )
+            state, loss = jax.lax.cond(due == 0, learn, skip, state)
+
+        # Reward: how much likelier this change is with this skill than with any (eq. 6).
+        net = state.dynamics.params if self.order == "sequential" else old
+        skill = self.stored(policy).skill
+        reward, target = self.intrinsic(
+            state, net, hp, policy.obs, policy.next_obs, skill, k_skills
+        )
+        reward = jnp.where(policy.terminated > 0, 0.0, reward)
+
+        told = dataclasses.replace(
+            policy,
+            obs=Told(policy.obs, skill),
+            next_obs=Told(policy.next_obs, skill),
+            reward=reward,
+        )
+        state, metrics, td_error = super().update(state, hp, told, k_sac, step)
+        alive = self.alive(policy)
+        centre = mean(target.T, alive[None])
+        spread = jnp.sqrt(mean((target - centre[None]).T ** 2, alive[None]))
+        change = self.look("predicts", policy.next_obs) - self.look("predicts", policy.obs)
+        metrics |= {
+            "dynamics_loss": loss,
+            "intrinsic_reward": mean(reward, policy.valid),
+            "target_mean": centre.mean(),
+            "target_std": spread.mean(),
+            "change": mean(jnp.abs(change).max(-1), alive),
+        }
+        return state, metrics, td_error
+
+    def learn_dynamics(self, state: State, hp, b: Batch) -> tuple[State, Mean]:
+        """One step of the skill dynamics, after that of their statistics."""
+        batch = b.policy if b.dynamics is None else b.dynamics
+        alive, extra = self.alive(batch), self.stored(batch)
+        change = self.look("predicts", batch.next_obs) - self.look("predicts", batch.obs)
+        seen = self.look("dynamics_sees", batch.obs)
+        stats = {"change_stats": change, "input_stats": seen}
+        known = {name: x for name, x in stats.items() if getattr(state, name) is not None}
+        new = {name: getattr(state, name).update(x, alive) for name, x in known.items()}
+        state = dataclasses.replace(state, **new)
+        seen, target = self.normalised(state, batch.obs, batch.next_obs)
+        weight = jnp.ones_like(alive)
+        if extra.log_p is not None:
+            told = self.see(state, Told(batch.obs, extra.skill))
+            log_p = self.policy(state.actor.params, told).log_prob(batch.action)
+            reach = jnp.log(hp.importance_clip)
+            weight = jnp.exp(jnp.clip(log_p - extra.log_p, -reach, reach))
+
+        def dynamics_loss(net):
+            log_q = self.predict(net, hp, seen, extra.skill).log_prob(target)
+            return -mean(weight * log_q, alive), None
+
+        dynamics, (loss, _) = state.dynamics.descend(dynamics_loss, hp.dynamics_lr)
+        return dataclasses.replace(state, dynamics=dynamics), Mean(loss, jnp.ones(()))
+
+    def intrinsic(self, state: State, net: MLP, hp, obs, next_obs, skill, key) -> tuple:
+        """log q(s'|s, z) - log mean_i q(s'|s, z_i), with z among the z_i -> [batch], target.
+
+        At most log of the number of skills compared, and 0 if the skill does not matter.
+        """
+        seen, target = self.normalised(state, obs, next_obs)
+        # Where nothing is seen, predictions are the same in every state.
+        places = seen[:1] if seen.shape[-1] == 0 else seen
+        one_hot = self.skill_kind == "one-hot"
+        others = jnp.eye(self.skills) if one_hot else self.draw_skills(key, self.alternatives)
+        pairs = (places.shape[0], others.shape[0])
+        where = jnp.broadcast_to(places[:, None], (*pairs, places.shape[-1]))
+        what = jnp.broadcast_to(others[None], (*pairs, self.skills))
+        log_others = self.predict(net, hp, where, what).log_prob(target[:, None])
+        if one_hot:
+            log_own = (log_others * skill).sum(-1)
+        else:
+            log_own = self.predict(net, hp, seen, skill).log_prob(target)
+        ratios = jnp.exp(jnp.clip(log_others - log_own[:, None], -50, 50)).sum(-1)
+        also = 0 if one_hot else 1  # the own skill is one of those compared
+        return math.log(others.shape[0] + also) - jnp.log(ratios + also), target
+
+    # --- the pieces -------------------------------------------------------------------------
+
+    def stored(self, batch: Transition | Row) -> Extra:
+        return batch.extra if isinstance(batch.extra, Extra) else batch.extra[0]
+
+    def alive(self, batch: Transition) -> Array:
+        """Transitions whose change counts: those that end an episode for good do not."""
+        return batch.valid * (1.0 - batch.terminated)
+
+    def normalised(self, state: State, obs, next_obs) -> tuple[Array, Array]:
+        """What the dynamics see, and the change they should predict."""
+        seen = self.look("dynamics_sees", obs)
+        change = self.look("predicts", next_obs) - self.look("predicts", obs)
+        if state.input_stats is not None:
+            seen = state.input_stats(seen, floor=1e-12)
+        if state.change_stats is not None:
+            change = state.change_stats(change, floor=1e-12)
+        return seen, change
+
+    def predict(self, net: MLP, hp, seen: Array, skill: Array) -> Mixture:
+        """q(. | s, z), of normalised changes."""
+        raw = net(jnp.concatenate([seen, skill], -1))
+        learned = self.dynamics_std == "learned"
+        n = self.size("predicts")
+        return Mixture.of(raw, self.components, n, hp.dynamics_scale, learned)
+
+    # --- what evaluations tell --------------------------------------------------------------
+
+    def diversity_reward(self, state: State, hp, row: Row, after: Row) -> Float[Array, "n"]:
+        """The intrinsic reward of steps from rows to those after them, leaves [n, ...]."""
+        reward = self.diversity_between(state, hp, row.obs, after.obs, self.stored(row).skill)
+        return jnp.where(after.terminated, 0.0, reward)
+
+    def diversity_between(self, state: State, hp, obs, next_obs, skill) -> Float[Array, "n"]:
+        """The same between observations."""
+        net, key = state.dynamics.params, random.key(0)  # the same alternatives for all
+        return self.intrinsic(state, net, hp, obs, next_obs, skill, key)[0]
+
+    def complaint(self, metrics: dict[str, Any]) -> str | None:
+        """Why learning cannot work, as far as a row of metrics tells."""
+        if metrics.get("train/change") != 0:
+            return None
+        return (
+            f"descriptor = {self.described_by} never changes, so there is nothing to tell skills "
+            "apart by: choose coordinates that the actions move, such as --descriptor 0,1"
+        )
+
+
+def pick(x: Array, coordinates: tuple[int, ...]) -> Array:
+    """Some of the last axis."""
+    if coordinates == tuple(range(x.shape[-1])):
+        return x
+    return x[..., np.asarray(coordinates, int)]

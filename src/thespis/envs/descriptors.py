@@ -1,0 +1,105 @@
+"""Environments that tell where they are: a descriptor beside, or as part of, the observation.
+
+A JAX task offers `descriptors`, functions of its state by name. Of a Gymnasium environment the
+numbers in `info` serve by their names. What is chosen is added to the observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+from gymnasium import spaces
+from jax import random
+
+from thespis.describe import DESCRIPTOR
+from thespis.envs.autoreset import Autoreset
+from thespis.envs.gymnasium import Gymnasium
+
+POSITION = ("x_position", "y_position")  # what MuJoCo's tasks say in `info`
+
+
+def described(env: Autoreset | Gymnasium, wanted: str | None) -> Any:
+    """The environment with a descriptor that it offers by this name, or by default; else as it is.
+
+    A choice that is part of the observation, or a function of it, needs nothing here.
+    """
+    if isinstance(env.spec.obs, dict) and DESCRIPTOR in env.spec.obs:
+        return env
+    if isinstance(env, Autoreset):
+        offered = getattr(env.task, "descriptors", {})
+        if wanted is None and env.spec.descriptor is None:
+            wanted = next(iter(offered), None)
+        return Autoreset(Described(env.task, str(wanted))) if wanted in offered else env
+    offered = told_by(env)
+    names = [n for n in POSITION if n in offered]
+    if wanted is not None:
+        names = wanted.replace(",", " ").split()
+    if not names or not set(names) <= offered:
+        return env
+    return Gymnasium(lambda **options: DescribedEnv(env.instance(**options), names))
+
+
+def told_by(env: Gymnasium) -> set[str]:
+    """The numbers in `info`, by name."""
+    instance = env.instance()
+    try:
+        _, info = instance.reset(seed=0)
+    finally:
+        instance.close()
+    return {name for name, x in info.items() if np.ndim(x) == 0 and np.isrealobj(x)}
+
+
+def beside(obs: Any, descriptor: Any) -> dict[str, Any]:
+    """Both as one dict."""
+    return {**(obs if isinstance(obs, dict) else {"observation": obs}), DESCRIPTOR: descriptor}
+
+
+@dataclass(frozen=True)
+class Described:
+    """A task that also observes one of its descriptors."""
+
+    task: Any
+    which: str
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+    @property
+    def describe(self) -> Callable[[Any], Any]:
+        return self.task.descriptors[self.which]
+
+    @cached_property
+    def obs(self) -> Any:
+        shape = jax.eval_shape(lambda: self.describe(self.task.start(random.key(0))))
+        return beside(self.task.obs, shape)
+
+    def observe(self, state: Any) -> Any:
+        return beside(self.task.observe(state), self.describe(state))
+
+
+class DescribedEnv(gymnasium.Wrapper):
+    """A Gymnasium environment that also observes numbers which it tells in `info`."""
+
+    def __init__(self, env: gymnasium.Env, names: list[str]):
+        super().__init__(env)
+        self.names, inner = names, env.observation_space
+        place = spaces.Box(-np.inf, np.inf, (len(names),), np.float32)
+        parts = dict(inner) if isinstance(inner, spaces.Dict) else {"observation": inner}
+        self.observation_space = spaces.Dict({**parts, DESCRIPTOR: place})
+
+    def reset(self, **given):
+        obs, info = self.env.reset(**given)
+        return beside(obs, self.told(info)), info
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return beside(obs, self.told(info)), reward, terminated, truncated, info
+
+    def told(self, info: dict[str, Any]) -> np.ndarray:
+        return np.array([info[name] for name in self.names], np.float32)

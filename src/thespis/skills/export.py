@@ -1,0 +1,56 @@
+"""Skills for use elsewhere: their networks as NumPy arrays, and a script that needs NumPy alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from thespis.errors import ThespisError
+from thespis.runs.directory import writing
+from thespis.skills import standalone
+from thespis.skills.skilled import Skilled
+
+PLAIN = "needs observations that are one vector"
+
+
+def export(skilled: Skilled, folder: Path | str) -> Path:
+    """A folder with skills.npz and skills.py, which acts and foresees by it."""
+    folder, algo = Path(folder), skilled.algo
+    state, box = skilled.state, algo.box
+    layers = lambda name, net: {
+        f"{name}.{kind}{i}": x
+        for kind, xs in (("weight", net.weights), ("bias", net.biases))
+        for i, x in enumerate(xs)
+    }
+    base, coordinates = algo.views["policy_sees"]
+    if base != "observation":
+        raise ThespisError("policy_sees = descriptor: only a policy of observations is exported")
+    parts: dict[str, Any] = {
+        **layers("actor", state.actor.params),
+        "policy_sees": np.array(coordinates, int),
+        "low": np.reshape(box.low, box.shape),
+        "high": np.reshape(box.high, box.shape),
+    }
+    if state.stats is not None:
+        flat = jax.tree.map(
+            lambda s: (s.mean, s.var), state.stats, is_leaf=lambda s: hasattr(s, "var")
+        )
+        if not isinstance(flat, tuple):
+            raise ThespisError(f"{skilled.run.path}: export with normalize_observations {PLAIN}")
+        parts |= {"obs.mean": flat[0], "obs.var": flat[1]}
+    if not algo.views["dynamics_sees"][1]:  # else plans need more than the skill
+        parts |= layers("dynamics", state.dynamics.params) | {"components": algo.components}
+        stats = state.change_stats
+        if stats is not None:
+            parts |= {"change.mean": stats.mean, "change.var": stats.var}
+    file = folder / "skills.npz"
+    with writing(file):
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays: Any = {name: np.asarray(x) for name, x in parts.items()}
+        np.savez(file, **arrays)
+        shutil.copyfile(standalone.__file__, folder / "skills.py")
+    return folder

@@ -1,0 +1,580 @@
+"""DADS against an independent NumPy form, and what users rely on beyond one update."""
+
+import dataclasses
+import math
+from fractions import Fraction
+from functools import cache, partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import random
+
+from tests.algos import reference
+from thespis import hyper, noise, population
+from thespis.algos import DADS
+from thespis.algos.dads import Batch, Extra, Memory, Told
+from thespis.core import Row, Spec, ThespisError
+from thespis.envs.autoreset import Autoreset
+from thespis.envs.classic import PointMass
+from thespis.evaluate import Descriptor, diversity, unroll
+from thespis.loop import DeviceDriver, Loop
+from thespis.pbt import PBT
+from thespis.runs import config as configs
+
+# Every number is its own, so that none can stand in for another.
+HYPER = {
+    "actor_lr": 0.03,
+    "critic_lr": 0.05,
+    "alpha_lr": 0.02,
+    "gamma": 0.9,
+    "tau": 0.1,
+    "reward_scale": 1.7,
+    "alpha": 0.3,
+    "target_entropy": -0.6,
+    "dynamics_lr": 0.04,
+    "dynamics_scale": 0.7,
+    "importance_clip": 1.5,
+}
+SKILLS = {"one-hot": 3, "uniform": 2}
+
+
+def make(obs=3, **options) -> DADS:
+    """Of observations whose first two coordinates are the descriptor."""
+    spec = dataclasses.replace(reference.spec(obs), descriptor="0:2")
+    small = {"hidden": (4,), "components": 2, "alternatives": 5, "batch_size": 8}
+    return DADS(spec, **(small | options))
+
+
+def scalars():
+    return DADS.Hyper(**{name: jnp.float32(x) for name, x in HYPER.items()})
+
+
+def batch(algo: DADS, seed: int = 0):
+    """Transitions of three coordinates with skills; what an invalid one holds must not matter."""
+    rng = np.random.default_rng(seed)
+    floats = lambda x: jnp.asarray(x, jnp.float32)
+    n, wild = reference.BATCH, 1 + 50 * (1 - np.asarray(reference.transitions().valid))[:, None]
+    skill = np.eye(algo.skills)[rng.integers(0, algo.skills, n)]
+    if algo.skill_kind == "uniform":
+        skill = rng.uniform(-1, 1, (n, algo.skills))
+    log_p = floats(rng.normal(-1, 0.5, n)) if algo.dynamics_data == "weighted" else None
+    return dataclasses.replace(
+        reference.transitions(seed=seed),
+        obs=floats(rng.normal(size=(n, 3)) * wild),
+        next_obs=floats(rng.normal(size=(n, 3)) * wild),
+        steps=jnp.ones(n),
+        extra=Extra(floats(skill), log_p),
+    )
+
+
+# --- the same in NumPy ----------------------------------------------------------------------
+
+
+def views(algo, obs):
+    """What policy and dynamics see, and what is predicted."""
+    parts = {"observation": obs, "descriptor": obs[..., :2], "none": obs[..., :0]}
+    policy = obs[..., 2:] if algo.policy_sees is None else parts[algo.policy_sees]
+    return policy, parts[algo.dynamics_sees or "none"], parts[algo.predicts]
+
+
+def log_density(algo, hp, net, seen, skill, x):
+    """Of one x [n] under the mixture, one component and coordinate after the other."""
+    parts, n = algo.components, len(x)
+    raw = reference.forward(net, np.concatenate([seen, skill]))
+    chance = np.exp(raw[:parts]) / np.exp(raw[:parts]).sum()
+    density = 0.0
+    for k in range(parts):
+        product = chance[k]
+        for i in range(n):
+            mean, std = raw[parts + k * n + i], hp["dynamics_scale"]
+            if algo.dynamics_std == "learned":
+                std = std + np.log1p(np.exp(raw[parts + parts * n + k * n + i]))
+            product *= np.exp(-0.5 * ((x[i] - mean) / std) ** 2) / (std * np.sqrt(2 * np.pi))
+        density += product
+    return np.log(max(density, 1e-300))  # so unlikely only in invalid entries
+
+
+def normalised(numbers, alive, wanted):
+    if not wanted or numbers.shape[-1] == 0:
+        return numbers
+    kept = numbers[alive.astype(bool)]
+    return np.clip((numbers - kept.mean(0)) / kept.std(0), -5, 5)
+
+
+def numpys(algo, state, hp, b, others, noise):
+    """One update -> state, losses, rewards. Statistics are those of this batch alone."""
+    skill = b["extra"]["skill"]
+    policy, seen, before = views(algo, b["obs"])
+    next_policy, _, after = views(algo, b["next_obs"])
+    alive = b["valid"] * (1 - b["terminated"])
+    target = normalised(after - before, alive, algo.normalize_target)
+    seen = normalised(seen, alive, algo.normalize_input)
+    weight = np.ones(len(alive))
+    if algo.dynamics_data == "weighted":
+        out = reference.forward(state["actor"].params, np.concatenate([policy, skill], -1))
+        mean, raw = np.split(out, 2, -1)
+        std, u = np.exp(np.clip(raw, -20, 2)), np.arctanh(b["action"])
+        log_normal = -0.5 * ((u - mean) / std) ** 2 - np.log(std * np.sqrt(2 * np.pi))
+        log_p = (log_normal - np.log(1 - b["action"] ** 2)).sum(-1)
+        limit = hp["importance_clip"]
+        weight = np.clip(np.exp(log_p - b["extra"]["log_p"]), 1 / limit, limit)
+    log_q = partial(log_density, algo, hp)
+
+    def dynamics_loss(net):
+        found = np.array([log_q(net, *x) for x in zip(seen, skill, target)])
+        return -reference.averaged(weight * found, alive)
+
+    dynamics, loss = state["dynamics"].descend(dynamics_loss, hp["dynamics_lr"])
+    net = (dynamics if algo.order == "sequential" else state["dynamics"]).params
+    reward = np.zeros(len(alive))
+    for i in range(len(alive)):
+        own = log_q(net, seen[i], skill[i], target[i])
+        ratios = [np.exp(log_q(net, seen[i], z, target[i]) - own) for z in others]
+        if algo.skill_kind == "uniform":
+            ratios.append(1.0)
+        if not b["terminated"][i]:
+            reward[i] = np.log(len(ratios)) - np.log(np.sum(ratios))
+    told = b | {
+        "obs": np.concatenate([policy, skill], -1),
+        "next_obs": np.concatenate([next_policy, skill], -1),
+        "reward": reward,
+    }
+    new, metrics, priorities = reference.sac(algo, state | {"stats": None}, hp, told, noise)
+    metrics = metrics | {
+        "dynamics_loss": loss,
+        "intrinsic_reward": reference.averaged(reward, b["valid"]),
+        "target_mean": reference.averaged(target.T, alive).mean(),
+        "target_std": target[alive.astype(bool)].std(0).mean(),
+        "change": reference.averaged(np.abs(after - before).max(-1), alive),
+    }
+    return new | {"dynamics": dynamics}, metrics, priorities
+
+
+FORMS = [
+    {},
+    {"skill_kind": "one-hot", "dynamics_data": "replay"},
+    {"skill_kind": "one-hot", "dynamics_data": "replay", "order": "simultaneous"},
+    {"dynamics_std": "learned", "dynamics_sees": "descriptor"},
+    {"dynamics_data": "weighted", "normalize_target": False, "normalize_input": False},
+    {"predicts": "observation", "dynamics_sees": "observation", "policy_sees": "observation"},
+]
+
+
+@pytest.mark.parametrize("options", FORMS, ids=reference.named)
+def test_update_is_what_numpy_computes(monkeypatch, options):
+    """Middle, terminal, truncated and invalid entries; every loss, reward and metric."""
+    algo = make(skills=SKILLS[options.get("skill_kind", "uniform")], **options)
+    hp, noise = scalars(), reference.fixed_noise(monkeypatch)
+    others = np.eye(algo.skills)
+    if algo.skill_kind == "uniform":
+        others = np.random.default_rng(3).uniform(-1, 1, (algo.alternatives, algo.skills))
+        drawn = lambda self, key, n: jnp.asarray(others, jnp.float32)
+        monkeypatch.setattr(DADS, "draw_skills", drawn)
+    state = algo.init(random.key(0), hp)
+    parts = {name: reference.aged(getattr(state, name), i) for i, name in enumerate(LEARNED)}
+    state = dataclasses.replace(state, **parts, target=algo.init(random.key(1), hp).target)
+    b = batch(algo)
+    given = Batch(b, b if algo.dynamics_data == "recent" else None)
+    new, metrics, priorities = jax.jit(algo.update)(state, hp, given, random.key(2), 0)
+
+    plain = [reference.plain(x) for x in (state, hp, b)]
+    want, wanted, errors = numpys(algo, *plain, others, noise)
+    metrics["dynamics_loss"] = metrics["dynamics_loss"].total
+    shared = {name: metrics[name] for name in wanted}
+    reference.close(shared, wanted, rtol=1e-3, atol=1e-4)
+    for name in ("actor", "critic", "target", "temperature", "dynamics"):
+        pair = ({name: getattr(new, name)}, {name: want[name]})
+        reference.close(*pair, rtol=1e-3, atol=2e-4)
+    valid = np.asarray(b.valid, bool)
+    np.testing.assert_allclose(priorities[valid], errors[valid], 1e-3, 1e-4)
+
+
+LEARNED = ("actor", "critic", "temperature", "dynamics")
+
+
+# --- the reward -----------------------------------------------------------------------------
+
+
+def reward_of(algo, state, b, key=0, net=None):
+    net = state.dynamics.params if net is None else net
+    given = b.obs, b.next_obs, b.extra.skill, random.key(key)
+    return np.asarray(algo.intrinsic(state, net, scalars(), *given)[0])
+
+
+@given(seed=st.integers(0, 1000), scale=st.floats(0.01, 300))
+@settings(max_examples=20, deadline=None)
+def test_the_reward_is_at_most_the_log_of_the_skills_compared(seed, scale):
+    """However sure the dynamics are, and whatever the change."""
+    for kind, count in (("one-hot", 3), ("uniform", 6)):
+        reward = sharp(kind)(seed, scale)
+        assert np.isfinite(reward).all()
+        assert (reward <= math.log(count) + 1e-5).all()
+
+
+@cache
+def sharp(kind):
+    """Rewards of dynamics whose weights are larger by `scale`."""
+    algo, b = of(kind)
+
+    @jax.jit
+    def rewards(seed, scale):
+        k_init, k_skills = random.split(random.key(seed))
+        state = algo.init(k_init, scalars())
+        net = jax.tree.map(lambda x: x * scale, state.dynamics.params)
+        return algo.intrinsic(state, net, scalars(), b.obs, b.next_obs, b.extra.skill, k_skills)[0]
+
+    return lambda *given: np.asarray(rewards(*given))
+
+
+@cache
+def of(kind, **options):
+    algo = make(skill_kind=kind, skills=SKILLS[kind], **options)
+    return algo, batch(algo)
+
+
+@pytest.mark.parametrize("kind", SKILLS)
+def test_the_reward_is_zero_if_skills_do_not_matter(kind):
+    algo, b = of(kind, dynamics_sees="descriptor")
+    state = algo.init(random.key(0), scalars())
+    net = state.dynamics.params
+    blind = net.weights[0].at[-algo.skills :].set(0.0)
+    net = eqx.tree_at(lambda n: n.weights[0], net, blind)
+    np.testing.assert_allclose(reward_of(algo, state, b, net=net), 0, atol=1e-5)
+
+
+def test_the_reward_is_near_its_bound_if_only_this_skill_explains_the_change():
+    """Dynamics whose means are far apart, each skill's own (one component, nothing seen)."""
+    algo = make(skills=3, skill_kind="one-hot", components=1, hidden=(), normalize_target=False)
+    b, state = batch(algo), algo.init(random.key(0), scalars())
+    means = jnp.array([[0, 9, 0], [0, -9, 0], [0, 0, 9]], jnp.float32)  # logit and two means
+    parts = lambda net: (net.weights, net.biases)
+    net = eqx.tree_at(parts, state.dynamics.params, ([means], [jnp.zeros(3)]))
+    change = jnp.concatenate([b.extra.skill @ means[:, 1:], jnp.zeros((10, 1))], -1)
+    b = dataclasses.replace(b, next_obs=b.obs + change)
+    np.testing.assert_allclose(reward_of(algo, state, b, net=net), math.log(3), atol=1e-3)
+
+
+def test_ends_give_no_reward_and_teach_the_dynamics_nothing():
+    """Wherever a terminal transition leads to: reward, loss and statistics stay."""
+    algo = make(skills=3, skill_kind="one-hot", dynamics_data="replay")
+    hp, b = scalars(), batch(algo)
+    state, update = algo.init(random.key(0), hp), jax.jit(algo.update)
+    far = jnp.where(b.terminated[:, None] > 0, b.next_obs + 40.0, b.next_obs)
+    moved = dataclasses.replace(b, next_obs=far)
+    one, other = (update(state, hp, Batch(x, None), random.key(0), 0) for x in (b, moved))
+    for name in ("dynamics", "change_stats"):
+        assert reference.difference(getattr(one[0], name), getattr(other[0], name)) == 0
+    for name in ("intrinsic_reward", "target_mean", "target_std", "change"):
+        assert one[1][name] == other[1][name]
+    assert int(one[0].change_stats.count) == int(algo.alive(b).sum())
+
+
+def test_statistics_count_whole_changes_only():
+    """Their mean and deviation are NumPy's over transitions that are none of an episode's end."""
+    algo, hp = make(), scalars()
+    b, state = batch(algo), algo.init(random.key(0), scalars())
+    for _ in range(2):
+        state, _ = algo.learn_dynamics(state, hp, Batch(b, b))
+    kept = np.asarray(algo.alive(b), bool)
+    change = np.asarray(b.next_obs - b.obs)[kept][:, :2]
+    np.testing.assert_allclose(state.change_stats.mean, change.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(state.change_stats.var, change.var(0), rtol=1e-4)
+
+
+# --- time and randomness --------------------------------------------------------------------
+
+
+def test_dynamics_learn_at_every_kth_update_and_skipped_ones_count_for_nothing():
+    algo = make(dynamics_period=3)
+    hp, b = scalars(), batch(algo)
+    state, update = algo.init(random.key(0), hp), jax.jit(algo.update)
+    for step in range(7):
+        new, metrics, _ = update(state, hp, Batch(b, b), random.key(step), step)
+        learned = reference.difference(new.dynamics, state.dynamics) > 0
+        assert learned == (step % 3 == 0)
+        loss = metrics["dynamics_loss"]
+        assert (float(loss.count), np.isfinite(loss.total)) == (float(learned), True)
+        assert reference.difference(new.critic, state.critic) > 0
+        state = new
+
+
+def test_each_use_of_randomness_has_a_key_of_its_own(monkeypatch):
+    """Of sampling and updating: which rows, which alternatives, which actions."""
+    used = []
+
+    def draw(key, shape, *more):
+        used.append(tuple(np.asarray(random.key_data(key)).tolist()))
+        return original(key, shape, *more)
+
+    algo, hp = make(), scalars()
+    b, state = batch(algo), algo.init(random.key(0), hp)
+    original = noise.uniform  # of which normal draws are made as well
+    monkeypatch.setattr("thespis.noise.uniform", draw)
+    with jax.disable_jit():
+        algo.update(state, hp, Batch(b, b), random.key(4), 0)
+    assert len(used) >= 3
+    assert len(set(used)) == len(used)
+
+
+# --- what is seen ---------------------------------------------------------------------------
+
+
+def test_three_choices_of_coordinates_stand_apart():
+    algo = make()
+    sizes = lambda algo: [algo.size(x) for x in ("policy_sees", "dynamics_sees", "predicts")]
+    assert sizes(algo) == [1, 0, 2]  # blind to the descriptor, of which the change is predicted
+    assert sizes(make(policy_sees="observation")) == [3, 2, 2]  # then the dynamics see it too
+    assert sizes(make(policy_sees="observation", dynamics_sees="none")) == [3, 0, 2]
+    assert sizes(make(dynamics_sees="descriptor[1:]", predicts="observation")) == [1, 1, 3]
+    assert sizes(make(descriptor="observation")) == [3, 3, 3]
+    assert sizes(make(descriptor="2", dynamics_sees="0,2")) == [2, 2, 1]
+    state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())
+    assert state.actor.params.weights[0].shape[0] == 1 + 2
+    assert state.critic.params.networks[0].weights[0].shape[0] == 1 + 2 + 2
+    assert state.dynamics.params.weights[0].shape[0] == 2
+    obs = jnp.array([[1.0, 2.0, 3.0]])
+    np.testing.assert_array_equal(algo.look("policy_sees", obs), [[3]])
+    np.testing.assert_array_equal(algo.look("predicts", obs), [[1, 2]])
+
+
+def test_the_sizes_of_the_dynamics_are_ones_own():
+    algo = make(dynamics_hidden=(7, 6), components=5, dynamics_std="learned")
+    net = jax.eval_shape(algo.init, random.key(0), algo.Hyper()).dynamics.params
+    assert [b.shape[0] for b in net.biases] == [7, 6, 5 * (1 + 2 + 2)]
+
+
+def halves(obs):
+    return obs[..., :1] / 2
+
+
+def test_a_descriptor_may_be_a_function():
+    algo = make(descriptor=f"{__name__}:halves")
+    assert algo.sizes == {"observation": 3, "descriptor": 1}
+    np.testing.assert_array_equal(algo.describe(jnp.array([[4.0, 5.0, 6.0]])), [[2]])
+    assert algo.size("policy_sees") == 3  # nobody can know which coordinates it is made of
+
+
+def test_a_descriptor_may_be_part_of_a_dict_observation():
+    box = jax.ShapeDtypeStruct((2,), jnp.float32)
+    spec = Spec({"descriptor": box, "observation": box}, reference.spec().action)
+    algo = DADS(spec, hidden=(4,))
+    obs = {"descriptor": jnp.array([[1.0, 2.0]]), "observation": jnp.array([[3.0, 4.0]])}
+    np.testing.assert_array_equal(algo.describe(obs), [[1, 2]])
+    np.testing.assert_array_equal(algo.look("policy_sees", obs), [[3, 4]])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"descriptor": "3"}, "descriptor = 3: .* 0 to 2"),
+        ({"descriptor": "place"}, "descriptor = place"),
+        ({"dynamics_sees": "descriptor[2:]"}, "not within the 2 coordinates"),
+        ({"policy_sees": "x,y"}, "give coordinates such as"),
+        ({"descriptor": "no_such_module:f"}, "cannot be found"),
+        ({"predicts": "none"}, "predicts = none"),
+        ({"allotment": "equal"}, "skill_kind = one-hot"),
+        ({"n_step": 3}, "n_step = 3: .* give 1"),
+    ],
+)
+def test_what_cannot_work_is_refused(options, message):
+    with pytest.raises(ThespisError, match=message):
+        make(**options)
+
+
+def test_an_environment_without_a_descriptor_is_refused_with_a_hint():
+    with pytest.raises(ThespisError, match="offers no descriptor: .*--descriptor 0,1"):
+        DADS(reference.spec())
+
+
+def test_observations_are_normalised_for_the_policy():
+    algo, hp = make(normalize_observations=True), scalars()
+    obs = jnp.asarray(np.random.default_rng(0).normal(5, 3, (50, 3)), jnp.float32)
+    zeros = jnp.zeros(50)
+    row = Row(obs, zeros, zeros > 0, zeros > 0, jnp.zeros((50, 2)))
+    state = algo.observe(algo.init(random.key(0), hp), row)
+    seen = algo.see(state, told(obs))
+    np.testing.assert_allclose(seen[:, 0].mean(), 0, atol=0.1)
+    np.testing.assert_allclose(seen[:, 0].std(), 1, atol=0.1)
+    np.testing.assert_array_equal(seen[:, 1:], 0)
+
+
+def told(obs):
+    return Told(obs, jnp.zeros((obs.shape[0], 2)))
+
+
+# --- skills ---------------------------------------------------------------------------------
+
+
+def test_skills_come_from_their_prior():
+    uniform = make().memory(random.key(0), 4000).skill
+    assert uniform.shape == (4000, 2)
+    counts = np.histogram(uniform[:, 0], 10, (-1, 1))[0]
+    assert (abs(counts - 400) < 100).all()
+    hot = make(skills=5, skill_kind="one-hot").memory(random.key(0), 4000).skill
+    np.testing.assert_array_equal(hot.sum(1), 1)
+    assert (abs(np.asarray(hot.sum(0)) - 800) < 140).all()
+
+
+@pytest.mark.parametrize("n", [5, 10, 7])
+def test_an_equal_allotment_is_fixed_and_fits_any_number_of_environments(n):
+    algo = make(skills=5, skill_kind="one-hot", allotment="equal")
+    one, other = (algo.memory(random.key(i), n).skill for i in range(2))
+    np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(one.argmax(1), np.arange(n) % 5)
+
+
+def test_the_policy_acts_by_its_skill_and_stores_it():
+    algo, hp = make(), scalars()
+    state, obs = algo.init(random.key(0), hp), jnp.zeros((2, 3))
+    memory = Memory(jnp.array([[1.0, 1.0], [-1.0, -1.0]]), None)
+    action, kept, extra = algo.act(state, hp, memory, obs, random.key(0), 0, "greedy")
+    assert reference.difference(action[0], action[1]) > 0
+    np.testing.assert_array_equal(kept.skill, memory.skill)
+    np.testing.assert_array_equal(extra.skill, memory.skill)
+    assert extra.log_p is None
+
+
+def test_the_density_of_actions_is_stored_for_importance_weights():
+    """That of the policy when it explores, and of uniform noise in a random warm-up."""
+    algo, hp = make(dynamics_data="weighted"), scalars()
+    state, obs = algo.init(random.key(0), hp), jnp.ones((5, 3))
+    memory = algo.memory(random.key(1), 5)
+    act = lambda mode: algo.act(state, hp, memory, obs, random.key(2), 0, mode)
+    _, _, extra = act("explore")
+    policy = algo.policy(
+        state.actor.params, algo.see(state, told(obs)._replace(skill=memory.skill))
+    )
+    np.testing.assert_allclose(extra.log_p, policy.sample(random.key(2))[1], rtol=1e-3)
+    np.testing.assert_allclose(act("random")[2].log_p, -2 * math.log(2), rtol=1e-6)
+
+
+# --- whole episodes -------------------------------------------------------------------------
+
+
+ENV = Autoreset(PointMass(limit=10))
+
+
+@cache
+def trained(members=2):
+    """A few updates with several environments, one of which more than skills."""
+    algo = DADS(ENV.spec, hidden=(8,), batch_size=8, alternatives=5, recent_steps=60)
+    loop = Loop(algo, ENV, envs=3, capacity=64, updates_per_step=Fraction(1, 3))
+    tuner = PBT(best=1, replaced=1, fitness="eval/diversity_reward")
+    p = jax.jit(partial(population.begin, loop, tuner))(jnp.arange(members))
+    train = jax.jit(partial(population.train, loop), static_argnames=("mode", "learn"))
+    return loop, tuner, train(train(p, 10, mode="random", learn=False), 30)
+
+
+def test_a_skill_lasts_an_episode_and_no_longer():
+    _, _, p = trained()
+    rows = jax.tree.map(lambda x: np.asarray(x[:40]), p.learner.replay.rows)
+    skill, final = rows.extra.skill, rows.terminated | rows.truncated
+    same = (skill[1:] == skill[:-1]).all(-1)
+    np.testing.assert_array_equal(same, ~final[:-1])
+    assert final.any()
+
+
+def test_the_dynamics_learn_from_recent_rows():
+    """Of which every environment has its share."""
+    algo = make(recent_steps=12)
+    asked = []
+
+    class View:
+        class ring:
+            class rows:
+                reward = np.zeros((100, 1, 4))
+
+        def transitions(self, key, size, gamma, n, recent=None):
+            asked.append((size, n, recent))
+
+    algo.sample(View(), None, scalars(), random.key(0), 0)
+    assert asked == [(8, 1, None), (8, 1, 3)]
+    assert dataclasses.replace(algo, dynamics_data="replay").sample(
+        View(), None, scalars(), random.key(0), 0
+    ) == Batch(None, None)
+
+
+def test_qd_evaluation_gives_descriptors_and_diversity_returns():
+    loop, _, p = trained()
+    describe = Descriptor(look=lambda obs, env_state: loop.algo.describe(obs))
+    played = jax.jit(partial(population.evaluate_qd, loop, episodes=4, descriptor=describe))(p)
+    assert played.descriptors.shape == (2, 4, 2)
+    assert played.returns.shape == played.diversity.shape == (2, 4)
+    assert np.isfinite(played.diversity).all()
+    assert (played.diversity <= 10 * math.log(6) + 1e-4).all()
+    assert (np.linalg.norm(played.descriptors, axis=-1) <= 0.3).all()  # ten steps of 0.02
+
+
+def test_the_diversity_return_is_the_sum_over_the_first_episode():
+    loop, _, p = trained()
+    algo = loop.algo
+    state, hp = jax.tree.map(lambda x: x[0], (p.learner.state, p.hps))
+    rows = unroll(algo, ENV, state, hp, random.key(0), 3, 14, "greedy")
+    total = np.zeros(3)
+    for t in range(10):  # rows 10 .. 13 belong to the next episode, or to none
+        now, after = (jax.tree.map(lambda x, t=t: x[t], rows) for t in (t, t + 1))
+        total += np.asarray(algo.diversity_reward(state, hp, now, after))
+    np.testing.assert_allclose(diversity(algo, state, hp, rows), total, rtol=1e-4, atol=1e-5)
+
+
+def test_members_of_a_population_copy_the_more_diverse():
+    """Fitness may be the diversity reward; skills and their statistics are copied as well."""
+    loop, tuner, p = trained()
+    played = population.evaluate_qd(loop, p, 2, None)
+    score = played.diversity.mean(1, keepdims=True)
+    after, parents = population.exchange(loop, tuner, p, jnp.asarray(score))
+    best = int(score[:, 0].argmax())
+    np.testing.assert_array_equal(parents, [best, best])
+    dynamics, stats = after.learner.state.dynamics.params, after.learner.state.change_stats
+    for leaf in jax.tree.leaves((dynamics, stats.mean)):
+        np.testing.assert_array_equal(leaf[0], leaf[1])
+
+
+def test_a_member_equals_its_run_alone_and_new_hypers_compile_nothing():
+    algo = DADS(ENV.spec, hidden=(8,), batch_size=8, alternatives=5)
+    loop = Loop(algo, ENV, envs=2, capacity=64)
+    values = {"dynamics_lr": [1e-3, 3e-3], "dynamics_scale": [1.0, 0.5]}
+    both, seeds = hyper.fill(DADS.Hyper, values, 2), jnp.arange(2)
+
+    def run(hps, seeds):
+        driver = DeviceDriver(loop, seeds)
+        x = driver.init(seeds, hps)
+        x = driver.run(x, hps, None, seeds, 8, "random", False)
+        return driver, driver.run(x, hps, None, seeds, 12, "explore", True)
+
+    driver, x = run(both, seeds)
+    _, alone = run(jax.tree.map(lambda h: h[1:], both), seeds[1:])
+    for mine, theirs in zip(jax.tree.leaves(x.state), jax.tree.leaves(alone.state), strict=True):
+        np.testing.assert_array_equal(mine[1:], theirs)
+    program = driver.programs(jax.tree.structure(x), "explore", True)
+    compiled = program._cache_size()
+    others = jax.tree.map(lambda h: h * 0.9, both)
+    driver.run(x, others, None, seeds, 3, "explore", True)
+    assert program._cache_size() == compiled
+
+
+# --- presets --------------------------------------------------------------------------------
+
+
+def test_preset_qdax():
+    given = {"env": "jax:pointmass", "preset": "qdax", "steps": 2000, "envs": 10}
+    config = configs.make("dads", given)
+    algo = DADS(ENV.spec, **config.options)
+    assert (algo.skills, algo.skill_kind, algo.allotment) == (5, "one-hot", "equal")
+    assert (algo.components, algo.dynamics_std, algo.dynamics_period) == (4, "fixed", 1)
+    assert (algo.size("policy_sees"), algo.size("dynamics_sees")) == (2, 0)
+    assert (algo.order, algo.std, algo.dynamics_data) == ("simultaneous", "softplus", "replay")
+    assert config.hp["gamma"] == 0.97
+
+
+def test_preset_off_dads():
+    config = configs.make("dads", {"env": "jax:pointmass", "preset": "off-dads", "steps": 20_000})
+    algo = DADS(ENV.spec, **config.options)
+    assert (algo.skill_kind, algo.dynamics_data, algo.alternatives) == ("uniform", "weighted", 100)
+    assert (config.buffer_size, algo.hidden) == (10_000, (512, 512))
+    assert algo.Hyper().importance_clip == 10

@@ -1,0 +1,304 @@
+"""The skill workbench on the smallest runs: roll-outs, scores, plans, hierarchies, exports."""
+
+import importlib.util
+import json
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+import thespis
+from tests import small
+from thespis.algos import DADS
+from thespis.cli import main
+from thespis.core import Discrete, ThespisError
+from thespis.envs.autoreset import Autoreset
+from thespis.envs.classic import PointMass
+from thespis.skills.hierarchy import over_skills
+from thespis.skills.plan import Planner, foresee, plan, pursue
+from thespis.skills.score import cells, hull_area, judged
+from thespis.skills.skilled import Skilled, rollout
+
+TINY = {"env": "jax:pointmass", "alternatives": 5, "steps": 300, "eval_freq": 150}
+GOALS = np.array([[1.0, 0.5], [-0.5, 1.0]])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return thespis.train("dads", **small.arguments(**TINY, out=tmp_path_factory.mktemp("runs")))
+
+
+@pytest.fixture(scope="module")
+def skilled(run):
+    return Skilled(run)
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """A run of three one-hot skills."""
+    more = {"skills": 3, "skill_kind": "one-hot", "out": tmp_path_factory.mktemp("runs")}
+    return Skilled(thespis.train("dads", **small.arguments(**TINY, **more)))
+
+
+# --- roll-outs and scores -------------------------------------------------------------------
+
+
+def test_a_roll_out_follows_each_skill_from_start_to_end(skilled):
+    skills = np.array([[1, 1], [-1, 0.5], [0, 0]], np.float32)
+    played = rollout(skilled, skills, episodes=2, seed=3)
+    assert played.descriptors.shape == (3, 2, 101, 2)
+    assert (played.ends == 100).all()
+    np.testing.assert_array_equal(played.end_points, played.descriptors[:, :, -1])
+    # The policy is blind to where it is, so a skill always moves alike.
+    moved = np.diff(played.descriptors, axis=2)
+    np.testing.assert_allclose(moved, np.broadcast_to(moved[:, :1, :1], moved.shape), atol=1e-5)
+    np.testing.assert_allclose(
+        played.returns[0, 0],
+        -np.linalg.norm(played.descriptors[0, 0, 1:] - 1.0, axis=-1).sum(),
+        rtol=1e-4,
+    )
+    again = rollout(skilled, skills, episodes=2, seed=3, steps=10)
+    assert again.descriptors.shape == (3, 2, 11, 2)
+    np.testing.assert_array_equal(again.descriptors, played.descriptors[:, :, :11])
+
+
+def test_diversity_returns_are_bounded_by_the_log_of_the_skills_compared(skilled, counted):
+    for it, many in ((skilled, 6), (counted, 3)):
+        played = rollout(it, it.skills(4), 1)
+        assert (played.diversity <= math.log(many) + 1e-5).all()
+        assert played.diversity_returns.shape == (len(played.skills), 1)
+
+
+def test_scores_are_what_the_trajectories_say(skilled):
+    played = rollout(skilled, skilled.skills(20), 2)
+    found = judged(skilled, played)
+    ends = played.end_points.mean(1)
+    assert found["skills"] == 20
+    assert found["hull_area"] == pytest.approx(hull_area(ends))
+    assert found["true_return"] == pytest.approx(played.returns.mean(), rel=1e-5)
+    assert found["spread_within_a_skill"] < 0.1  # starts are within 0.05 of the origin
+    assert found["predictability"] <= 1
+
+
+def test_the_area_of_a_hull():
+    square = np.array([[0, 0], [2, 0], [2, 2], [0, 2], [1, 1], [1, 0]], float)
+    assert hull_area(square) == 4
+    assert hull_area(square[:2]) == 0
+    assert hull_area(square[[0, 4, 2]]) == 0
+    angle = np.linspace(0, 2 * np.pi, 200)
+    circle = np.stack([np.cos(angle), np.sin(angle)], 1)
+    assert hull_area(circle) == pytest.approx(np.pi, rel=1e-3)
+
+
+def test_cells_count_places_and_leave_out_what_follows_an_end():
+    line = np.stack([np.linspace(0, 1, 20), np.zeros(20)], 1)
+    assert cells(line) == 20
+    assert cells(np.concatenate([line, np.full((5, 2), np.nan)])) == 20
+
+
+# --- plans ----------------------------------------------------------------------------------
+
+
+def known(kind="uniform", **options):
+    """Dynamics by hand: a step of skill z moves by 0.1 z [0:2]; statistics shift and scale."""
+    skills = 2 if kind == "uniform" else 4
+    given = {"skills": skills, "skill_kind": kind, "hidden": (), "components": 1} | options
+    algo = DADS(Autoreset(PointMass()).spec, **given)
+    state = algo.init(random.key(0), algo.Hyper())
+    way = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]], np.float32)[:skills]
+    if kind == "uniform":
+        way = np.eye(2, dtype=np.float32)
+    weight = jnp.concatenate([jnp.zeros((skills, 1)), jnp.asarray(0.1 * way)], 1)
+    parts = lambda s: (s.dynamics.params.weights, s.dynamics.params.biases)
+    return algo, eqx.tree_at(parts, state, ([weight], [jnp.zeros(3)]))
+
+
+def test_what_is_foreseen_is_in_the_units_of_the_descriptor():
+    algo, state = known()
+    mean, var = jnp.array([0.5, 0.0]), jnp.array([4.0, 1.0])
+    state = eqx.tree_at(lambda s: (s.change_stats.mean, s.change_stats.var), state, (mean, var))
+    x, skill = jnp.array([[1.0, 2.0]]), jnp.array([[1.0, -1.0]])
+    found = foresee(algo, state, algo.Hyper(), x, skill)
+    np.testing.assert_allclose(found, [[1 + 0.5 + 2 * 0.1, 2 - 0.1]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("goal", [(5.0, 0.0), (-3.0, 3.0), (0.0, -9.0)])
+def test_plans_lead_towards_the_goal(goal):
+    algo, state = known()
+    towards = lambda place: -jnp.linalg.norm(place - jnp.array(goal)[None], axis=-1)
+    given = algo, state, algo.Hyper(), Planner(horizon=2), jnp.zeros(2), towards, random.key(0)
+    skills = np.asarray(jax.jit(lambda: plan(*given))())
+    assert skills.shape == (2, 2)
+    wanted = np.array(goal) / max(abs(np.array(goal)))
+    assert np.abs(skills[0] - wanted).max() < 0.35
+    assert (abs(skills) <= 1).all()
+
+
+def test_a_plan_stops_at_a_goal_that_is_reached():
+    algo, state = known()
+    towards = lambda place: -jnp.linalg.norm(place - 0.3, axis=-1)
+    here = jnp.array([0.3, 0.3])
+    skills = plan(algo, state, algo.Hyper(), Planner(), here, towards, random.key(1))
+    assert np.abs(skills).max() < 0.3
+
+
+def test_plans_of_countable_skills_are_enumerated():
+    algo, state = known("one-hot")
+    towards = lambda place: -jnp.linalg.norm(place - jnp.array([[-1.0, -1.0]]), axis=-1)
+    given = algo, state, algo.Hyper(), Planner(horizon=2), jnp.zeros(2), towards, random.key(0)
+    chosen = set(np.asarray(plan(*given)).argmax(-1).tolist())
+    assert chosen == {2, 3}  # left and down, in either order
+
+
+def test_dynamics_that_see_what_they_do_not_predict_cannot_plan():
+    algo, state = known(dynamics_sees="observation")
+    with pytest.raises(ThespisError, match="plans need the observation"):
+        foresee(algo, state, algo.Hyper(), jnp.zeros((1, 2)), jnp.zeros((1, 2)))
+
+
+def test_a_pursuit_is_scored_by_its_mean_distance(skilled):
+    found = pursue(skilled, GOALS, Planner(candidates=4, rounds=2, hold=25))
+    assert found.paths.shape == (2, 101, 2)
+    assert found.skills.shape == (2, 4, 2)
+    away = np.linalg.norm(found.paths[:, 1:] - GOALS[:, None], axis=-1)
+    np.testing.assert_allclose(found.scores, -away.mean(1) / np.linalg.norm(GOALS, axis=1))
+    blind = pursue(skilled, GOALS, Planner(hold=50), steps=60, blind=True)
+    assert blind.skills.shape == (2, 2, 2)
+    with pytest.raises(ThespisError, match="give 2 numbers"):
+        pursue(skilled, np.zeros((1, 3)))
+
+
+# --- an agent on top ------------------------------------------------------------------------
+
+
+def test_a_step_of_skills_is_the_sum_of_their_steps(skilled):
+    env = over_skills(Autoreset(PointMass()), skilled.run, hold=7)
+    assert (env.limit, env.spec.action.shape) == (15, (2,))
+    skill = jnp.array([[0.5, -1.0]])
+    state, step = env.reset(random.key(0), 1)
+    _, after = env.step(state, skill, random.key(1))
+    inner, now = skilled.env.reset(random.key(0), 1)
+    total = 0.0
+    for _ in range(7):
+        inner, now = skilled.env.step(inner, skilled.respond(now.obs, skill)[0], random.key(1))
+        total += float(now.reward[0])
+    np.testing.assert_allclose(after.obs, now.obs, rtol=1e-5)
+    np.testing.assert_allclose(after.reward, [total], rtol=1e-5)
+    np.testing.assert_array_equal(step.obs, skilled.env.reset(random.key(0), 1)[1].obs)
+
+
+def test_any_algorithm_learns_on_top_of_frozen_skills(skilled, counted, tmp_path):
+    given = small.arguments(env="jax:pointmass", steps=120, learning_starts=40, out=tmp_path)
+    given |= {"skills_from": str(skilled.run.path), "skill_steps": 20}
+    top = thespis.train("sac", **given)
+    assert top.evaluate(episodes=2)["lengths"] == [5, 5]
+    assert over_skills(Autoreset(PointMass()), counted.run, 10).spec.action == Discrete(3)
+    with pytest.raises(ThespisError, match="was trained on jax-pointmass, not on jax-pendulum"):
+        thespis.train("sac", **(given | {"env": "jax:pendulum"}))
+
+
+# --- host environments ----------------------------------------------------------------------
+
+
+def test_skills_of_gymnasium_environments(tmp_path):
+    """Toy observes its episode, time and start: time is a descriptor, the episode is constant."""
+    given = {"alternatives": 5, "steps": 200, "eval_freq": 100, "out": tmp_path}
+    given = small.arguments(**given) | {"env": small.Toy}
+    run = thespis.train("dads", **given, descriptor=(1,))
+    diversity = run.metrics["eval/diversity_reward"]
+    assert np.isfinite(diversity).all()
+    assert (diversity <= 15 * math.log(6)).all()
+    it = Skilled(thespis.load(run.path, env=small.Toy))
+    played = rollout(it, it.skills(2), 1)
+    np.testing.assert_array_equal(played.descriptors[:, :, :, 0], [[range(16)]] * 2)
+    top = over_skills(thespis.make(small.Toy), it.run, hold=4).instance()
+    obs, _ = top.reset(seed=0)
+    ends = [top.step(np.zeros(2))[3] for _ in range(4)]
+    assert (obs[1], ends) == (0, [False, False, False, True])  # after 4, 8, 12 and 15 steps
+    with pytest.raises(ThespisError, match="descriptor = 0 never changes"):
+        thespis.train("dads", **given, descriptor="0")
+
+
+# --- other uses -----------------------------------------------------------------------------
+
+
+def test_a_policy_may_be_told_its_skill(skilled):
+    policy = skilled.run.policy(skill=(1.0, -1.0))
+    told = skilled.respond(jnp.zeros((1, 2)), jnp.array([[1.0, -1.0]]))[0]
+    np.testing.assert_allclose(policy(np.zeros(2, np.float32)), told[0], rtol=1e-5)
+
+
+def test_an_export_acts_and_foresees_with_numpy_alone(skilled, tmp_path):
+    assert main(["skills", "export", str(skilled.run.path), "-o", str(tmp_path)]) == 0
+    module = importlib.util.spec_from_file_location("exported", tmp_path / "skills.py")
+    exported = importlib.util.module_from_spec(module)
+    module.loader.exec_module(exported)
+    alone = exported.Skills(tmp_path / "skills.npz")
+    obs, skill = np.ones((3, 2), np.float32), skilled.skills(3)
+    np.testing.assert_allclose(alone.act(obs, skill), skilled.respond(obs, skill)[0], atol=1e-5)
+    x = jnp.zeros((3, 2))
+    wanted = foresee(skilled.algo, skilled.state, skilled.hp, x, jnp.asarray(skill))
+    np.testing.assert_allclose(alone.change(skill), wanted, atol=1e-5)
+
+
+def test_a_run_without_skills_is_refused(tmp_path):
+    run = thespis.train("sac", **small.arguments(out=tmp_path))
+    with pytest.raises(ThespisError, match="run of sac, which has no skills"):
+        Skilled(run)
+
+
+# --- the command line -----------------------------------------------------------------------
+
+
+def told(capsys, *words):
+    assert main([*map(str, words), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_verb_tells_one_line_of_json(skilled, capsys, tmp_path):
+    path = skilled.run.path
+    few = ("--skills", 4, "--episodes", 1)
+    assert told(capsys, "skills", "score", path, *few)["skills"] == 4
+    file = told(capsys, "skills", "plot", path, *few, "-o", tmp_path / "skills.png")["plot"]
+    assert (tmp_path / "skills.png").stat().st_size > 10_000
+    assert file == str(tmp_path / "skills.png")
+    quick = ("--candidates", 4, "--rounds", 2)
+    found = told(capsys, "skills", "plan", path, "--goal", "1,0.5", "-1,1", *quick)
+    assert len(found["scores"]) == 2
+    assert (path / "plots" / "plan.png").exists()
+    film = tmp_path / "skill.gif"
+    found = told(
+        capsys, "skills", "rollout", path, "--skill", "-0.5,1", "--episodes", 1, "-o", film
+    )
+    assert len(found["descriptors"][0]) == 101
+    assert film.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["skills", "dance", "RUN"], "unknown verb skills 'dance'"),
+        (["skills", "plan", "RUN"], "goal: give 2 numbers each"),
+        (["skills", "plan", "RUN", "--goal", "1"], "goal: give 2 numbers each"),
+        (["skills", "rollout", "RUN"], "name the skill"),
+        (["skills", "rollout", "RUN", "--skill", "2,0"], "give 2 numbers from -1 to 1"),
+        (["skills", "plot"], "name the run"),
+    ],
+)
+def test_one_line_says_what_is_wrong(skilled, capsys, words, message):
+    words = [str(skilled.run.path) if word == "RUN" else word for word in words]
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_help_names_every_verb_and_its_options(capsys):
+    assert main(["skills"]) == 0
+    overview = capsys.readouterr().out
+    for verb in ("plot", "score", "rollout", "plan", "export"):
+        assert f"  {verb}" in overview
+        assert main(["skills", verb, "--help"]) == 0
+        assert f"example: thespis skills {verb} " in capsys.readouterr().out

@@ -1,0 +1,50 @@
+"""DADS finds skills that go everywhere, and plans with them to goals it was never trained on."""
+
+import math
+
+import numpy as np
+import pytest
+
+import thespis
+from thespis.skills.plan import pursue
+from thespis.skills.score import hull_area
+from thespis.skills.skilled import Skilled, rollout
+
+pytestmark = pytest.mark.slow
+
+POINT = {
+    "env": "jax:pointmass",
+    "steps": 30_000,
+    "seeds": range(3),
+    "envs": 4,
+    "hidden": (64, 64),
+    "batch_size": 128,
+    "eval_freq": 10_000,
+    "progress": False,
+}
+# Six goals of the paper, at a scale where the farthest are half as far as an episode reaches.
+GOALS = np.array([(10, 10), (-10, 10), (-10, -10), (10, -10), (0, -10), (5, 10)]) / 14.14
+STRAIGHT = -0.224  # the score of a straight line at full speed
+
+
+@pytest.fixture(scope="module")
+def skilled(tmp_path_factory):
+    run = thespis.train("dads", **POINT, out=tmp_path_factory.mktemp("runs"))
+    return [Skilled(run, member) for member in range(3)]
+
+
+def test_skills_of_every_seed_go_everywhere(skilled):
+    """End points are at most 2 away from the origin: their hull covers half of that disc."""
+    for it in skilled:
+        ends = rollout(it, it.skills(100), episodes=3).end_points.mean(1)
+        share = hull_area(ends) / (math.pi * 2**2)
+        print(f"covered {share:.3f}")
+        assert share >= 0.5
+
+
+def test_plans_of_every_seed_reach_the_goals(skilled):
+    for it in skilled:
+        score, blind = (pursue(it, GOALS, blind=b).scores.mean() for b in (False, True))
+        print(f"score {score:.3f}, of random skills {blind:.3f}")
+        assert score >= -0.35
+        assert score >= (blind + STRAIGHT) / 2
