@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import random
 
-from thespis.dists import Categorical, TanhGaussian
+from thespis.dists import Categorical, Mixture, TanhGaussian
 
 
 def log_derivative(u):
@@ -167,3 +167,33 @@ def test_without_a_mask_every_action_is_legal():
     policy = Categorical.of(jnp.zeros((2, 4)))
     np.testing.assert_allclose(policy.entropy(), np.log([4, 4]), rtol=1e-6)
     assert policy.legal.all()
+
+
+def test_the_log_probability_of_any_action_is_that_of_its_sample():
+    mean, log_std = jnp.array([[0.3, -1.0], [2.0, 0.0]]), jnp.array([[-0.5, 0.1], [0.2, -1.0]])
+    policy = TanhGaussian(mean, log_std)
+    action, log_p = policy.sample(random.key(0))
+    np.testing.assert_allclose(policy.log_prob(action), log_p, rtol=1e-3, atol=1e-3)
+    assert np.isfinite(policy.log_prob(jnp.array([[1.0, -1.0], [1.0, 1.0]]))).all()
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_mixture_is_what_numpy_computes(learned):
+    """Density and mean, one component and coordinate after the other; scales are positive."""
+    rng, parts, n = np.random.default_rng(0), 3, 2
+    raw = rng.normal(0, 2, (4, parts * (1 + n * (2 if learned else 1))))
+    x = rng.normal(size=(4, n))
+    found = Mixture.of(jnp.asarray(raw, jnp.float32), parts, n, 0.5, learned)
+    for i, row in enumerate(raw):
+        chance = np.exp(row[:parts]) / np.exp(row[:parts]).sum()
+        means = row[parts : parts * (1 + n)].reshape(parts, n)
+        std = np.full((parts, n), 0.5)
+        if learned:
+            std = std + np.log1p(np.exp(row[parts * (1 + n) :])).reshape(parts, n)
+        normal = np.exp(-0.5 * ((x[i] - means) / std) ** 2) / (std * np.sqrt(2 * np.pi))
+        density = (chance * normal.prod(1)).sum()
+        np.testing.assert_allclose(
+            found.log_prob(jnp.asarray(x, jnp.float32))[i], np.log(density), rtol=1e-4
+        )
+        np.testing.assert_allclose(found.expect()[i], chance @ means, rtol=1e-4, atol=1e-5)
+    assert (found.std >= 0.5).all()

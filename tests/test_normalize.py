@@ -156,3 +156,22 @@ def test_vectors_beside_an_image_are_normalised():
 
 def test_a_lone_image_has_no_statistics():
     assert statistics(SPEC["image"]) is None
+
+
+def test_rows_that_are_not_valid_count_as_if_not_there():
+    x, valid = rows(20), np.arange(20) % 3 > 0
+    wild = jnp.where(jnp.asarray(valid)[:, None], x, jnp.nan)
+    found = Running.of((3,)).update(wild, jnp.asarray(valid, jnp.float32))
+    wanted = Running.of((3,)).update(x[valid])
+    np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-5)
+    np.testing.assert_allclose(found.var, wanted.var, rtol=1e-5)
+    same = found.update(wild, jnp.zeros(20))
+    np.testing.assert_array_equal(same.mean, found.mean)
+    assert int(same.count) == int(valid.sum())
+
+
+def test_without_a_prior_small_numbers_have_their_own_scale_at_once():
+    x = rows(50, mean=0.001, std=1e-4)
+    found = Running.of((3,), prior=0).update(x)
+    np.testing.assert_allclose(found.var, np.var(x, 0), rtol=1e-3)
+    assert abs(float(found(x, floor=1e-12).std()) - 1) < 0.01

@@ -314,3 +314,15 @@ def test_members_read_rows_of_their_own_only():
     batch = both(jnp.arange(MEMBERS), random.split(random.key(0), MEMBERS))
     for x in (batch.obs, batch.next_obs):
         np.testing.assert_array_equal(x["name"] // 10 % 10, [[0] * BATCH, [1] * BATCH])
+
+
+def test_recent_rows_are_drawn_alone():
+    """Starts of the last three rows that have a successor, all of them, in every environment."""
+    replay, _ = stored(going(12))
+    draw = jax.jit(lambda key: replay.of(jnp.asarray(0)).draw(key, 400, 2, recent=3))
+    index = draw(random.key(0))
+    assert set(np.asarray(index.time).tolist()) == {CAPACITY - 4, CAPACITY - 3, CAPACITY - 2}
+    assert set(np.asarray(index.env).tolist()) == set(range(ENVS))
+    few, _ = stored(going(3))
+    index = few.of(jnp.asarray(0)).draw(random.key(0), 100, 2, recent=3)
+    assert set(np.asarray(index.time).tolist()) == {0, 1}
