@@ -544,8 +544,7 @@ def test_a_member_equals_its_run_alone_and_new_hypers_compile_nothing():
     def run(hps, seeds):
         driver = DeviceDriver(loop, seeds)
         x = driver.init(seeds, hps)
-        x = driver.run(x, hps, None, seeds, 8, "random", False)
-        return driver, driver.run(x, hps, None, seeds, 12, "explore", True)
+        return driver, driver.run(x, hps, None, seeds, 16, "explore", True)
 
     driver, x = run(both, seeds)
     _, alone = run(jax.tree.map(lambda h: h[1:], both), seeds[1:])
