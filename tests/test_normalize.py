@@ -159,7 +159,7 @@ def test_a_lone_image_has_no_statistics():
 
 
 def test_rows_that_are_not_valid_count_as_if_not_there():
-    x, valid = rows(20), np.arange(20) % 3 > 0
+    x, valid = jnp.asarray(rows(20)), np.arange(20) % 3 > 0
     wild = jnp.where(jnp.asarray(valid)[:, None], x, jnp.nan)
     found = Running.of((3,)).update(wild, jnp.asarray(valid, jnp.float32))
     wanted = Running.of((3,)).update(x[valid])
@@ -171,7 +171,7 @@ def test_rows_that_are_not_valid_count_as_if_not_there():
 
 
 def test_without_a_prior_small_numbers_have_their_own_scale_at_once():
-    x = rows(50, mean=0.001, std=1e-4)
+    x = jnp.asarray(rows(50, mean=0.001, std=1e-4))
     found = Running.of((3,), prior=0).update(x)
     np.testing.assert_allclose(found.var, np.var(x, 0), rtol=1e-3)
     assert abs(float(found(x, floor=1e-12).std()) - 1) < 0.01
