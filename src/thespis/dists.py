@@ -52,13 +52,6 @@ class TanhGaussian(eqx.Module):
             log_det = jnp.log(1 - jnp.tanh(u) ** 2 + 1e-6)
         return (log_normal - log_det).sum(-1)
 
-    def log_prob(self, action: Float[Array, "... n"]) -> Float[Array, "..."]:
-        """Of any action; those at the bounds count as if just within."""
-        u = jnp.arctanh(jnp.clip(action, -1 + 1e-6, 1 - 1e-6))
-        deviation = (u - self.mean) * jnp.exp(-self.log_std)
-        log_normal = -0.5 * deviation**2 - self.log_std - 0.5 * math.log(2 * math.pi)
-        return (log_normal - 2 * (math.log(2) - u - nn.softplus(-2 * u))).sum(-1)
-
     def mode(self) -> Float[Array, "... n"]:
         return jnp.tanh(self.mean)
 

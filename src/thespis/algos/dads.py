@@ -33,6 +33,8 @@ from thespis.normalize import Running
 from thespis.optim import Learned
 from thespis.options import Reference
 
+EDGE = 1e-6  # actions nearer than this to a bound count as if there
+
 
 class State(sac.State):
     dynamics: Learned  # q: logits, means and scales of a mixture
@@ -283,7 +285,7 @@ class DADS(SAC):
         action, held, stored = super().act(state, hp, memory.held, told, key, step, mode)
         log_p = None
         if self.dynamics_data == "weighted":
-            log_p = self.policy(state.actor.params, self.see(state, told)).log_prob(action)
+            log_p = self.policy(state.actor.params, self.see(state, told)).log_prob(action, EDGE)
             if mode == "random":
                 log_p = jnp.full_like(log_p, -self.box.size * math.log(2))
         extra = Extra(memory.skill, log_p)
@@ -356,7 +358,7 @@ class DADS(SAC):
         weight = jnp.ones_like(alive)
         if extra.log_p is not None:
             told = self.see(state, Told(batch.obs, extra.skill))
-            log_p = self.policy(state.actor.params, told).log_prob(batch.action)
+            log_p = self.policy(state.actor.params, told).log_prob(batch.action, EDGE)
             reach = jnp.log(hp.importance_clip)
             weight = jnp.exp(jnp.clip(log_p - extra.log_p, -reach, reach))
 

@@ -18,7 +18,7 @@ from thespis.host import HostDriver
 from thespis.loop import DeviceDriver, Learner, Loop
 from thespis.runs import checkpoint
 from thespis.runs.best import Best
-from thespis.runs.config import RETURN, SIMILARITY, Config
+from thespis.runs.config import DIVERSITY, RETURN, SIMILARITY, Config
 from thespis.runs.demonstrations import Demonstrations
 from thespis.runs.directory import status
 from thespis.runs.dump import Found
@@ -28,7 +28,6 @@ from thespis.runs.parts import by_member, by_row, grow, resize, split
 from thespis.runs.transplant import transplant
 from thespis.runs.tuning import Tuning, values
 
-DIVERSITY = "eval/diversity_reward"  # what algorithms without a task judge themselves by
 CHUNK_SECONDS = 0.5  # how long a program may run before signals and the progress bar are served
 
 

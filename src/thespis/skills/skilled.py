@@ -24,7 +24,7 @@ class Skilled:
         self.algo = loop.algo
         if not hasattr(self.algo, "draw_skills"):
             raise ThespisError(f"{run.path} is a run of {run.config.algo}, which has no skills")
-        self.member = most_diverse(run) if member == "best" else run.member(member)
+        self.member = run.member(member)
         state, hps = run.state(which)
         self.state, self.hp = jax.tree.map(lambda x: x[self.member], (state, hps))
         self.limit = self.env.limit or LIMIT
@@ -58,15 +58,6 @@ class Skilled:
         memory = dataclasses.replace(memory, skill=skill)
         given = memory, obs, random.key(0), jnp.int32(0), "greedy"
         return self.algo.act(self.state, self.hp, *given)[::2]
-
-
-def most_diverse(run: Any) -> int:
-    """The member with the highest diversity reward in the last evaluation."""
-    table = run.metrics
-    score = table["eval/diversity_reward"]
-    known = score == score
-    last = [score[known & (table["member"] == m)][-1:] for m in range(run.config.members)]
-    return int(np.argmax([x[0] if len(x) else -np.inf for x in last]))
 
 
 class Stage:
