@@ -45,6 +45,7 @@ class Running(eqx.Module):
         # var = (prior + all squares) / (count + prior), as an increment so that it never drifts.
         whole = at_least_one(count + self.prior).astype(jnp.float32)
         var = self.var + (squares - n * self.var) / whole
+        var = jnp.where(whole == n, squares / whole, var)  # nothing was before: exact if small
         return Running(self.mean + off * share, var, count, self.prior)
 
     def __call__(
