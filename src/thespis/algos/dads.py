@@ -155,6 +155,8 @@ class DADS(SAC):
         super().__post_init__()
         if self.n_step != 1:
             raise ThespisError(f"n_step = {self.n_step}: the reward of DADS is of one step; give 1")
+        if self.images or self.privileged:
+            raise ThespisError("DADS reads vectors: it takes no images and no privileged parts")
         if self.spec.reward_dim is not None:
             raise ThespisError("DADS takes rewards of one number, of which it makes no use")
         if self.allotment == "equal" and self.skill_kind != "one-hot":

@@ -24,7 +24,7 @@ from thespis.envs.gymnasium import Gymnasium
 POSITION = ("x_position", "y_position")  # what MuJoCo's tasks say in `info`
 
 
-def described(env: Autoreset | Gymnasium, wanted: str | None) -> Any:
+def described(env: Any, wanted: str | None) -> Any:
     """The environment with a descriptor that it offers by this name, or by default; else as it is.
 
     A choice that is part of the observation, or a function of it, needs nothing here.
@@ -36,6 +36,8 @@ def described(env: Autoreset | Gymnasium, wanted: str | None) -> Any:
         if wanted is None and env.spec.descriptor is None:
             wanted = next(iter(offered), None)
         return Autoreset(Described(env.task, str(wanted))) if wanted in offered else env
+    if not isinstance(env, Gymnasium):
+        return env
     offered = told_by(env)
     names = [n for n in POSITION if n in offered]
     if wanted is not None:
