@@ -461,8 +461,9 @@ ENV = Autoreset(PointMass(limit=10))
 
 @cache
 def trained(members=2):
-    """A few updates with several environments, one of which more than skills."""
-    algo = DADS(ENV.spec, hidden=(8,), batch_size=8, alternatives=5, recent_steps=60)
+    """A few updates with three environments, drawn by priority."""
+    more = {"prioritized_replay": True, "recent_steps": 60}
+    algo = DADS(ENV.spec, hidden=(8,), batch_size=8, alternatives=5, **more)
     loop = Loop(algo, ENV, envs=3, capacity=64, updates_per_step=Fraction(1, 3))
     tuner = PBT(best=1, replaced=1, fitness="eval/diversity_reward")
     p = jax.jit(partial(population.begin, loop, tuner))(jnp.arange(members))

@@ -196,6 +196,8 @@ def test_any_algorithm_learns_on_top_of_frozen_skills(skilled, counted, tmp_path
     given |= {"skills_from": str(skilled.run.path), "skill_steps": 20}
     top = thespis.train("sac", **given)
     assert top.evaluate(episodes=2)["lengths"] == [5, 5]
+    with pytest.raises(ThespisError, match="run of sac, which has no skills"):
+        Skilled(top)
     assert over_skills(Autoreset(PointMass()), counted.run, 10).spec.action == Discrete(3)
     with pytest.raises(ThespisError, match="was trained on jax-pointmass, not on jax-pendulum"):
         thespis.train("sac", **(given | {"env": "jax:pendulum"}))
@@ -243,12 +245,6 @@ def test_an_export_acts_and_foresees_with_numpy_alone(skilled, tmp_path):
     x = jnp.zeros((3, 2))
     wanted = foresee(skilled.algo, skilled.state, skilled.hp, x, jnp.asarray(skill))
     np.testing.assert_allclose(alone.change(skill), wanted, atol=1e-5)
-
-
-def test_a_run_without_skills_is_refused(tmp_path):
-    run = thespis.train("sac", **small.arguments(out=tmp_path))
-    with pytest.raises(ThespisError, match="run of sac, which has no skills"):
-        Skilled(run)
 
 
 # --- the command line -----------------------------------------------------------------------

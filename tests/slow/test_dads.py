@@ -14,12 +14,12 @@ pytestmark = pytest.mark.slow
 
 POINT = {
     "env": "jax:pointmass",
-    "steps": 30_000,
+    "steps": 15_000,
     "seeds": range(3),
     "envs": 4,
     "hidden": (64, 64),
     "batch_size": 128,
-    "eval_freq": 10_000,
+    "eval_freq": 7_500,
     "progress": False,
 }
 # Six goals of the paper, at a scale where the farthest are half as far as an episode reaches.

@@ -69,6 +69,11 @@ class Batch(NamedTuple):
     policy: Transition
     dynamics: Transition | None
 
+    @property
+    def drawn(self):
+        """Where the policy's lie, to give their priorities back."""
+        return self.policy.drawn
+
 
 @dataclass(frozen=True)
 class DADS(SAC):
