@@ -20,6 +20,7 @@ from tests.algos.test_every import spec
 from tests.small import arguments
 from thespis import export
 from thespis.algos import ALGORITHMS, SAC, TAAC, DiscreteSAC
+from thespis.algos.frame_stack import FrameStack
 from thespis.cli import main
 from thespis.core import MASK, Box, Discrete, Spec, ThespisError
 from thespis.envs.gymnasium import Gymnasium
@@ -85,12 +86,14 @@ for folder in sys.argv[1:]:
     space = runpy.run_path(folder + "/policy.py")
     policy = space["Policy"](folder + "/policy.npz")
     worst[folder] = space["check"](policy)
+    def seen(node, i):
+        if "parts" in node:
+            return {at: seen(child, i) for _, at, child in node["parts"]}
+        return np.full(node["shape"], i, node["dtype"])
     policy.reset()
-    seen = policy.about["inputs"]["obs"]["shape"][1:]
-    actions = [policy(np.full(seen, i, np.float32)) for i in range(3)]
+    actions = [str(policy(seen(policy.about["observation"], i))) for i in (1, 2, 3)]
     policy.reset()
-    again = policy(np.zeros(seen, np.float32))
-    assert np.array_equal(again, actions[0]), folder
+    assert str(policy(seen(policy.about["observation"], 1))) == actions[0], folder
 print(json.dumps(worst))
 """
 
@@ -180,6 +183,35 @@ def test_observations_are_taken_as_the_environment_gives_them(tmp_path):
         raw, *_ = plain.step(action)
     with pytest.raises(ValueError, match="eye has shape"):
         policy(raw | {"eye": np.zeros(3)})
+
+
+def seen(*shape, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+IMAGE = {"eye": seen(8, 9, 2, dtype=jnp.uint8), "speed": seen(2)}
+
+
+@pytest.mark.parametrize(
+    "algo",
+    [
+        SAC(Spec(IMAGE, LOPSIDED), hidden=(5,), conv_channels=(3, 4), conv_kernels=(3, 2)),
+        FrameStack.of(SAC, Spec(IMAGE["speed"], LOPSIDED), 3, hidden=(5,)),
+        FrameStack.of(TAAC, Spec(IMAGE, LOPSIDED), 2, hidden=(5,)),
+    ],
+    ids=["images", "stacked vectors", "stacked images"],
+)
+def test_images_and_stacks(algo):
+    it = exported(algo)
+    for policy in policies(it):
+        assert it.compare(policy, "") <= 1e-6
+
+
+def test_what_only_critics_see_is_not_asked_for(tmp_path):
+    obs = {"own": seen(2), "secret": seen(3)}
+    it = exported(SAC(Spec(obs, LOPSIDED), hidden=(5,), privileged=("secret",)))
+    assert list(it.about["inputs"]) == ["obs.own"]
+    assert runner(it, tmp_path)({"own": np.ones(2)}).shape == (2,)
 
 
 # --- memory ---------------------------------------------------------------------------------

@@ -36,6 +36,13 @@ FUNCTIONS = {
     "slices": lambda x: x[:, ::2, 1] + x[:, 1:, -1],
     "stacks": lambda x: jnp.stack([x, 2 * x], -1).sum(-1) + sum(jnp.unstack(x, axis=1))[:, None],
     "coordinates": lambda x: x[..., jnp.array([2, 0])],
+    "convolutions": lambda x: lax.conv_general_dilated(
+        x[..., None],
+        jnp.arange(24.0).reshape(2, 2, 1, 6),
+        (1, 2),
+        "VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    ),
     "tiles": lambda x: jnp.tile(x, (1, 2, 1)),
     "types": lambda x: (x.astype(jnp.int32) + 1).astype(jnp.float32) + (x > 0).astype(jnp.float32),
     "branches": lambda x: lax.cond(x.sum() > 0, lambda y: y * 2, lambda y: -y, x),

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
+from jax.tree_util import DictKey
 
 from thespis import __version__, envs, normalize
 from thespis.core import MASK, Box, Discrete
@@ -95,9 +96,10 @@ class Exported:
         self.algo, self.env, self.state, self.hp = algo, env, state, hp
         key = random.key(0)
         self.memory = algo.memory(key, 1)
-        self.obs = jax.tree.map(
-            lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), algo.spec.obs
-        )
+        hidden = getattr(algo, "privileged", ())  # what only critics see is no input
+        shown = algo.spec.obs
+        shown = {k: s for k, s in shown.items() if k not in hidden} if hidden else shown
+        self.obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shown)
         # The key and the time are inputs at first, to see whether the policy uses them.
         given = {"memory": self.memory, "obs": self.obs, "key": key, "step": jnp.int32(0)}
         graph = trace(self.act, {"state": state, "hp": hp}, given)
@@ -109,7 +111,7 @@ class Exported:
                     f"the greedy policy of {type(algo).__name__} {why} with these options, which "
                     "an exported one cannot: train it without (such as epsilon_greedy = 0)"
                 )
-        inputs = [value for value in graph.inputs if value.name not in ("key", "step")]
+        inputs = [x for x in graph.inputs if x.name not in ("key", "step")]
         self.graph = Graph(inputs, graph.outputs, graph.operations)
 
     def act(self, known: dict, given: dict) -> dict[str, Any]:
@@ -132,7 +134,7 @@ class Exported:
         drawn = self.drawn()
         shape = lambda x: {"shape": list(x.shape[1:]), "dtype": np.dtype(x.dtype).name}
         return {
-            "observation": encoding(self.env, self.algo.spec.obs),
+            "observation": pruned(encoding(self.env, self.algo.spec.obs), "obs", self.names),
             "inputs": {x.name: described(x) for x in self.graph.inputs},
             "actions": {name: action_of(kind) for name, kind in kinds(self.algo.spec).items()},
             "memory": {
@@ -141,6 +143,10 @@ class Exported:
                 for name, x in named(self.memory)
             },
         }
+
+    @property
+    def names(self) -> set[str]:
+        return {x.name for x in self.graph.inputs}
 
     def drawn(self) -> set[str]:
         """Which parts of the memory are drawn anew for every episode."""
@@ -165,7 +171,8 @@ class Exported:
     def examples(self) -> dict[str, np.ndarray]:
         """Observations of one episode, and the actions of the policy itself."""
         obs, played = self.played
-        kept = named({"obs": obs, "action": played["action"]})
+        seen = [(name, x) for name, x in named({"obs": obs}) if name in self.names]
+        kept = [*seen, *named({"action": played["action"]})]
         return {f"example.{name}": np.asarray(x)[:EXAMPLES] for name, x in kept}
 
     # --- compared ---------------------------------------------------------------------------
@@ -204,8 +211,9 @@ class Exported:
             return rng.normal(size=shape).astype(s.dtype)
 
         obs = jax.tree.map(draw, self.obs)
-        if isinstance(obs, dict) and MASK in obs:
-            obs[MASK][..., 0] = True  # one action at least is legal
+        for path, x in jax.tree_util.tree_leaves_with_path(obs):
+            if path[-1:] == (DictKey(MASK),):
+                x[..., 0] = True  # one action at least is legal
         if stats is None:
             return obs
         scale = lambda s, x: x if s is None else np.asarray(s.mean) + np.sqrt(s.var) * x
@@ -219,7 +227,7 @@ class Exported:
         memory = jax.tree.map(before, self.memory, played["memory"])
         given, wanted = named({"memory": memory, "obs": obs}), named(played)
         for t in range(len(given[-1][1])):
-            got = other({name: x[t] for name, x in given})
+            got = other({name: x[t] for name, x in given if name in self.names})
             for name, x in wanted:
                 error = np.abs(np.asarray(got[name], np.float64) - x[t].astype(np.float64))
                 worst = max(worst, float(np.max(error / half.get(name, 1.0), initial=0.0)))
@@ -282,6 +290,16 @@ def encoding(env: Any, spec: Any) -> dict[str, Any]:
     if hasattr(env, "node"):
         return of_node(env.node)
     return of_tree(spec)
+
+
+def pruned(node: dict[str, Any], name: str, names: set[str]) -> dict[str, Any]:
+    """Without parts that the policy does not read."""
+    if "parts" not in node:
+        return node
+    inside = lambda key: {n for n in names if n == key or n.startswith(f"{key}.")}
+    parts = [(key, at, child, f"{name}.{key}") for key, at, child in node["parts"]]
+    kept = [[k, at, pruned(c, full, names)] for k, at, c, full in parts if inside(full)]
+    return node | {"parts": kept}
 
 
 def of_node(node: Any) -> dict[str, Any]:

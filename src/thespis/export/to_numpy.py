@@ -187,7 +187,25 @@ def unstack(op: Operation, x: list[str], params: Any, out: Value) -> str:
     return f"{', '.join(parts)}{',' if len(op.outputs) == 1 else ''}"
 
 
+def plain_convolution(op: Operation) -> tuple[int, int]:
+    """The strides of one over images [n, h, w, c] by [h, w, c, o] without padding."""
+    p, numbers = op.params, op.params["dimension_numbers"]
+    orders = numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec
+    padded = any(n for pair in p["padding"] for n in pair)
+    spread = {*p["lhs_dilation"], *p["rhs_dilation"], p["feature_group_count"]} != {1}
+    if orders != ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2)) or padded or spread:
+        raise unknown(op, "an export")
+    return p["window_strides"]
+
+
+def convolution(op: Operation, x: list[str], params: Any, out: Value) -> str:
+    down, right = plain_convolution(op)
+    window = f"np.lib.stride_tricks.sliding_window_view({x[0]}, {op.inputs[1].shape[:2]}, (1, 2))"
+    return f"np.tensordot({window}[:, ::{down}, ::{right}], {x[1]}, ((4, 5, 3), (0, 1, 2)))"
+
+
 SPECIAL: dict[str, Callable[..., str]] = {
+    "conv_general_dilated": convolution,
     "gather": take,
     "unstack": unstack,
     "tile": lambda op, x, params, out: f"np.tile({x[0]}, {params['reps']})",

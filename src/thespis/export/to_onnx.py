@@ -9,7 +9,7 @@ import numpy as np
 
 from thespis.errors import ThespisError
 from thespis.export.graph import Graph, Operation, unknown
-from thespis.export.to_numpy import letters, taken_axis
+from thespis.export.to_numpy import letters, plain_convolution, taken_axis
 
 OPSET = 18  # of 2022: what most runtimes read
 NEXT = "next."  # before the name of a memory that comes out
@@ -220,7 +220,17 @@ def tile(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
     return w.node("Tile", [x[0], w.constant(np.array(params["reps"], np.int64))])
 
 
+def convolution(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
+    strides = list(plain_convolution(op))
+    image = w.node("Transpose", [x[0]], perm=[0, 3, 1, 2])  # channels come first there
+    kernel = w.node("Transpose", [x[1]], perm=[3, 2, 0, 1])
+    return w.node(
+        "Transpose", [w.node("Conv", [image, kernel], strides=strides)], perm=[0, 2, 3, 1]
+    )
+
+
 SPECIAL: dict[str, Callable[..., Any]] = {
+    "conv_general_dilated": convolution,
     "gather": take,
     "unstack": unstack,
     "tile": tile,
