@@ -10,7 +10,7 @@ PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 DEMO := train sac --env jax:pendulum --steps 20000 --algo.hidden 64 64
 
-.PHONY: help setup demo test test-slow test-browser browser lint format clean
+.PHONY: help setup demo test test-slow test-browser browser bench lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,9 @@ browser:
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing Chromium, once." \
 	    && apt-get update -qq && apt-get install -yqq --no-install-recommends chromium chromium-driver >/dev/null; } || { \
 	  echo "The tests in a browser need Chromium and its driver: apt-get install chromium chromium-driver" >&2; exit 1; }
+
+bench: .venv/.dev ## speed against other libraries, into docs/benchmarks.md; about an hour
+	$(BIN)/python benchmarks/run.py --save docs/benchmarks.md $(ARGS)
 
 lint: .venv/.dev ## style and types
 	$(BIN)/ruff check

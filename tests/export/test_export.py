@@ -195,7 +195,13 @@ IMAGE = {"eye": seen(8, 9, 2, dtype=jnp.uint8), "speed": seen(2)}
 @pytest.mark.parametrize(
     "algo",
     [
-        SAC(Spec(IMAGE, LOPSIDED), hidden=(5,), conv_channels=(3, 4), conv_kernels=(3, 2)),
+        SAC(
+            Spec(IMAGE, LOPSIDED),
+            hidden=(5,),
+            conv_channels=(3,),
+            conv_kernels=(3,),
+            conv_strides=(2,),
+        ),
         FrameStack.of(SAC, Spec(IMAGE["speed"], LOPSIDED), 3, hidden=(5,)),
         FrameStack.of(TAAC, Spec(IMAGE, LOPSIDED), 2, hidden=(5,)),
     ],
