@@ -19,6 +19,7 @@ usage: thespis skills VERB RUN [options]
   plan      reach goals by planning over the skill dynamics, without training on them
   export    the networks as NumPy arrays, with a script that needs NumPy alone
 
+Each has --help, and --json for scripts.
 example: thespis skills plot runs/dads/jax-pointmass_1 -o skills.png
 """
 
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> None:
         options = [*options, *fields(Planner)]
     options = [*options, MEMBER, SEED, JSON]
     if "--help" in rest or "-h" in rest:
-        print(f"usage: thespis skills {verb} RUN [options]\\n\\n{describe(options)}\\n")
+        print(f"usage: thespis skills {verb} RUN [options]\n\n{describe(options)}\n")
         print(f"example: thespis skills {verb} {example}")
         return
     words, given = parse(rest, options, 1)
