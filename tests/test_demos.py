@@ -1,5 +1,6 @@
 """Demonstrations: recorded, written, read back, checked, and drawn from like a replay."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,7 @@ from jax import random
 from tests.small import Toy
 from thespis import demos, envs
 from thespis.algos import SAC, TAAC, DiscreteSAC
+from thespis.algos.frame_stack import FrameStack
 from thespis.core import Box, Discrete, Spec, ThespisError
 from thespis.demos import Episode, Recorder
 from thespis.envs.autoreset import Autoreset
@@ -293,8 +295,6 @@ def test_similarity_is_1_for_the_same_actions_and_0_for_their_mean():
     np.testing.assert_allclose(similarity(state), 1, atol=1e-6)
     acted = np.concatenate([env.spec.action.unit(e.action) for e in shown])
     last = lambda s: (s.actor.params.weights[-1], s.actor.params.biases[-1])
-    import equinox as eqx
-
     constant = jnp.arctanh(jnp.asarray([acted.mean(), 0.0], jnp.float32))
     still = eqx.tree_at(last, state, (jnp.zeros_like(last(state)[0]), constant))
     np.testing.assert_allclose(similarity(still), 0, atol=1e-3)
@@ -303,6 +303,15 @@ def test_similarity_is_1_for_the_same_actions_and_0_for_their_mean():
     greedy = algo.act(other, hp, None, obs, random.key(0), jnp.int32(0), "greedy")[0]
     wanted = 1 - ((greedy - acted) ** 2).mean() / acted.var()
     np.testing.assert_allclose(similarity(other), wanted, rtol=1e-3)
+
+
+def test_similarity_is_of_an_agent_that_remembers_its_episode():
+    env = Autoreset(Pendulum(limit=9))
+    algo = FrameStack.of(SAC, env.spec, 3, hidden=(4,))
+    hp = algo.Hyper()
+    state = algo.init(random.key(0), hp)
+    view = demos.view(env.spec, Recorder(algo, env, 3)(state, hp, 0))
+    np.testing.assert_allclose(demos.similarity(algo, state, hp, view), 1, atol=1e-5)
 
 
 def test_similarity_of_choices_is_the_share_that_agrees():

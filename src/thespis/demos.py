@@ -380,15 +380,34 @@ def similarity(algo, state, hp, demos: View) -> Float[Array, ""]:
     Discrete: the share that agrees. Continuous: the share of the demonstrations' variance that is
     explained; always doing what they do on average has 0.
     """
-    ring, key = demos.ring, random.key(0)
+    ring = demos.ring
     rows = jax.tree.map(lambda x: x[:, 0, 0], ring.rows)
     valid = (~rows.final & (jnp.arange(ring.capacity) < ring.size)).astype(jnp.float32)
     share = valid / jnp.maximum(valid.sum(), 1.0)
-    k_memory, k_act = random.split(key)
-    given = algo.memory(k_memory, ring.capacity), rows.obs, k_act, jnp.int32(0), "greedy"
-    action = algo.act(state, hp, *given)[0]
+    action = answers(algo, state, hp, rows)
     if not isinstance(algo.spec.action, Box):
         return share @ (action == rows.action).astype(jnp.float32)
     average = share @ rows.action
     spread = lambda x: share @ ((rows.action - x) ** 2).sum(-1)
     return 1.0 - spread(action) / jnp.maximum(spread(average[None]), 1e-8)
+
+
+def answers(algo, state, hp, rows: Row) -> Array:
+    """Greedy actions to the rows [n, ...] of one environment, one after another if they must."""
+    k_memory, k_act = random.split(random.key(0))
+    fresh = algo.memory(k_memory, 1)
+    respond = lambda memory, obs, key: algo.act(
+        state, hp, memory, obs, key, jnp.int32(0), "greedy"
+    )[:2]
+    if fresh is None:  # then every observation is answered by itself
+        return respond(None, rows.obs, k_act)[0]
+
+    def one(carry, row):
+        (memory, begin), (obs, final, t) = carry, row
+        memory = where(begin[None], fresh, memory)
+        obs = jax.tree.map(lambda x: x[None], obs)
+        action, memory = respond(memory, obs, random.fold_in(k_act, t))
+        return (memory, final), action[0]
+
+    rows_in_time = rows.obs, rows.final, jnp.arange(len(rows.reward))
+    return jax.lax.scan(one, (fresh, jnp.array(True)), rows_in_time)[1]
