@@ -16,6 +16,7 @@ import numpy as np
 from jax import random
 
 from thespis.core import Box, Discrete, Spec, Transition
+from thespis.hyper import declared
 from thespis.nets import MLP, Critics
 from thespis.normalize import Running
 from thespis.optim import Learned
@@ -449,8 +450,14 @@ def fixed_noise(monkeypatch, action: int = 2) -> np.ndarray:
 
 def members(Hyper, values: dict[str, float], changed: dict[str, float]):
     """Hyper-parameters [1 + changed]: `values`, and then each with one of `changed` instead."""
+    values = {name: d.default for name, d in declared(Hyper).items()} | values
     sets = [values, *(values | {name: x} for name, x in changed.items())]
     return Hyper(**{name: jnp.asarray([s[name] for s in sets], jnp.float32) for name in values})
+
+
+def updating(Hyper) -> set[str]:
+    """The hyper-parameters of acting and updating: those of drawing batches are no part of it."""
+    return {name for name, d in declared(Hyper).items() if not d.special}
 
 
 def difference(a, b) -> float:

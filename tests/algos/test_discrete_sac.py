@@ -229,7 +229,7 @@ def population():
 
 def test_each_hyper_parameter_changes_what_it_should_and_nothing_else(population):
     algo, hps, _, _, _, (new, _, _) = population
-    names = {f.name for f in dataclasses.fields(DiscreteSAC.Hyper)}
+    names = reference.updating(DiscreteSAC.Hyper)
     assert EFFECT.keys() == CHANGED.keys() == names
     initial = jax.vmap(lambda hp: algo.init(random.key(0), hp).temperature)(hps)
     epsilon = jax.vmap(lambda hp: algo.epsilon(hp, jnp.int32(250)))(hps)
