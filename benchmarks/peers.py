@@ -1,6 +1,6 @@
 """Make the virtual environments of the libraries that the benchmark compares with.
 
-    python benchmarks/peers.py [--home .bench] [sb qdax rejax]
+    python benchmarks/peers.py [--home .bench] [sb qdax rejax di]
 
 Each lives in `<home>/<name>`. One that is already there with the same packages is left alone.
 """
@@ -22,6 +22,15 @@ PEERS: dict[str, list[list[str]]] = {
     ],
     # tensorflow-probability's last release does not import beside this jax; the nightly does.
     "qdax": [[*JAX, "qdax==0.5.0"], ["tfp-nightly==0.26.0.dev20261027"]],
+    # Its own pins are older than this Python; torch is there already, so nothing pulls in CUDA.
+    "di": [
+        ["torch==2.13.0"],
+        ["easydict", "pyyaml", "cloudpickle", "tabulate", "click", "requests", "gymnasium==1.4.0"],
+        ["einops", "tensorboardX", "trueskill", "matplotlib", "responses", "URLObject", "pynng"],
+        ["flask<=2.0.3", "werkzeug<=2.0.3", "sniffio", "redis", "mpire", "enum-tools", "hickle"],
+        ["wandb", "DI-treetensor==0.5.0", "DI-toolkit==0.3.0"],
+        ["--no-deps", "DI-engine==0.5.3", "gym==0.25.1", "gym-notices", "numpy==1.26.4"],
+    ],
     # gymnax 1 returns two flags where rejax expects one.
     "rejax": [[*JAX, "rejax==0.1.3", "gymnax==0.0.9"], ["tfp-nightly==0.26.0.dev20261027"]],
 }

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from peers import HOME, ROOT, make, python
 
-ENVIRONMENTS = {"sb3": "sb", "sbx": "sb", "qdax": "qdax", "rejax": "rejax"}
+ENVIRONMENTS = {"sb3": "sb", "sbx": "sb", "qdax": "qdax", "rejax": "rejax", "ding": "di"}
 HERE = Path(__file__).resolve().parent
 
 
@@ -66,6 +66,8 @@ def cases() -> list[Case]:
             for env in ("Pendulum-v1", "HalfCheetah-v5"):
                 command = f"steps --algo {algo} --env {env} --hidden {hidden}"
                 found.append(Case(f"steps {algo} {env} {hidden}", command, peers))
+    command = "steps --algo discrete-sac --env CartPole-v1 --hidden 64"
+    found.append(Case("steps discrete-sac CartPole-v1 64", command, {"ding": 3.0}))
     command = "steps --env HalfCheetah-v5 --hidden 256"
     found.append(Case("two cores sac HalfCheetah-v5 256", command, {"sbx": 1.2}, "two cores"))
     command = "steps --env Pendulum-v1 --hidden 64"

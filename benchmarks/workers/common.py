@@ -25,7 +25,7 @@ WARM_UP = BATCH  # steps before the first update
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("work", choices=["updates", "steps", "ondevice", "first", "matmul"])
-    parser.add_argument("--algo", choices=["sac", "td3", "dads"], default="sac")
+    parser.add_argument("--algo", choices=["sac", "td3", "dads", "discrete-sac"], default="sac")
     parser.add_argument("--hidden", type=int, default=256, help="width of the two hidden layers")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--env", default="Pendulum-v1", help="of `steps` and `first`")
