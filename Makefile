@@ -10,7 +10,7 @@ PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 DEMO := train sac --env jax:pendulum --steps 20000 --algo.hidden 64 64
 
-.PHONY: help setup demo test test-slow test-browser browser bench lint format clean
+.PHONY: help setup demo docs test test-slow test-browser browser bench lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -19,6 +19,10 @@ setup: .venv/.dev ## install Thespis and the tools for working on it into .venv
 
 demo: .venv/.core ## train SAC to swing up a pendulum
 	$(BIN)/thespis $(DEMO)
+
+docs: .venv/.docs ## the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 test: .venv/.dev ## the default tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
@@ -59,6 +63,11 @@ clean: ## remove caches and builds; .venv and runs stay
 .venv/.dev: pyproject.toml | $(BIN)/python
 	@echo "Installing Thespis and its tools into .venv, once: some 350 MB to fetch, a minute or three."
 	@$(PIP) -e '.[dev]'
+	@touch $@ .venv/.core
+
+.venv/.docs: pyproject.toml | $(BIN)/python
+	@echo "Installing Thespis and mkdocs into .venv, once."
+	@$(PIP) -e '.[docs]'
 	@touch $@ .venv/.core
 
 $(BIN)/python:

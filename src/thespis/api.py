@@ -153,7 +153,9 @@ def finish(
     from thespis.show import population
     from thespis.show.plots import curves_of, learning_curve
     from thespis.show.report import report
+    from thespis.show.tracking import Tracked
 
+    reporter = Tracked(reporter, config.wandb) if config.wandb else reporter
     with (
         alone(folder),
         stoppable() as stop,

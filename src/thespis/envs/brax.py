@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import warnings
 from collections.abc import Callable
@@ -121,7 +122,9 @@ class Brax:
         import mujoco
 
         model = load(self.environment, self.backend).sys.mj_model
-        return mujoco.Renderer(model, height=360, width=480)
+        renderer = mujoco.Renderer(model, height=360, width=480)
+        atexit.register(renderer.close)  # later it would fail, as its library has gone
+        return renderer
 
 
 def installed() -> bool:

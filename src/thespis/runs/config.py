@@ -16,6 +16,7 @@ from thespis.algos import ALGORITHMS
 from thespis.errors import ThespisError, or_all
 from thespis.options import convert, number, show
 from thespis.runs.directory import read_json, versions, write_json
+from thespis.runs.log_keys import other_names
 
 SEEDS = 2**31  # seeds are 32-bit integers on devices
 RETURN = "eval/mean_reward"  # the fitness that has a value per episode
@@ -57,6 +58,10 @@ class Config:
     """Environment of the evaluations; by default another copy of env."""
     log_freq: int | None = None
     """Steps between rows of metrics.csv; by default those of the evaluations."""
+    log_keys: tuple[str, ...] = ()
+    """Other names of metrics in TensorBoard and on W&B: cleanrl, brax, rllib, or OURS=THEIRS."""
+    wandb: str | None = None
+    """Project on Weights & Biases that follows the metrics; WANDB_MODE=offline keeps them here."""
     checkpoint_freq: int | None = None
     """Steps between checkpoints; by default a tenth of the steps."""
     demos: Any = None
@@ -363,6 +368,7 @@ def complete(config: Config) -> Config:
         f"steps = {steps} end before learning starts at {start}: raise steps, or lower "
         "learning_starts and batch_size",
     )
+    other_names(config.log_keys)
     hyper.check(config.Algorithm.Hyper, config.hp, config.members)
     imitates = getattr(config.Algorithm, "demonstrated", False)
     require(
@@ -458,10 +464,12 @@ def restored(saved: dict[str, Any]) -> Config:
         "demo_episodes": None,
         "skills_from": None,
         "skill_steps": 10,
+        "log_keys": [],
+        "wandb": None,
     }  # as in runs older than these fields
     fields = {f.name: (none | saved)[f.name] for f in dataclasses.fields(Config)}
     tuples = lambda x: tuple(x) if isinstance(x, list) else x
-    fields["seeds"] = tuple(fields["seeds"])
+    fields |= {name: tuple(fields[name]) for name in ("seeds", "log_keys")}
     fields["options"] = {name: tuples(value) for name, value in fields["options"].items()}
     fields["pbt"] = {name: tuples(value) for name, value in fields["pbt"].items()}
     fields["schedule"] = tuple((int(step), values) for step, values in fields["schedule"])

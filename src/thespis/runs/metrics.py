@@ -26,8 +26,16 @@ class MetricsLog:
     opened or cut, so the two cannot disagree.
     """
 
-    def __init__(self, folder: Path, columns: Sequence[str], members: int):
+    def __init__(
+        self,
+        folder: Path,
+        columns: Sequence[str],
+        members: int,
+        names: Mapping[str, str] | None = None,
+    ):
+        """`names` are other names that columns have in TensorBoard."""
         self.folder = Path(folder)
+        self.tags = tuple((names or {}).get(name, name) for name in columns)
         self.path = self.folder / "metrics.csv"
         self.columns = tuple(columns)
         self.members = members
@@ -55,7 +63,7 @@ class MetricsLog:
         elif self._boards:
             board = self._boards[member]
             with writing(board), open(board, "ab") as file:
-                file.write(_event(self.columns, cells))
+                file.write(_event(self.tags, cells))
 
     def cut(self, step: int) -> None:
         """Forget all rows after `step`, as if the run had just come to it."""
@@ -81,7 +89,7 @@ class MetricsLog:
                 return
             content = [bytearray(start) for _ in range(self.members)]
             for cells in lines(self.path)[1]:
-                content[int(cells[1])] += _event(self.columns, cells)
+                content[int(cells[1])] += _event(self.tags, cells)
             name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
             several = self.members > 1
             folders = [root / f"member_{i}" if several else root for i in range(self.members)]
@@ -164,11 +172,11 @@ def compare(path: Path, found: Cells, expected: Cells) -> None:
 # --- TensorBoard's event files --------------------------------------------------------------
 
 
-def _event(columns: Sequence[str], cells: Cells) -> bytes:
+def _event(tags: Sequence[str], cells: Cells) -> bytes:
     """One row. It is made from the text, so that rows just added and rows read are alike."""
     from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore
 
-    filled = [(name, cell) for name, cell in zip(columns, cells[2:], strict=True) if cell]
+    filled = [(name, cell) for name, cell in zip(tags, cells[2:], strict=True) if cell]
     values = [Summary.Value(tag=name, simple_value=float(cell)) for name, cell in filled]
     return _record(step=int(cells[0]), summary=Summary(value=values))
 

@@ -23,6 +23,7 @@ from thespis.runs.demonstrations import Demonstrations
 from thespis.runs.directory import status
 from thespis.runs.dump import Found
 from thespis.runs.faults import Faults
+from thespis.runs.log_keys import other_names
 from thespis.runs.metrics import MetricsLog, read
 from thespis.runs.parts import by_member, by_row, grow, resize, split
 from thespis.runs.transplant import transplant
@@ -138,7 +139,8 @@ class Trainer:
         """metrics.csv, and of a tuned population lineage.csv with so many rows."""
         if self.demos:
             self.demos.pin(self.folder)
-        self.log = MetricsLog(self.folder, self.columns, self.config.members)
+        names = other_names(self.config.log_keys)
+        self.log = MetricsLog(self.folder, self.columns, self.config.members, names)
         self.logged = self.step, self.spent - self.compile_seconds
         if self.tuning:
             fitness, known = self.tuning.tuner.fitness, self.columns

@@ -1,0 +1,65 @@
+import json
+import sys
+import types
+
+import pytest
+
+import thespis
+from tests.small import arguments
+from thespis.errors import ThespisError
+
+
+class Fake(types.ModuleType):
+    """Stands for wandb: keeps what it is told."""
+
+    def __init__(self):
+        super().__init__("wandb")
+        self.runs = []
+
+    def Settings(self, **given):
+        return given
+
+    def init(self, **given):
+        run = types.SimpleNamespace(given=given, rows=[], ended=False, axes=[])
+        run.log = run.rows.append
+        run.define_metric = lambda name, step_metric: run.axes.append((name, step_metric))
+        run.finish = lambda: setattr(run, "ended", True)
+        self.runs.append(run)
+        return run
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    fake = Fake()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    return fake
+
+
+def test_every_member_is_a_run_of_one_group_and_stays_the_same_when_it_goes_on(wandb, tmp_path):
+    given = arguments(seeds=(0, 7), wandb="stage", log_keys=("brax",))
+    run = thespis.train("sac", out=tmp_path, **given)
+    first, second = wandb.runs
+    assert [r.given["name"] for r in wandb.runs] == [f"sac_{run.path.name}_seed{s}" for s in (0, 7)]
+    assert first.given["group"] == second.given["group"]
+    assert first.given["project"] == "stage"
+    assert first.given["config"]["seed"] == 0
+    assert first.axes == [("*", "global_step")]
+    assert [row["global_step"] for row in first.rows] == [100, 200, 300, 400]
+    rewards = run.metrics["eval/mean_reward"]
+    assert [row["eval/episode_reward"] for row in second.rows] == rewards[1::2].tolist()
+    assert "eval/mean_reward" not in first.rows[0]
+    assert all(r.ended for r in wandb.runs)
+    assert json.dumps(first.rows)  # plain numbers
+
+    thespis.resume(run.path, steps=500, progress=False)
+    again = wandb.runs[2:]
+    assert [r.given["id"] for r in again] == [first.given["id"], second.given["id"]]
+    assert first.given["id"] != second.given["id"]
+    assert [row["global_step"] for row in again[0].rows] == [500]
+
+
+def test_without_the_library_one_line_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ThespisError, match=r"pip install 'thespis\[wandb\]'"):
+        thespis.train("sac", out=tmp_path, **arguments(wandb="stage"))
+    assert not list(tmp_path.rglob("config.json"))  # it never began

@@ -1,0 +1,69 @@
+"""The documentation: every link leads somewhere, every command is explained, every example runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from thespis.algos import ALGORITHMS
+from thespis.cli import VERBS
+from thespis.options import fields
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings, as Markdown makes them."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    plain = (re.sub(r"[^\w\- ]", "", head.lower()) for head in heads)
+    return {head.strip().replace(" ", "-") for head in plain}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
+
+
+def test_the_site_tells_every_command_and_option():
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        from hooks import MARKER, commands
+    finally:
+        sys.path.remove(str(ROOT / "docs"))
+    text = commands()
+    assert MARKER in (ROOT / "docs" / "commands.md").read_text()
+    for verb in VERBS:
+        assert f"## `thespis {verb}`" in text
+    for name, algorithm in ALGORITHMS.items():
+        _, _, part = text.partition(f"## `thespis train {name}`")
+        part = part.partition("\n## ")[0]
+        for option in fields(algorithm.Hyper, "hp.") + fields(algorithm, "algo.", skip=("spec",)):
+            assert f"--{option.name.replace('_', '-')}" in part
+
+
+def test_the_site_is_built_without_a_complaint(tmp_path):
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page in PAGES:
+        assert (tmp_path / f"{page.stem}.html").exists()
+
+
+EXAMPLES = {"functional": "3", "train_and_use": "300", "custom_environment": "300"}
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda x: x.stem)
+def test_the_examples_run(example, tmp_path):
+    command = [sys.executable, str(example), EXAMPLES.get(example.stem, "300")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
