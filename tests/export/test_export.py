@@ -252,6 +252,23 @@ def test_what_is_drawn_for_an_episode_is_told():
     assert drawn(first="random") == {"trajectory"}
 
 
+def test_a_skill_is_drawn_in_training_and_chosen_at_a_reset(tmp_path):
+    it = small("dads")
+    assert it.about["memory"]["skill"]["drawn_at_random"]
+    assert "skill" in export.readme(it.about | ABOUT, "numpy")
+    policy = runner(it, tmp_path)
+    actions = []
+    for skill in ([1.0, -1.0], [-1.0, 1.0]):
+        policy.reset(skill=skill)
+        first, second = (policy(np.ones(3)) for _ in range(2))
+        np.testing.assert_array_equal(first, second)  # it stays for the episode
+        actions.append(first)
+    assert np.abs(np.subtract(*actions)).max() > 1e-3
+
+
+ABOUT = {"algorithm": "dads", "environment": "x", "largest_difference": {"numpy": 1e-7}}
+
+
 def test_policies_that_draw_at_random_are_refused():
     with pytest.raises(ThespisError, match="draws at random.*epsilon_greedy"):
         exported(TAAC(reference.spec(3), hidden=(4,), epsilon_greedy=0.1))
