@@ -326,3 +326,20 @@ def test_recent_rows_are_drawn_alone():
     few, _ = stored(going(3))
     index = few.of(jnp.asarray(0)).draw(random.key(0), 100, 2, recent=3)
     assert set(np.asarray(index.time).tolist()) == {0, 1}
+
+
+def test_every_dimension_of_a_vector_reward_is_summed_alike():
+    kinds = going(7)
+    kinds[2, 0, 1], kinds[4, 0, 2] = TERMINATED, TRUNCATED
+    replay, _ = stored(kinds)
+    rows, reward = replay.rows, replay.rows.reward
+    vectors = Row(
+        rows.obs,
+        jnp.stack([reward, -2 * reward], -1),
+        *(rows.terminated, rows.truncated),
+        rows.action,
+    )
+    both = Replay(vectors, replay.head, replay.size)
+    one = transitions(replay, 0, random.key(0), 0.9, 3).reward
+    found = transitions(both, 0, random.key(0), 0.9, 3).reward
+    np.testing.assert_allclose(found, np.stack([one, -2 * one], -1), rtol=1e-5)

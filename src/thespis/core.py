@@ -20,6 +20,11 @@ Metrics = dict[str, Any]  # scalars, or a `Mean` where an update may have none
 Mode = Literal["random", "explore", "greedy"]  # static: warm-up, training, evaluation
 MASK = "action_mask"  # key of a dict observation: which discrete actions are legal, bool [n]
 
+# Keys of the observation of several agents: what each sees, leaves [agents, ...] (a `MASK` among
+# them), and if the environment tells: the global state, who acts on this observation (bool
+# [agents]), and who has terminated for good, others going on (by default those who do not act).
+AGENTS, STATE, ALIVE, ENDED = "agents", "state", "alive", "ended"
+
 
 class Mean(eqx.Module):
     """A metric that not every update has: its sum over `count` updates."""
@@ -104,15 +109,51 @@ class Spec:
     """`obs` is a pytree of `jax.ShapeDtypeStruct`: a vector, an image, or a dict of them."""
 
     obs: PyTree[jax.ShapeDtypeStruct]
-    action: Box | Discrete
+    action: Box | Discrete | tuple[Box | Discrete, ...]
+    """Of one agent, or of each of several; they act in [agents, largest size] or [agents]."""
     reward_dim: int | None = None
-    """Numbers in a reward, which is then [..., reward_dim]; None where it is one number [...]."""
+    """Numbers in a reward, which is then [..., reward_dim]; None where it is one number [...].
+    With as many as there are agents, each has its own."""
     descriptor: str | None = None
     """Coordinates of the observation that tell where a state is, such as 0,1 or 0:2."""
+    agents: tuple[str, ...] = ()
+    """Names of several agents, whose observation is a dict (see `AGENTS`); none if there is one."""
 
     def __hash__(self):
         leaves, structure = jax.tree.flatten(self.obs)
-        return hash((tuple(leaves), structure, self.action, self.reward_dim, self.descriptor))
+        rest = self.action, self.reward_dim, self.descriptor, self.agents
+        return hash((tuple(leaves), structure, *rest))
+
+    @property
+    def actions(self) -> tuple[Box | Discrete, ...]:
+        """Of every agent."""
+        return self.action if isinstance(self.action, tuple) else (self.action,)
+
+    @property
+    def single(self) -> Box | Discrete:
+        """Of the one agent there is."""
+        if self.agents:
+            raise ThespisError(f"there are {len(self.agents)} agents: demonstrations are of one")
+        return self.actions[0]
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Of what algorithms give one environment: one integer or a vector, of each agent."""
+        sizes = [kind.size for kind in self.actions if isinstance(kind, Box)]
+        return (*((len(self.agents),) if self.agents else ()), *((max(sizes),) if sizes else ()))
+
+    @property
+    def legal(self) -> np.ndarray:
+        """Discrete actions that there are, bool [n], or [agents, n] of several."""
+        sizes = [kind.n for kind in self.actions if isinstance(kind, Discrete)]
+        legal = np.arange(max(sizes))[None] < np.array(sizes)[:, None]
+        return legal if self.agents else legal[0]
+
+    @property
+    def rewards(self) -> tuple[str, ...]:
+        """Names of the numbers in a vector reward; none where it is one number."""
+        numbers = tuple(map(str, range(self.reward_dim or 0)))
+        return self.agents if len(self.agents) == len(numbers) else numbers
 
 
 # --- what flows -----------------------------------------------------------------------------

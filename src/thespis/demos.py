@@ -76,7 +76,7 @@ class Recorder:
         return found
 
     def episode(self, rows: Row) -> Episode:
-        action = self.env.spec.action.own(np.asarray(rows.action[:-1]))
+        action = self.env.spec.single.own(np.asarray(rows.action[:-1]))
         reward: Any = rows.reward[1:]
         return Episode(rows.obs, action, reward, bool(rows.terminated[-1]))
 
@@ -240,7 +240,7 @@ def from_minari(dataset: Any) -> list[Episode]:
 def save_minari(name: str, episodes: list[Episode], spec: Spec, algo: str | None) -> str:
     from gymnasium import spaces
 
-    library, kind = minari(), spec.action
+    library, kind = minari(), spec.single
     name = name if name.rpartition("-v")[2].isdigit() else f"{name}-v0"
 
     def space(s) -> spaces.Space:
@@ -317,7 +317,7 @@ def check(spec: Spec, episodes: list[Episode], name: str) -> None:
                 refuse(f"{field} are not all finite")
         if not np.isfinite(e.action).all():
             refuse("actions are not all finite")
-        if problem := spec.action.misfit(e.action):
+        if problem := spec.single.misfit(e.action):
             refuse(f"actions {problem}")
 
 
@@ -359,14 +359,14 @@ def view(spec: Spec, episodes: list[Episode], capacity: int | None = None) -> Vi
         reward=jnp.zeros((capacity, 1, 1)),
         terminated=ring(*(ended(e) & e.terminated for e in episodes)),
         truncated=ring(*(ended(e) & (not e.terminated) for e in episodes)),
-        action=ring(*(pad(spec.action.unit(e.action)) for e in episodes)),
+        action=ring(*(pad(spec.single.unit(e.action)) for e in episodes)),
     )
     return View(Replay(row, jnp.int32(0), jnp.int32(size)), jnp.int32(0))
 
 
 def blank(spec: Spec) -> View:
     """The least that has the shapes of demonstrations, for whoever needs no more."""
-    kind = spec.action
+    kind = spec.single
     none = jax.tree.map(lambda s: np.zeros((2, *s.shape), s.dtype), spec.obs)
     action = kind.own(
         np.zeros((1, kind.size), np.float32) if isinstance(kind, Box) else np.zeros(1, int)
@@ -385,7 +385,7 @@ def similarity(algo, state, hp, demos: View) -> Float[Array, ""]:
     valid = (~rows.final & (jnp.arange(ring.capacity) < ring.size)).astype(jnp.float32)
     share = valid / jnp.maximum(valid.sum(), 1.0)
     action = answers(algo, state, hp, rows)
-    if not isinstance(algo.spec.action, Box):
+    if not isinstance(algo.spec.single, Box):
         return share @ (action == rows.action).astype(jnp.float32)
     average = share @ rows.action
     spread = lambda x: share @ ((rows.action - x) ** 2).sum(-1)

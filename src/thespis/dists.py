@@ -23,14 +23,15 @@ class TanhGaussian(eqx.Module):
     mean: Float[Array, "... n"]
     log_std: Float[Array, "... n"]
     log_derivative: LogDerivative = eqx.field(static=True, default="exact")
+    used: Bool[Array, "agents n"] | None = None  # numbers that count in log-probabilities
 
     @classmethod
-    def of(cls, raw: Float[Array, "... raw"], std: Std, log_derivative: LogDerivative):
+    def of(cls, raw: Float[Array, "... raw"], std: Std, log_derivative: LogDerivative, used=None):
         """From a network's output: means first, then raw scales."""
         mean, scale = jnp.split(raw, 2, -1)
         if std == "exp":
-            return cls(mean, jnp.clip(scale, -20, 2), log_derivative)
-        return cls(mean, jnp.log(nn.softplus(scale) + 0.001), log_derivative)
+            return cls(mean, jnp.clip(scale, -20, 2), log_derivative, used)
+        return cls(mean, jnp.log(nn.softplus(scale) + 0.001), log_derivative, used)
 
     def sample(self, key: Key) -> tuple[Float[Array, "... n"], Float[Array, "..."]]:
         """A reparameterised action and its log-probability."""
@@ -50,7 +51,10 @@ class TanhGaussian(eqx.Module):
             log_det = 2 * (math.log(2) - u - nn.softplus(-2 * u))
         else:
             log_det = jnp.log(1 - jnp.tanh(u) ** 2 + 1e-6)
-        return (log_normal - log_det).sum(-1)
+        log_p = log_normal - log_det
+        if self.used is not None:
+            log_p = jnp.where(self.used.reshape(*[1] * (u.ndim - 2), *self.used.shape), log_p, 0.0)
+        return log_p.sum(-1)
 
     def mode(self) -> Float[Array, "... n"]:
         return jnp.tanh(self.mean)

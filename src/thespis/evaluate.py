@@ -54,10 +54,10 @@ def first_episode(final: Bool[Array, "rows n"]) -> Bool[Array, "rows n"]:
     return ~ended
 
 
-def outcome(rows: Row) -> tuple[Float[Array, "n"], Int[Array, "n"]]:
+def outcome(rows: Row) -> tuple[Float[Array, "n ..."], Int[Array, "n"]]:
     """Undiscounted return and length of every environment's first episode."""
     mine = first_episode(rows.final)
-    return jnp.where(mine, rows.reward, 0.0).sum(0), mine.sum(0) - 1
+    return where(mine, rows.reward, jnp.zeros_like(rows.reward)).sum(0), mine.sum(0) - 1
 
 
 def diversity(algo, state, hp, rows: Row) -> Float[Array, "n"] | None:
@@ -120,12 +120,21 @@ class Episodes(NamedTuple):
     """What came of them, leaves [members, episodes]; descriptors [members, episodes, size].
 
     `diversity` is the sum of what the algorithm rewards itself with, if it does.
+    `parts` are the returns by dimension [members, episodes, reward_dim] if rewards are vectors.
     """
 
     returns: Any
     lengths: Any
     descriptors: Any = None
     diversity: Any = None
+    parts: Any = None
+
+    @classmethod
+    def of(cls, algo, returns, lengths, descriptors=None, diversity=None) -> Episodes:
+        """Returns as one number each, by the weights of the rewards."""
+        if algo.spec.reward_dim is None:
+            return cls(returns, lengths, descriptors, diversity)
+        return cls(algo.scalar(returns), lengths, descriptors, diversity, returns)
 
 
 # --- all members ----------------------------------------------------------------------------
@@ -144,7 +153,8 @@ def play(
         rows, seen = watch(loop.algo, env, state, hp, k_unroll, episodes, length, mode, look)
         stepped = first_episode(rows.final).at[0].set(False)
         found = descriptor.reduce(seen, stepped) if descriptor else None
-        return None, Episodes(*outcome(rows), found, diversity(loop.algo, state, hp, rows))
+        own = diversity(loop.algo, state, hp, rows)
+        return None, Episodes.of(loop.algo, *outcome(rows), found, own)
 
     return loop.each(one, None, state, hps, loop.keys(seeds, EVALUATE, time))[1]
 
@@ -183,8 +193,12 @@ class Evaluator:
         share = np.array([len(range(i, self.episodes, width)) for i in range(width)])
         starts = environment_seeds(np.asarray(seeds), EVALUATE, time, width)
         fold = lambda x: np.reshape(x, (members, width, *np.shape(x)[1:]))
-        returns, lengths = (np.zeros((members, self.episodes), t) for t in (np.float32, int))
-        total, steps, done = (np.zeros((members, width), t) for t in (float, int, int))
+        dim = self.env.spec.reward_dim
+        vector = () if dim is None else (dim,)
+        returns = np.zeros((members, self.episodes, *vector), np.float32)
+        lengths = np.zeros((members, self.episodes), int)
+        total = np.zeros((members, width, *vector))
+        steps, done = (np.zeros((members, width), int) for _ in range(2))
         begin, memory, t = np.ones((members, width), bool), None, 0
         seen = {slot: [] for slot in np.ndindex(members, width)}
         told = {}  # what was seen in each episode
@@ -195,7 +209,8 @@ class Evaluator:
             step = envs.reset()
             while (done < share).any():
                 # What arrives with a first observation belongs to no step.
-                total = np.where(begin, 0, total + fold(step.reward))
+                total = total + fold(step.reward)
+                total[begin] = 0
                 steps = np.where(begin, 0, steps + 1)
                 obs = jax.tree.map(fold, step.obs)
                 if diverse is not None:
@@ -228,7 +243,7 @@ class Evaluator:
         finally:
             envs.close()
         found = describe(self.descriptor, told, lengths) if self.descriptor else None
-        return Episodes(returns, lengths, found, diverse)
+        return Episodes.of(self.loop.algo, returns, lengths, found, diverse)
 
     @cached_property
     def act(self):

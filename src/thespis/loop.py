@@ -138,18 +138,19 @@ class Loop:
         state, memory, world = jax.vmap(one)(keys, hps)
         shape = (seeds.shape[0], self.envs)
         zeros = jnp.zeros(shape, jnp.int32)
-        actors = Actors(memory, jnp.ones(shape, bool), jnp.zeros(shape), zeros, zeros)
+        step = world.arrived if arrived is None else arrived  # pyright: ignore
+        returns = jnp.zeros(step.reward.shape)
+        actors = Actors(memory, jnp.ones(shape, bool), returns, zeros, zeros)
 
         def first_row(step: Step) -> Row:
             action, _, extra = self.respond(state, hps, actors, step.obs, keys, clock, "explore")
             return Row(*step, action, extra)
 
-        step = world.arrived if arrived is None else arrived  # pyright: ignore
         row = jax.eval_shape(first_row, step)
         replay = Replay.empty(self.capacity, row, self.rule)
         batches = jax.eval_shape(self.draw, replay, hps, demos, keys, clock)
         _, metrics, _ = jax.eval_shape(self.learn, state, hps, row, batches, keys, clock)
-        names = ["rollout/ep_rew_mean", "rollout/ep_len_mean", *metrics]
+        names = [*self.episodes(actors), *metrics]
         return Learner(state, actors, world, replay, Tally.of(names, shape[0]), clock)
 
     # --- one iteration ----------------------------------------------------------------------
@@ -174,22 +175,26 @@ class Loop:
         actors = Actors(
             memory=memory,
             begin=row.final,
-            ep_return=jnp.where(begin, 0.0, x.actors.ep_return) + row.reward,
+            ep_return=where(~begin, x.actors.ep_return, jnp.zeros_like(row.reward)) + row.reward,
             ep_length=jnp.where(begin, 0, x.actors.ep_length) + lived,
             transitions=x.actors.transitions + lived,
         )
         ended = row.final.astype(jnp.float32)
         sums = lambda v: Mean((v.astype(jnp.float32) * ended).sum(1), ended.sum(1))
-        seen = {
-            "rollout/ep_rew_mean": sums(actors.ep_return),
-            "rollout/ep_len_mean": sums(actors.ep_length),
-        }
+        seen = {name: sums(numbers) for name, numbers in self.episodes(actors).items()}
         batches = self.draw(x.replay, hps, demos, keys, x.clock) if learn else None
         state, metrics, priorities = self.learn(x.state, hps, row, batches, keys, x.clock)
         seen |= metrics
         replay = self.store(x.replay, hps, row, batches, priorities)
         tally = x.tally.add(seen, row, x.clock.iteration)
         return Learner(state, actors, x.world, replay, tally, self.tick(x.clock, learn))
+
+    def episodes(self, actors: Actors) -> dict[str, Array]:
+        """What is told of episodes [members, envs]: the return, also by dimension, the length."""
+        spec, returns = self.algo.spec, actors.ep_return
+        whole = returns if spec.reward_dim is None else self.algo.scalar(returns)
+        parts = {f"rollout/ep_rew_mean/{n}": returns[..., i] for i, n in enumerate(spec.rewards)}
+        return {"rollout/ep_rew_mean": whole, **parts, "rollout/ep_len_mean": actors.ep_length}
 
     def draw(self, replay: Replay, hps, demos, keys, clock: Clock):
         """The batches of one iteration's updates, leaves [members, updates, ...]."""

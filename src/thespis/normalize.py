@@ -7,7 +7,7 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 MOST = 2**30  # rows that are counted: then older ones fade
 
@@ -65,8 +65,9 @@ def statistics(spec: PyTree[jax.ShapeDtypeStruct]) -> PyTree:
     return jax.tree.map(of, spec)
 
 
-def update(stats: PyTree, obs: PyTree) -> PyTree:
-    return _map(lambda s, x: s.update(x), lambda x: None, stats, obs)
+def update(stats: PyTree, obs: PyTree, kept: Bool[Array, "..."] | None = None) -> PyTree:
+    valid = None if kept is None else kept.astype(jnp.float32)
+    return _map(lambda s, x: s.update(x, valid), lambda x: None, stats, obs)
 
 
 def normalise(stats: PyTree, obs: PyTree) -> PyTree:

@@ -191,7 +191,7 @@ class View(eqx.Module):
         first = jnp.ones((1, batch))
         alive = jnp.cumprod(jnp.concatenate([first, going[1:-1]]), 0)  # up to and with the end
         last = alive * jnp.concatenate([1.0 - going[1:-1], first])  # 1 in the last step only
-        discount = jnp.power(gamma, jnp.arange(n, dtype=jnp.float32))[:, None]
+        share = alive * jnp.power(gamma, jnp.arange(n, dtype=jnp.float32))[:, None]
         steps = alive.sum(0)
         weight, drawn = self.importance(start)
         there = (self.ring.size > n) & (weight > 0)
@@ -200,7 +200,7 @@ class View(eqx.Module):
         return Transition(
             obs=obs,
             action=action,
-            reward=(alive * discount * reward[1:]).sum(0),
+            reward=(share.reshape(n, batch, *[1] * (reward.ndim - 2)) * reward[1:]).sum(0),
             next_obs=self.at(start.later(steps.astype(jnp.int32)), lambda r: r.obs),
             terminated=(last * terminated[1:]).sum(0),
             truncated=(last * truncated[1:]).sum(0),

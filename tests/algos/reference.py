@@ -82,6 +82,8 @@ def plain(x) -> Any:
             return {name: plain(value) for name, value in vars(x).items()}
         case dict():
             return {name: plain(value) for name, value in x.items()}
+        case tuple():
+            return [plain(value) for value in x]
         case _:
             return np.array(x, np.float64)
 
@@ -429,6 +431,38 @@ def choices(n: int = 3, masked: bool = False, seed: int = 0) -> Transition:
         action=jnp.asarray(action, jnp.int32),
         extra={"logits": jnp.asarray(rng.normal(size=(BATCH, n)), jnp.float32)},
     )
+
+
+def team_spec(
+    sizes=(2, 2), discrete=False, masked=False, rewards=False, flags=False, state=False
+) -> Spec:
+    """Of several agents that observe two numbers each; discrete ones have one action more."""
+    agents, n = len(sizes), max(sizes) + 1
+    struct = lambda *shape, dtype=jnp.float32: jax.ShapeDtypeStruct(shape, dtype)
+    own = struct(agents, 2)
+    obs = {"agents": {"action_mask": struct(agents, n, dtype=bool), "x": own} if masked else own}
+    if flags:
+        obs |= dict.fromkeys(("alive", "ended"), struct(agents, dtype=bool))
+    if state:
+        obs |= {"state": struct(3)}
+    kinds = [Discrete(k + 1) if discrete else Box((-1.0,) * k, (1.0,) * k, (k,)) for k in sizes]
+    names = tuple("abcdefgh"[:agents])
+    return Spec(obs, tuple(kinds), agents if rewards else None, agents=names)
+
+
+def observations(it: Spec, n: int, seed: int = 0):
+    """Random ones; every agent acts and has a legal action."""
+    rng = np.random.default_rng(seed)
+
+    def leaf(path, s):
+        if s.dtype != bool:
+            return jnp.asarray(rng.normal(size=(n, *s.shape)), s.dtype)
+        mask = rng.random((n, *s.shape)) < 0.6
+        mask[..., 0] = True
+        known = {"alive": np.ones_like(mask), "ended": np.zeros_like(mask)}
+        return jnp.asarray(known.get(jax.tree_util.keystr(path, simple=True), mask))
+
+    return jax.tree_util.tree_map_with_path(leaf, it.obs)
 
 
 def aged(learned: Learned, seed: int) -> Learned:

@@ -18,8 +18,9 @@ plain = pytest.mark.parametrize("Algorithm", [SAC, DiscreteSAC, TD3])  # an acto
 
 
 def spec(Algorithm, obs: int = 2):
-    """Of actions that it takes: two numbers, or one of three."""
-    for it in (reference.spec(obs, descriptor="0"), reference.discrete_spec(3, obs=obs)):
+    """Of actions that it takes: two numbers, or one of three; of two agents if it must be."""
+    one = (reference.spec(obs, descriptor="0"), reference.discrete_spec(3, obs=obs))
+    for it in (*one, reference.team_spec()):
         try:
             return Algorithm(it).spec
         except ThespisError:
@@ -29,7 +30,8 @@ def spec(Algorithm, obs: int = 2):
 
 def act(algo, mode, rows, key=1):
     hp = algo.Hyper()
-    state, obs = algo.init(random.key(0), hp), jnp.ones((rows, 2))
+    state = algo.init(random.key(0), hp)
+    obs = jax.tree.map(lambda s: jnp.ones((rows, *s.shape), s.dtype), algo.spec.obs)
     memory = algo.memory(random.key(7), rows)
     return algo.act(state, hp, memory, obs, random.key(key), jnp.int32(0), mode)[0]
 
@@ -38,11 +40,10 @@ def act(algo, mode, rows, key=1):
 def test_random_actions_are_uniform(Algorithm):
     it = spec(Algorithm)
     action = np.asarray(act(Algorithm(it, hidden=(4,)), "random", 4000))
-    if isinstance(it.action, Box):
-        assert action.shape == (4000, 2)
-        counts = [np.histogram(one, 10, (-1, 1))[0] for one in action.T]
+    assert action.shape == (4000, *it.action_shape)
+    if isinstance(it.actions[0], Box):
+        counts = [np.histogram(one, 10, (-1, 1))[0] for one in action.reshape(4000, -1).T]
     else:
-        assert action.shape == (4000,)
         counts = [np.bincount(action, minlength=3)]
     for count in counts:
         expected = 4000 / len(count)
@@ -112,12 +113,23 @@ def test_statistics_are_kept_if_asked_for(Algorithm):
 
 @pytest.mark.parametrize("Algorithm", [A for A in ALGORITHMS.values() if A is not SQIL])
 def test_other_actions_are_refused_and_an_algorithm_for_them_named(Algorithm):
+    if Algorithm.several:  # it takes both
+        assert not Algorithm(reference.team_spec(discrete=True)).continuous
+        return
     continuous = isinstance(spec(Algorithm).action, Box)
     other = reference.discrete_spec() if continuous else reference.spec(descriptor="0")
     with pytest.raises(ThespisError, match="needs .* actions, not .*: take ") as caught:
         Algorithm(other)
     named = ALGORITHMS[str(caught.value).rpartition("take ")[2].split()[0]]
     assert named(other).spec == other
+
+
+@every
+def test_another_number_of_agents_is_refused_and_an_algorithm_for_it_named(Algorithm):
+    other = reference.spec() if Algorithm.several else reference.team_spec()
+    with pytest.raises(ThespisError, match="is for .* agent.*: take ") as caught:
+        Algorithm(other)
+    assert ALGORITHMS[str(caught.value).rpartition("take ")[2]](other).spec == other
 
 
 @every

@@ -12,6 +12,7 @@ import pytest
 from jax import random
 
 import thespis
+from tests.small import arguments
 from thespis import envs
 from thespis.core import Box, ThespisError
 from thespis.envs.autoreset import Autoreset
@@ -107,3 +108,21 @@ def test_faulty_vectors_are_named():
 def test_weights_must_fit_the_reward():
     with pytest.raises(ThespisError, match="reward is one number"):
         thespis.train("sac", env="jax:pendulum", reward_weights=(1.0, 2.0), progress=False)
+
+
+@pytest.mark.parametrize("env", [Task(), Pair], ids=["jax", "host"])
+def test_runs_tell_the_weighted_return_and_that_of_every_dimension(tmp_path, env):
+    """The first number is 1 in each of five steps, the second the action."""
+    given = arguments(env=env, reward_weights=(2.0, -1.0), n_step=2)
+    run = thespis.train("sac", out=tmp_path, **given)
+    for row in ("rollout/ep_rew_mean", "eval/mean_reward"):
+        whole, one, other = (run.metrics[row + name] for name in ("", "/0", "/1"))
+        known = np.isfinite(whole)
+        assert known.any()
+        np.testing.assert_allclose(one[known], 5, rtol=1e-6)
+        np.testing.assert_allclose(whole[known], 10 - other[known], rtol=1e-4)
+    found = thespis.load(run.path, env=env).evaluate(episodes=3)
+    assert found["mean_rewards"]["0"] == 5
+    np.testing.assert_allclose(found["mean_reward"], 10 - found["mean_rewards"]["1"], rtol=1e-4)
+    longer = thespis.resume(run.path, steps=2 * run.config.steps, env=env, progress=False)
+    assert longer.status["step"] == 2 * run.config.steps

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -334,16 +335,17 @@ def test_a_population_of_which_all_break_stops(tmp_path):
 
 def test_returns_that_are_not_finite_are_healed_too(whole, tmp_path, monkeypatch):
     x = started(tmp_path, population())
-    evaluate, times = x.evaluate, []
+    evaluate, times = x.evaluate.play, []
 
     def spoilt(state, hps, seeds, time):
-        returns, lengths = evaluate(state, hps, seeds, time)
+        played = evaluate(state, hps, seeds, time)
         times.append(int(time))
-        if len(times) == 1:
-            returns = np.where(np.arange(4)[:, None] == 1, np.nan, returns).astype(np.float32)
-        return returns, lengths
+        if len(times) > 1:
+            return played
+        returns = np.where(np.arange(4)[:, None] == 1, np.nan, played.returns).astype(np.float32)
+        return played._replace(returns=returns)
 
-    x.evaluate = spoilt
+    x.evaluate = SimpleNamespace(play=spoilt)
     assert x.run([]) == "done"
     x.close()
     assert times[:2] == [100, 100]

@@ -2,6 +2,7 @@
 
 from thespis.algos.dads import DADS
 from thespis.algos.discrete_sac import DiscreteSAC
+from thespis.algos.masac import MASAC
 from thespis.algos.sac import SAC
 from thespis.algos.sqil import SQIL
 from thespis.algos.taac import TAAC
@@ -17,4 +18,5 @@ ALGORITHMS = {
     "taac-l": TAACL,
     "taac-q": TAACQ,
     "dads": DADS,
+    "masac": MASAC,
 }

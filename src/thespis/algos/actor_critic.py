@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from jax import random
 from jaxtyping import Array
 
 from thespis import normalize
-from thespis.core import MASK, Box, Row, Spec, ThespisError, Transition
+from thespis.core import MASK, Box, Discrete, Row, Spec, ThespisError, Transition
 from thespis.hyper import LogUniform, Uniform, prior
 from thespis.nets import (
     MLP,
@@ -88,7 +88,16 @@ class ActorCritic:
             1e5, LogUniform(1e4, 1e6), "updates until that exponent is 1", low=1, special=True
         )
 
+    several: ClassVar[bool] = False  # agents
+
     def __post_init__(self):
+        name, agents = type(self).__name__, len(self.spec.agents)
+        if agents and not self.several:
+            raise ThespisError(f"{name} is for one agent, and there are {agents}: take masac")
+        if not agents and self.several:
+            discrete = isinstance(self.spec.action, Discrete)
+            instead = "discrete-sac" if discrete else "sac"
+            raise ThespisError(f"{name} is for several agents, and there is one: take {instead}")
         limits = {name: getattr(self, name) for name in ("max_use", "max_staleness")}
         for name, limit in limits.items():
             if limit is not None and not self.prioritized_replay:

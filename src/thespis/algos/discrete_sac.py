@@ -88,9 +88,8 @@ class DiscreteSAC(ActorCritic):
     @property
     def actions(self) -> int:
         if not isinstance(self.spec.action, Discrete):
-            shape = self.spec.action.shape
             raise ThespisError(
-                f"DiscreteSAC needs discrete actions, not a Box of shape {shape}: take sac or td3"
+                f"DiscreteSAC needs discrete actions, not {self.spec.action}: take sac or td3"
             )
         return self.spec.action.n
 

@@ -18,7 +18,10 @@ Form = Literal["exp", "log", "linear", "fixed"]
 
 
 def start(form: Form, alpha) -> Learned | None:
-    """What is learned, at first: log alpha, or alpha if linear; None if fixed."""
+    """What is learned, at first: log alpha, or alpha if linear; None if fixed.
+
+    There may be several temperatures [n], each with a surplus of its own.
+    """
     if form == "fixed":
         return None
     alpha = jnp.asarray(alpha, jnp.float32)
@@ -37,7 +40,7 @@ def cool(form: Form, temperature: Learned | None, surplus, lr) -> tuple[Learned 
         return None, jnp.zeros(())
 
     def loss(x):
-        return (jnp.exp(x) if form == "exp" else x) * surplus, None
+        return ((jnp.exp(x) if form == "exp" else x) * surplus).sum(), None
 
     temperature, (value, _) = temperature.descend(loss, lr)
     if form == "linear":

@@ -6,19 +6,22 @@ import importlib.util
 import re
 from typing import Any
 
+from thespis.envs import classic, teams
 from thespis.envs.autoreset import Autoreset, State, Task
-from thespis.envs.classic import TASKS
 from thespis.errors import ThespisError, did_you_mean, or_all
+
+TASKS = classic.TASKS | teams.TASKS
 
 __all__ = ["Autoreset", "State", "Task", "described", "label", "make", "names"]
 
 
 def make(env: Any) -> Any:
-    """A name, a Gymnasium class or factory, a Task, or what this function made before.
+    """A name, a class or factory of Gymnasium or PettingZoo, a Task, or what was made before.
 
     An `Autoreset` runs inside compiled code; anything else is a host environment, to be opened.
     """
     from thespis.envs.gymnasium import Gymnasium
+    from thespis.envs.pettingzoo import PettingZoo, for_several
 
     if isinstance(env, Autoreset) or hasattr(env, "open"):
         return env
@@ -26,11 +29,11 @@ def make(env: Any) -> Any:
         return named(env)
     if all(hasattr(env, method) for method in ("start", "observe", "step")):
         return Autoreset(env)
-    return Gymnasium(env)
+    return PettingZoo(env) if for_several(env) else Gymnasium(env)
 
 
 def named(name: str) -> Any:
-    """`jax:NAME`, `brax:NAME[@BACKEND]`, `playground:NAME`, `envpool:NAME`, `mo:ID`, or an id."""
+    """`PREFIX:NAME` with jax, brax, playground, envpool, mo or pettingzoo; else Gymnasium's id."""
     from thespis.envs.gymnasium import Gymnasium
 
     prefix, colon, rest = name.partition(":")
@@ -55,12 +58,16 @@ def named(name: str) -> Any:
         from thespis.envs.mo import named as multi_objective
 
         return multi_objective(rest)
+    if prefix == "pettingzoo":
+        from thespis.envs.pettingzoo import named as of_pettingzoo
+
+        return of_pettingzoo(rest)
     # Gymnasium reads `module:id` as an id that the module registers.
     if colon and importlib.util.find_spec(prefix.partition(".")[0]) is None:
         hint = did_you_mean(name, [known for group in names().values() for known in group])
         raise ThespisError(
             f"unknown environment {name!r}: the prefix is neither jax:, brax:, playground:, "
-            f"envpool:, mo: nor a module{hint}"
+            f"envpool:, mo:, pettingzoo: nor a module{hint}"
         )
     return Gymnasium(name)
 
@@ -76,7 +83,7 @@ def names() -> dict[str, list[str]]:
     """All that `make` knows by name, grouped by where it comes from."""
     import gymnasium
 
-    from thespis.envs import brax, playground
+    from thespis.envs import brax, pettingzoo, playground
 
     return {
         "jax": list(TASKS),
@@ -84,6 +91,7 @@ def names() -> dict[str, list[str]]:
         "playground": [f"playground:{name}" for name in playground.NAMES]
         if playground.installed()
         else [],
+        "pettingzoo": pettingzoo.names() if pettingzoo.installed() else [],
         "gymnasium": sorted(gymnasium.registry),
     }
 

@@ -13,12 +13,17 @@ from jaxtyping import Array, PyTree
 
 from thespis.core import Box, Discrete, Key, Spec, Step, where
 
+OPTIONAL = ("reward_dim", "descriptor", "agents")
+
 
 class Task(Protocol):
-    """One environment as pure functions, actions in its own units. No limit, no autoreset."""
+    """One environment as pure functions, actions in its own units. No limit, no autoreset.
+
+    It may also have those fields of a `Spec` that are `OPTIONAL`.
+    """
 
     obs: PyTree[jax.ShapeDtypeStruct]
-    action: Box | Discrete
+    action: Box | Discrete | tuple[Box | Discrete, ...]
     limit: int  # steps after which an episode is truncated
 
     def start(self, key: Key) -> Any: ...
@@ -44,7 +49,7 @@ class Autoreset:
 
     @property
     def spec(self) -> Spec:
-        more = {name: getattr(self.task, name, None) for name in ("reward_dim", "descriptor")}
+        more = {name: getattr(self.task, name) for name in OPTIONAL if hasattr(self.task, name)}
         return Spec(self.task.obs, self.task.action, **more)
 
     @property
@@ -83,18 +88,27 @@ class Autoreset:
 
     def rescale(self, action: Array) -> Array:
         """From flat vectors in [-1, 1] to the task's own units and shape."""
-        if isinstance(self.task.action, Discrete):
-            return action + self.task.action.start
-        action = action.reshape(-1, *self.task.action.shape)
-        low, high = (
-            jnp.asarray(x, jnp.float32).reshape(self.task.action.shape)
-            for x in (self.task.action.low, self.task.action.high)
-        )
-        action = jnp.clip(action, -1, 1)
-        # Exact at -1 and 1, which low + (action + 1) / 2 * (high - low) is not.
-        return 0.5 * ((1 - action) * low[None] + (1 + action) * high[None])
+        return rescale(self.spec, action)
 
 
 def strong(tree):
     """No weak types, so that a state has one type for ever and programs compile once."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), tree)
+
+
+def rescale(spec: Spec, action: Array) -> Array:
+    """Actions [n, ...] in the units of the environment; those of several agents stay flat."""
+    kinds = spec.actions
+    if isinstance(kinds[0], Discrete):
+        starts = jnp.array([kind.start for kind in kinds if isinstance(kind, Discrete)])
+        return action + (starts[None] if spec.agents else starts[0])
+    boxes = [kind for kind in kinds if isinstance(kind, Box)]
+    size = max(box.size for box in boxes)
+    fill = lambda bounds, rest: [*bounds, *[rest] * (size - len(bounds))]
+    low = jnp.array([fill(box.low, -1.0) for box in boxes], jnp.float32)
+    high = jnp.array([fill(box.high, 1.0) for box in boxes], jnp.float32)
+    shape = low.shape if spec.agents else boxes[0].shape
+    low, high = (x.reshape(shape)[None] for x in (low, high))
+    action = jnp.clip(action.reshape(-1, *shape), -1, 1)
+    # Exact at -1 and 1, which low + (action + 1) / 2 * (high - low) is not.
+    return 0.5 * ((1 - action) * low + (1 + action) * high)

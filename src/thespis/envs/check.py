@@ -20,7 +20,7 @@ from gymnasium import spaces
 from jax import random
 
 from thespis import envs
-from thespis.core import MASK, Box, Spec, Step
+from thespis.core import AGENTS, MASK, Box, Spec, Step
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.gymnasium import Gymnasium, Unsuitable, one_line
 from thespis.errors import ThespisError
@@ -156,11 +156,12 @@ def program(env: Autoreset, copies: int, rows: int) -> Callable:
 
 def random_action(spec: Spec, obs: Any, copies: int, key) -> jax.Array:
     """Uniform over what is legal."""
-    if isinstance(spec.action, Box):
-        return random.uniform(key, (copies, spec.action.size), jnp.float32, -1.0, 1.0)
-    legal = jnp.ones((copies, spec.action.n), bool)
-    if isinstance(obs, dict) and MASK in obs:
-        legal = jnp.asarray(obs[MASK], bool)
+    if isinstance(spec.actions[0], Box):
+        return random.uniform(key, (copies, *spec.action_shape), jnp.float32, -1.0, 1.0)
+    legal = jnp.broadcast_to(spec.legal[None], (copies, *spec.legal.shape))
+    own = obs[AGENTS] if spec.agents else obs
+    if isinstance(own, dict) and MASK in own:
+        legal = legal & jnp.asarray(own[MASK], bool)
     return random.categorical(key, jnp.where(legal, 0.0, -jnp.inf))
 
 
@@ -175,11 +176,12 @@ def play_on_host(env: Any, copies: int, rows: int, seed: int, action_seed: int) 
 
 
 def host_action(spec: Spec, obs: Any, copies: int, rng: np.random.Generator) -> np.ndarray:
-    if isinstance(spec.action, Box):
-        return rng.uniform(-1, 1, (copies, spec.action.size)).astype(np.float32)
-    chance = rng.random((copies, spec.action.n))
-    if isinstance(obs, dict) and MASK in obs:
-        chance = np.where(obs[MASK], chance, -1.0)
+    if isinstance(spec.actions[0], Box):
+        return rng.uniform(-1, 1, (copies, *spec.action_shape)).astype(np.float32)
+    chance = np.where(spec.legal[None], rng.random((copies, *spec.legal.shape)), -1.0)
+    own = obs[AGENTS] if spec.agents else obs
+    if isinstance(own, dict) and MASK in own:
+        chance = np.where(own[MASK], chance, -1.0)
     return chance.argmax(-1).astype(np.int32)
 
 
@@ -482,9 +484,8 @@ def named_shapes(tree: Any) -> list[str]:
 
 def sample_of(spec: Spec) -> jax.Array:
     """One action as algorithms give it."""
-    if isinstance(spec.action, Box):
-        return jnp.zeros((1, spec.action.size))
-    return jnp.zeros(1, jnp.int32)
+    continuous = isinstance(spec.actions[0], Box)
+    return jnp.zeros((1, *spec.action_shape), jnp.float32 if continuous else jnp.int32)
 
 
 # --- Gymnasium, from inside -----------------------------------------------------------------

@@ -74,9 +74,9 @@ def shapes(spec: Spec) -> str:
     text = lambda x: f"{np.dtype(x.dtype).name}{list(x.shape)}"
     obs = jax.tree_util.tree_leaves_with_path(spec.obs)
     parts = [f"{jax.tree_util.keystr(path)} {text(x)}".strip() for path, x in obs]
-    kind = spec.action
-    action = f"box{list(kind.shape)}" if isinstance(kind, Box) else f"one of {kind.n}"
-    return f"observations {', '.join(parts)} and actions {action}"
+    kinds = (f"box{list(k.shape)}" if isinstance(k, Box) else f"one of {k.n}" for k in spec.actions)
+    of_agents = f" of {', '.join(spec.agents)}" if spec.agents else ""
+    return f"observations {', '.join(parts)} and actions {', '.join(kinds)}{of_agents}"
 
 
 def require_memory(config: Config, loop: Loop) -> None:
@@ -115,7 +115,8 @@ def size_of_member(config: Config, loop: Loop) -> int:
         args = algo.memory(key, 1), obs, key, jnp.int32(0), "explore"
         return algo.act(state, hp, *args)[::2]  # action and extra: what is stored of it
 
-    stored = jax.eval_shape(act, state, obs), obs, np.zeros(1, np.float32), np.zeros(2, bool)
+    reward = np.zeros(algo.spec.reward_dim or 1, np.float32)
+    stored = jax.eval_shape(act, state, obs), obs, reward, np.zeros(2, bool)
     size = lambda tree: sum(
         math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(tree)
     )
@@ -130,7 +131,9 @@ def blank(config: Config, loop: Loop) -> Learner:
     arrived = None
     if hasattr(loop.env, "open"):
         of = lambda shape, dtype: jax.ShapeDtypeStruct((members, loop.envs, *shape), dtype)
-        numbers = (of((), jnp.float32), of((), bool), of((), bool))
+        dim = loop.algo.spec.reward_dim
+        reward = of(() if dim is None else (dim,), jnp.float32)
+        numbers = (reward, of((), bool), of((), bool))
         arrived = Step(jax.tree.map(lambda s: of(s.shape, s.dtype), obs), *numbers)  # type: ignore
     return jax.eval_shape(
         loop.init, jnp.asarray(config.seeds, jnp.int32), hps, shown(loop), arrived

@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from thespis import envs, hyper
+from thespis.core import Box
 from thespis.demos import Episode, Recorder
 from thespis.envs import Autoreset
 from thespis.envs import gymnasium as gym
+from thespis.envs.pettingzoo import PettingZoo
 from thespis.errors import ThespisError
 from thespis.evaluate import Evaluator
 from thespis.loop import Loop
@@ -171,7 +173,8 @@ class Run:
     ) -> dict[str, Any]:
         """Greedy episodes in new environments: mean_reward, std_reward, returns, lengths.
 
-        Without a member (or of "all"), of all of them: the lists are then one per member.
+        Without a member (or of "all"), of all of them: the lists are then one per member. Vector
+        rewards are told by dimension too, as mean_rewards.
         """
         if episodes < 1:
             raise ThespisError(f"episodes = {episodes}: give at least 1")
@@ -182,13 +185,16 @@ class Run:
         loop = dataclasses.replace(loop, mesh=None)  # any number of members
         state, hps = jax.tree.map(lambda x: x[jnp.asarray(chosen)], self.state(which))
         seeds = jnp.asarray([self.config.seeds[m] for m in chosen], jnp.int32)
-        returns, lengths = Evaluator(loop, eval_env, episodes)(state, hps, seeds, LATER + seed)
+        played = Evaluator(loop, eval_env, episodes).play(state, hps, seeds, LATER + seed)
         lists = lambda x: x.tolist() if len(x) > 1 else x[0].tolist()
+        names = loop.algo.spec.rewards
+        parts = {n: float(played.parts[..., i].mean()) for i, n in enumerate(names)}
         return {
-            "mean_reward": float(returns.mean()),
-            "std_reward": float(returns.std()),
-            "returns": lists(returns),
-            "lengths": lists(lengths),
+            "mean_reward": float(played.returns.mean()),
+            "std_reward": float(played.returns.std()),
+            "returns": lists(played.returns),
+            "lengths": lists(played.lengths),
+            **({"mean_rewards": parts} if parts else {}),
         }
 
     def record(
@@ -218,10 +224,12 @@ class Policy:
     def __init__(
         self, loop: Loop, state: Any, hp: Any, stochastic: bool = False, skill: Any = None
     ):
-        self.algo, self.state, self.hp = loop.algo, state, hp
+        self.algo, self.env, self.state, self.hp = loop.algo, loop.env, state, hp
         self.mode = "explore" if stochastic else "greedy"
         self.skill = skill  # of algorithms that have them; else drawn at the start of an episode
         self.batch = reader(loop.env, getattr(loop.algo, "privileged", ()))
+        agents = loop.algo.spec.agents
+        self.keys = loop.env.layout.keys if isinstance(loop.env, PettingZoo) else agents
         self.jitted = jax.jit(self._act)
         self.reset()
 
@@ -229,11 +237,22 @@ class Policy:
         """A new episode."""
         self.memory, self.time, self.seed = None, 0, seed
 
-    def __call__(self, obs: Any) -> np.ndarray | np.integer:
-        """The action; both are as the environment has them, in its own units and shapes."""
+    def __call__(self, obs: Any) -> Any:
+        """The action; both are as the environment has them, in its own units and shapes.
+
+        Of several agents, a dict of the actions of those who are in the observation.
+        """
         batch, alone = self.batch(obs)
-        action = self.algo.spec.action.own(self.respond(batch))
-        return action[0] if alone else action
+        action, spec = self.respond(batch), self.algo.spec
+        first = lambda x: x[0] if alone else x
+        if not spec.agents:
+            return first(spec.actions[0].own(action))
+        part = lambda i, kind: action[:, i, : kind.size] if isinstance(kind, Box) else action[:, i]
+        return {
+            key: first(kind.own(part(i, kind)))
+            for i, (key, kind) in enumerate(zip(self.keys, spec.actions, strict=True))
+            if not isinstance(self.env, PettingZoo) or key in obs
+        }
 
     def respond(self, obs: Any) -> np.ndarray:
         """The algorithm's own actions [n, ...] on a batch of observations."""
@@ -267,6 +286,8 @@ def reader(env: Any, unseen: tuple[str, ...] = ()) -> Callable[[Any], tuple[Any,
             return (jax.tree.map(lambda x: x[None], obs) if alone else obs), alone
 
         return from_task
+    if isinstance(env, PettingZoo):
+        return lambda obs: (env.layout.read(obs), True)
 
     space: Any = env.observation_space
     node = [part for part in env.node if part[0] not in unseen] if unseen else env.node

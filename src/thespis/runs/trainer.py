@@ -277,14 +277,18 @@ class Trainer:
         reached, evaluated = False, [{} for _ in self.config.seeds]
         if evaluate:
             played = self.evaluated()
-            returns, lengths = played.returns, played.lengths
+            returns = played.returns
             evaluated = [
                 {
-                    "eval/mean_reward": rewards.mean(),
-                    "eval/std_reward": rewards.std(),
-                    "eval/mean_ep_length": steps.mean(),
+                    "eval/mean_reward": returns[m].mean(),
+                    "eval/std_reward": returns[m].std(),
+                    "eval/mean_ep_length": played.lengths[m].mean(),
+                    **{
+                        f"eval/mean_reward/{name}": played.parts[m, :, i].mean()
+                        for i, name in enumerate(self.loop.algo.spec.rewards)
+                    },
                 }
-                for rewards, steps in zip(returns, lengths, strict=True)
+                for m in range(self.config.members)
             ]
             reward = score = returns.mean(1).astype(np.float32)
             if self.demos:  # then the reward chooses nothing
@@ -347,6 +351,7 @@ class Trainer:
         return [
             *(f"time/{k}" for k in ("transitions", "fps", "elapsed_s", "compile_s")),
             *(f"eval/{k}" for k in ("mean_reward", "std_reward", "mean_ep_length")),
+            *(f"eval/mean_reward/{k}" for k in self.loop.algo.spec.rewards),
             *([SIMILARITY] if self.demos else []),
             *((DIVERSITY,) if rewards_itself(self.loop.algo) else ()),
             *sorted([*self.learner.tally.names, "train/n_updates", "replay/size"]),

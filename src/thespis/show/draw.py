@@ -166,7 +166,26 @@ def catch(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return canvas.array()
 
 
+def meeting(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """obs [agents, 3]: the stage (-1 home, 0 deciding, 1 in town, 2 over) and everybody's place."""
+    stage, colours = obs[0, 0], (INK, RED, SHADE)
+    canvas = Canvas(size, (-1.5, -1.3, 1.5, 1.3))
+    canvas.ring((0, 0), 1.0, 0.03, SHADE if stage >= 1 else FAINT)
+    canvas.shape([(-0.22, -0.12), (0.22, -0.12), (0.22, 0.12), (-0.22, 0.12)], FAINT)
+    canvas.shape([(-0.3, 0.12), (0.3, 0.12), (0, 0.34)], GREEN if stage < 0 else FAINT)
+    if stage > 1 and np.ptp(obs[:, 1:], 0).max() < 0.2:  # they have met
+        canvas.disc((float(obs[0, 1]), float(obs[0, 2])), 0.24, GREEN)
+    for i, (_, x, y) in enumerate(obs):
+        if stage < 2:  # side by side: at home, or on their way into town
+            x, y = 0.2 * (i - (len(obs) - 1) / 2), 0.0 if stage < 1 else -0.55
+        # Smaller ones lie on top, so that those at the same place are all seen.
+        canvas.disc((float(x), float(y)), 0.16 * (1 - 0.6 * i / len(obs)), colours[i % 3])
+    return canvas.array()
+
+
 TASKS = {
+    "meeting": meeting,
+    "meeting-continuous": meeting,
     "pendulum": pendulum,
     "mountain-car": mountain_car,
     "cartpole": cartpole,

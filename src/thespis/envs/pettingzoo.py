@@ -1,0 +1,305 @@
+"""PettingZoo's parallel environments, in which several agents act at once: NumPy on the host."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import math
+import pkgutil
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+
+from thespis.core import AGENTS, ALIVE, ENDED, MASK, STATE, Discrete, Spec, Step
+from thespis.envs import gymnasium as gym
+from thespis.errors import ThespisError, or_all
+
+PACKAGES = ("mpe2", "pettingzoo.butterfly", "pettingzoo.sisl", "pettingzoo.atari", "pettingzoo")
+FLAT = "observation"  # key of observations that had to be flattened, beside their MASK
+
+
+class PettingZoo:
+    """What is to be run: a function or class that makes a parallel environment.
+
+    `limit` is the number of steps after which an episode is truncated, None where unknown.
+    """
+
+    name: str
+    spec: Spec
+    limit: int | None
+
+    def __init__(self, source: Callable[..., Any], name: str | None = None):
+        self.source = source
+        env = self.instance()
+        try:
+            self.name = name or str(env)
+            self.layout = Layout(env, self.name)
+            self.spec = self.layout.spec
+            self.limit = getattr(env.unwrapped, "max_cycles", None)
+        finally:
+            env.close()
+
+    def __repr__(self) -> str:
+        return f"PettingZoo({self.name!r})"
+
+    def instance(self, render_mode: str | None = None) -> Any:
+        """One plain environment."""
+        options = {} if render_mode is None else {"render_mode": render_mode}
+        called = getattr(self, "name", getattr(self.source, "__name__", repr(self.source)))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                env = self.source(**options)
+        except Exception as error:
+            if render_mode and isinstance(error, TypeError) and "render_mode" in str(error):
+                raise ThespisError(
+                    f"{called} cannot be drawn: it must take the argument render_mode"
+                ) from error
+            what = f"{type(error).__name__}: {gym.one_line(error)}"
+            raise ThespisError(f"{called}: {what}") from error
+        if not hasattr(env, "possible_agents"):
+            raise ThespisError(
+                f"{called} made a {type(env).__name__} without possible_agents: return a parallel "
+                "environment of PettingZoo"
+            )
+        return env
+
+    def open(
+        self, n: int, seed: int | Sequence[int], render_mode: str | None = None
+    ) -> PettingZooEnvs:
+        """n environments, seeded at their first reset: with seed, seed + 1, ..., or one each."""
+        seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
+        envs = [self.instance(render_mode) for _ in range(n)]
+        return PettingZooEnvs(envs, seeds, self.name, self.layout)
+
+
+class Layout:
+    """How observations and actions of all agents lie side by side [agents, ...].
+
+    Observations of one shape are kept as they are; others are flattened and filled up with 0.
+    """
+
+    def __init__(self, env: Any, name: str):
+        self.keys = list(env.possible_agents)
+        spaces = [env.observation_space(key) for key in self.keys]
+        self.nodes = [gym.reader(space, name) for space in spaces]
+        shapes = [gym.structs(node) for node in self.nodes]
+        self.alike = all(shape == shapes[0] for shape in shapes)
+        self.acts = [gym.rescaler(env.action_space(key)) for key in self.keys]
+        self.kinds = tuple(gym.action_spec(env.action_space(key), name) for key in self.keys)
+        space = getattr(env, "state_space", None)
+        self.state = None if space is None else gym.reader(space, name)
+
+        agents, own = len(self.keys), shapes[0]
+        if not self.alike:
+            rest = lambda one: [x for k, x in named_leaves(one) if k != MASK]
+            size = max(sum(math.prod(x.shape) for x in rest(one)) for one in shapes)
+            own = {FLAT: jax.ShapeDtypeStruct((size,), np.float32)}
+            if any(MASK in one for one in shapes if isinstance(one, dict)):
+                most = max(kind.n for kind in self.kinds if isinstance(kind, Discrete))
+                own[MASK] = jax.ShapeDtypeStruct((most,), np.bool_)
+        every = lambda x: jax.ShapeDtypeStruct((agents, *x.shape), x.dtype)
+        flag = jax.ShapeDtypeStruct((agents,), np.bool_)
+        obs = {AGENTS: jax.tree.map(every, own), ALIVE: flag, ENDED: flag}
+        if self.state is not None:
+            obs[STATE] = gym.structs(self.state)
+        self.spec = Spec(obs, self.kinds, agents, agents=tuple(map(str, self.keys)))
+
+    def empty(self, n: int) -> Any:
+        """Observations of n environments without any agent."""
+        return jax.tree.map(lambda s: np.zeros((n, *s.shape), s.dtype), self.spec.obs)
+
+    def write(self, out: Any, i: int, agent: int, obs: Any) -> None:
+        """Put an agent's observation into the row of its environment."""
+        row = jax.tree.map(lambda x: x[i], out[AGENTS])  # views
+        if self.alike:
+            gym.write(self.nodes[agent], row, agent, obs)
+            return
+        one: Any = gym.empty(self.nodes[agent], 1)
+        gym.write(self.nodes[agent], one, 0, obs)
+        flat = [x.reshape(-1) for k, x in named_leaves(one) if k != MASK]
+        numbers = np.concatenate([x / 255 if x.dtype == np.uint8 else x for x in flat])
+        row[FLAT][agent, : len(numbers)] = numbers
+        if MASK in row:
+            kind, given = self.kinds[agent], one.get(MASK) if isinstance(one, dict) else None
+            legal = np.ones(kind.n if isinstance(kind, Discrete) else 0, bool)
+            row[MASK][agent, : len(legal)] = legal if given is None else given[0]
+
+    def read(self, obs: dict[Any, Any]) -> Any:
+        """The observations of some agents, as an environment returns them, as a batch of one."""
+        out = self.empty(1)
+        for agent, key in enumerate(self.keys):
+            if key in obs:
+                self.write(out, 0, agent, obs[key])
+                out[ALIVE][0, agent] = True
+        out[ENDED] = ~out[ALIVE]
+        return out
+
+    def action(self, agent: int, action: Any) -> Any:
+        """One agent's action in its own units and shape."""
+        kind = self.kinds[agent]
+        if isinstance(kind, Discrete):
+            return self.acts[agent](action)
+        return self.acts[agent](action[: kind.size].reshape(kind.shape))
+
+
+class PettingZooEnvs(gym.GymnasiumEnvs):
+    """n running environments that reset in the step after an episode's end (see `core.Step`).
+
+    The end of an episode is when nobody is left. It is a truncation if someone was cut off then:
+    who would have gone on counts as alive in that last observation.
+    """
+
+    def __init__(self, envs: list[Any], seeds: Sequence[int], name: str, layout: Layout):
+        self.envs, self.name, self.layout = envs, name, layout
+        self.seeds: list[int | None] = list(seeds)
+        self.over = [False] * len(envs)
+        self.time = 0
+        self.act = lambda actions: actions
+        self.shape = (len(envs), *layout.spec.action_shape)
+        self.size = math.prod(self.shape)
+        self.ended = np.zeros((len(envs), len(layout.keys)), bool)
+
+    def _advance(self, actions) -> Step:
+        n, keys = len(self.envs), self.layout.keys
+        obs = self.layout.empty(n)
+        rewards = np.zeros((n, len(keys)), np.float32)
+        terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
+        for i, env in enumerate(self.envs):
+            try:
+                if self.over[i]:
+                    # Seeded once only, so that every episode has a start state of its own.
+                    raw, _ = env.reset(seed=self.seeds[i])
+                    self.seeds[i], self.ended[i] = None, False
+                    alive = np.array([key in env.agents for key in keys])
+                else:
+                    who = [(j, key) for j, key in enumerate(keys) if key in env.agents]
+                    given = {key: self.layout.action(j, actions[i, j]) for j, key in who}
+                    raw, reward, ends, cuts, _ = env.step(given)
+                    rewards[i] = [reward.get(key, 0.0) for key in keys]
+                    end = np.array([bool(ends.get(key, False)) for key in keys])
+                    cut = np.array([bool(cuts.get(key, False)) for key in keys]) & ~end
+                    self.ended[i] |= end
+                    alive = np.array([key in env.agents for key in keys]) & ~end & ~cut
+                    if not alive.any():
+                        truncated[i], terminated[i] = cut.any(), not cut.any()
+                        alive = cut
+                for j, key in enumerate(keys):
+                    if key in raw:
+                        self.layout.write(obs, i, j, raw[key])
+                if self.layout.state is not None:
+                    gym.write(self.layout.state, obs[STATE], i, env.state())
+            except Exception as error:
+                what = f"{type(error).__name__}: {gym.one_line(error)}"
+                raise ThespisError(f"{self._at(i)} {what}") from error
+            obs[ALIVE][i], obs[ENDED][i] = alive, self.ended[i]
+        self._check_numbers(obs, rewards)
+        self.over = (terminated | truncated).tolist()
+        own = obs[AGENTS]
+        if isinstance(own, dict) and MASK in own:
+            stuck = obs[ALIVE] & ~own[MASK].any(-1) & ~np.array(self.over)[:, None]
+            for i, j in np.argwhere(stuck).tolist():
+                what = f"{keys[j]}: {MASK} allows no action; allow one, or end the agent's episode"
+                raise ThespisError(f"{self._at(i)} {what}")
+        rest: Any = rewards, terminated, truncated
+        return Step(obs, *rest)
+
+    def _check_numbers(self, obs: Any, rewards: np.ndarray) -> None:
+        for path, x in jax.tree_util.tree_leaves_with_path({"obs": obs, "reward": rewards}):
+            if x.dtype == np.float32 and not np.isfinite(x).all():
+                index = np.argwhere(~np.isfinite(x))[0].tolist()
+                where = jax.tree_util.keystr(path, simple=True, separator="/")
+                who = self.layout.keys[index[1]] if STATE not in where else "the state"
+                what = f"{who}: {where} is {x[tuple(index)]}"
+                raise ThespisError(f"{self._at(index[0])} {what}; {gym.MEND}")
+
+
+def for_several(source: Any) -> bool:
+    """Whether a class or function makes an environment of several agents."""
+    if not callable(source) or (isinstance(source, type) and issubclass(source, gymnasium.Env)):
+        return False
+    with warnings.catch_warnings(), suppress(Exception):  # whoever needs one will say what failed
+        warnings.simplefilter("ignore")
+        env: Any = source()
+        several = hasattr(env, "possible_agents")
+        env.close()
+        return several
+    return False
+
+
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """Leaves and the last part of their names."""
+    name = lambda path: str(getattr(path[-1], "key", "")) if path else ""
+    return [(name(path), x) for path, x in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+# --- by name --------------------------------------------------------------------------------
+
+
+def named(text: str) -> PettingZoo:
+    """`NAME` of MPE or PettingZoo, `MODULE:NAME`, each with `@ARGUMENT=VALUE,...` if wanted."""
+    spelled, _, arguments = text.partition("@")
+    name, given = f"pettingzoo:{text}", options(arguments, text)
+    module, colon, attribute = spelled.partition(":")
+    if not installed():
+        raise ThespisError(f"{name} needs PettingZoo: pip install 'thespis[pettingzoo]'")
+    homes = [module] if colon else [f"{package}.{module}" for package in PACKAGES]
+    home = next((found for found in homes if exists(found)), None)
+    if home is None:
+        known = names()
+        raise ThespisError(
+            f"unknown environment {name!r}{or_all(name, known)}; those of another package are "
+            "pettingzoo:MODULE:NAME"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found: Any = importlib.import_module(home)
+            found = getattr(found, attribute) if colon else found
+            made = found.parallel_env if isinstance(found, ModuleType) else found
+    except Exception as error:
+        what = f"{type(error).__name__}: {gym.one_line(error)}"
+        raise ThespisError(f"{name} cannot be loaded: {what}") from error
+    return PettingZoo(partial(made, **given), name)
+
+
+def options(text: str, name: str) -> dict[str, Any]:
+    """Arguments from `N=4,continuous_actions=true`."""
+    found = {}
+    for word in filter(None, text.split(",")):
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ThespisError(f"{name}: write arguments as @NAME=VALUE, not {word!r}")
+        plain = {"true": True, "false": False, "none": None}
+        try:
+            found[key] = plain[value.lower()] if value.lower() in plain else ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[key] = value
+    return found
+
+
+def exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def installed() -> bool:
+    return exists("pettingzoo")
+
+
+def names() -> list[str]:
+    """The tasks of MPE, if it is installed; PettingZoo's other families work as well."""
+    spec = importlib.util.find_spec("mpe2")
+    places = spec.submodule_search_locations if spec else None
+    modules = [m.name for m in pkgutil.iter_modules(places)] if places else []
+    return [f"pettingzoo:{m}" for m in modules if m.rpartition("_v")[2].isdigit()]

@@ -1,0 +1,520 @@
+"""Multi-agent SAC against an independent NumPy form, agents that leave, and legal actions."""
+
+import dataclasses
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import random
+
+import thespis
+from tests.algos import masac_reference, reference
+from thespis import hyper
+from thespis.algos import MASAC, SAC, DiscreteSAC
+from thespis.algos.masac import Team
+from thespis.core import Box, Discrete, Row, Spec, ThespisError, Transition
+from thespis.envs.autoreset import Autoreset
+from thespis.loop import DeviceDriver, Loop
+from thespis.optim import Learned
+
+# Every number is its own, so that none can stand in for another.
+HYPER = {
+    "actor_lr": 0.03,
+    "critic_lr": 0.05,
+    "alpha_lr": 0.02,
+    "gamma": 0.9,
+    "tau": 0.1,
+    "reward_scale": 1.7,
+    "alpha": 0.3,
+    "target_entropy": -0.6,
+    "discrete_entropy": 0.4,
+}
+FORMS = ("sizes", "discrete", "masked", "rewards", "flags", "state")
+
+
+def make(**options) -> MASAC:
+    of_spec = {name: options.pop(name) for name in FORMS if name in options}
+    return MASAC(reference.team_spec(**of_spec), **({"hidden": (3,)} | options))
+
+
+def scalars(values=HYPER):
+    return MASAC.Hyper(**{name: jnp.float32(x) for name, x in values.items()})
+
+
+def batch_of(algo: MASAC, seed: int = 0) -> Transition:
+    """Entries of every kind; agents leave by an end (4, 5) or are cut off (7), one was away (8)."""
+    it, n, agents = algo.spec, reference.BATCH, algo.agents
+    rng, b = np.random.default_rng(seed), reference.transitions()
+    obs, next_obs = (reference.observations(it, n, seed) for seed in (1, 2))
+    if "alive" in it.obs:
+        alive, ended = np.ones((n, agents), bool), np.zeros((n, agents), bool)
+        was, had_ended = alive.copy(), ended.copy()
+        alive[[4, 5, 7, 8], 1], ended[[4, 5, 8], 1] = False, True
+        was[8, 1], had_ended[8, 1] = False, True
+        obs |= {"alive": jnp.asarray(was), "ended": jnp.asarray(had_ended)}
+        next_obs |= {"alive": jnp.asarray(alive), "ended": jnp.asarray(ended)}
+    if algo.masked:  # a terminal and a truncated successor in which somebody can do nothing
+        mask = np.asarray(next_obs["agents"]["action_mask"]).copy()
+        mask[1:3, 0] = False
+        next_obs["agents"] = next_obs["agents"] | {"action_mask": jnp.asarray(mask)}
+    action = jnp.asarray(rng.uniform(-1, 1, (n, *it.action_shape)), jnp.float32)
+    if not algo.continuous:
+        legal = np.broadcast_to(it.legal, (n, *it.legal.shape))
+        legal = legal & np.asarray(obs["agents"]["action_mask"]) if algo.masked else legal
+        action = jnp.asarray(np.where(legal, rng.random(legal.shape), -1).argmax(-1), jnp.int32)
+    reward = b.reward
+    if it.reward_dim:
+        reward = jnp.stack([b.reward, jnp.asarray(rng.normal(size=n), jnp.float32)], -1)
+    return dataclasses.replace(b, obs=obs, next_obs=next_obs, action=action, reward=reward)
+
+
+def midway(algo: MASAC, hp):
+    """A state as found in training: moments, a target and temperatures of their own."""
+    state = algo.init(random.key(0), hp)
+    cooled = state.temperature
+    if cooled is not None:
+        x = jnp.linspace(0.2, 0.3, cooled.params.size)
+        cooled = reference.aged(Learned.of(x if algo.temperature == "linear" else jnp.log(x)), 3)
+    state = dataclasses.replace(
+        state,
+        actor=reference.aged(state.actor, 1),
+        critic=reference.aged(state.critic, 2),
+        target=algo.init(random.key(1), hp).target,
+        temperature=cooled,
+    )
+    if algo.normalize_observations:
+        obs = reference.observations(algo.spec, 40, 7)
+        zeros = jnp.zeros(40)
+        state = algo.observe(state, Row(obs, zeros, zeros > 0, zeros > 0, zeros))
+    return state
+
+
+FULL = {"flags": True, "rewards": True}
+CONTINUOUS = [
+    {},
+    {"flags": True, "shared_weights": False},
+    FULL,
+    FULL | {"shared_weights": False, "sizes": (1, 2), "state": True},
+    FULL | {"team_reward": True, "reward_weights": (2.0, -1.0)},
+    FULL | {"critic": "own"},
+    FULL | {"critic": "own", "shared_weights": False, "team_reward": True},
+    FULL | {"critic": "state", "log_derivative": "epsilon", "temperature": "exp"},
+    FULL | {"n_step": 3, "drop_truncated": True, "temperature": "linear"},
+    FULL | {"normalize_observations": True, "state": True, "temperature": "fixed"},
+]
+DISCRETE = [
+    {},
+    {"masked": True, "flags": True},
+    {"masked": True, "shared_weights": False, "sizes": (1, 2), "state": True} | FULL,
+    {"masked": True, "critic": "own", "team_reward": True} | FULL,
+    {"critic": "own", "shared_weights": False} | FULL,
+    {"masked": True, "critics": 1, "n_step": 3, "ignore_done": True} | FULL,
+    {"masked": True, "normalize_observations": True, "entropy_unit": "actions"} | FULL,
+    MASAC.presets["di-engine"]["algo"] | {"hidden": (3,), "critic_hidden": (2,)} | FULL,
+]
+
+
+@pytest.mark.parametrize(
+    "options", [*CONTINUOUS, *(o | {"discrete": True} for o in DISCRETE)], ids=reference.named
+)
+def test_update_is_what_numpy_computes(options, monkeypatch):
+    algo, hp = make(**options), scalars()
+    state, batch = midway(algo, hp), batch_of(algo)
+    noise = masac_reference.fixed_draws(monkeypatch, algo.agents, algo.size)
+
+    new, metrics, priorities = algo.update(state, hp, batch, random.key(2), jnp.int32(0))
+
+    inputs = (reference.plain(x) for x in (state, hp, batch))
+    wanted = masac_reference.update(algo, *inputs, noise, masac_reference.last_legal)
+    reference.close(new, wanted[0])
+    assert metrics.keys() == wanted[1].keys()
+    for name, value in wanted[1].items():
+        np.testing.assert_allclose(metrics[name], value, 1e-4, 1e-5, err_msg=name)
+    valid = batch.valid > 0
+    np.testing.assert_allclose(priorities[valid], wanted[2][valid], 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_one_agent_that_shares_with_nobody_is_sac(discrete):
+    """Independent SAC of a team of one takes the very steps of the single-agent algorithm."""
+    algo = MASAC(reference.team_spec((2,), discrete), hidden=(3,), critic="own")
+    single = DiscreteSAC if discrete else SAC
+    one = single(Spec(algo.own, algo.spec.actions[0]), hidden=(3,))
+    hp, theirs = scalars(), {"target_entropy": 0.4 if discrete else -0.6}
+    shared = {k: v for k, v in HYPER.items() if hasattr(one.Hyper(), k)} | theirs
+    b = reference.choices() if discrete else reference.transitions()
+    mine = one.init(random.key(0), one.Hyper(**shared))
+    state = algo.init(random.key(0), hp)
+    leaves = jax.tree.leaves((mine.actor, mine.critic, mine.target))
+    structure = jax.tree.structure((state.actor, state.critic, state.target))
+    parts = dict(zip(("actor", "critic", "target"), jax.tree.unflatten(structure, leaves)))
+    state = dataclasses.replace(state, **parts)
+    team = lambda obs: {"agents": obs[:, None]}
+    many = dataclasses.replace(
+        b, obs=team(b.obs), next_obs=team(b.next_obs), action=b.action[:, None], extra=None
+    )
+    new, metrics, priorities = algo.update(state, hp, many, random.key(2), jnp.int32(0))
+    alone, told, errors = one.update(mine, one.Hyper(**shared), b, random.key(2), jnp.int32(0))
+    for part in ("actor", "critic", "target", "temperature"):
+        a, c = (
+            np.concatenate([np.ravel(x) for x in jax.tree.leaves(getattr(s, part))])
+            for s in (new, alone)
+        )
+        np.testing.assert_allclose(a, c, atol=2e-5, err_msg=part)
+    np.testing.assert_allclose(metrics["critic_loss"], told["critic_loss"], rtol=1e-5)
+    np.testing.assert_allclose(priorities[b.valid > 0], errors[b.valid > 0], rtol=1e-4)
+
+
+# --- who may change whom --------------------------------------------------------------------
+
+
+def changed(algo, batch, other):
+    """Which networks of agents, by their number, learn otherwise from another batch."""
+    state, hp = midway(algo, scalars()), scalars()
+    news = [algo.update(state, hp, b, random.key(2), jnp.int32(0))[0] for b in (batch, other)]
+    nets = [(s.actor.params.networks, list(zip(*(t.networks for t in s.target)))) for s in news]
+    actors, critics = (
+        {i for i, (x, y) in enumerate(zip(*pair)) if reference.difference(x, y) > 1e-7}
+        for pair in zip(*nets)
+    )
+    return actors, critics
+
+
+def test_independent_agents_learn_nothing_of_each_other():
+    """Neither what the other saw, did, got, nor that it left."""
+    algo = make(critic="own", shared_weights=False, **FULL)
+    batch = batch_of(algo)
+    bent = lambda x: x.at[:, 1].multiply(-2.0)
+    flag = lambda obs: obs["alive"].at[:3, 1].set(False)
+    other = dataclasses.replace(
+        batch,
+        obs={**batch.obs, "agents": bent(batch.obs["agents"]), "alive": flag(batch.obs)},
+        next_obs={**batch.next_obs, "agents": bent(batch.next_obs["agents"])},
+        action=bent(batch.action),
+        reward=bent(batch.reward),
+    )
+    assert changed(algo, batch, other) == ({1}, {1})
+    joint = make(shared_weights=False, **FULL)
+    assert changed(joint, batch, dataclasses.replace(batch, action=bent(batch.action))) == (
+        {0, 1},
+        {0, 1},
+    )
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("critic", ["joint", "state", "own"])
+def test_an_agent_that_is_away_teaches_nothing(critic, discrete):
+    """What stands in the rows of one who left, as observation, action or reward of its own."""
+    algo = make(critic=critic, shared_weights=False, discrete=discrete, **FULL)
+    batch = batch_of(algo)
+    away = np.zeros((reference.BATCH, 2), bool)
+    away[:, 1] = True
+    gone = {"alive": jnp.asarray(~away), "ended": jnp.asarray(away)}
+    batch = dataclasses.replace(batch, obs=batch.obs | gone, next_obs=batch.next_obs | gone)
+    odd = batch.action.at[:, 1].set(0 if discrete else 0.7)
+    other = dataclasses.replace(batch, action=odd, reward=batch.reward.at[:, 1].set(50.0))
+    assert changed(algo, batch, other) == (set(), set())
+
+
+def test_ended_agents_expect_nothing_and_those_cut_off_do():
+    algo, hp = make(critic="own", **FULL), scalars()
+    batch = batch_of(algo)
+    state = midway(algo, hp)
+    now, then = algo.look(state, batch.obs), algo.look(state, batch.next_obs)
+    value = jnp.full((reference.BATCH, 2), 100.0)
+    target, valid = algo.targets(hp, batch, now, then, value)
+    worth = np.asarray(target - 1.7 * batch.reward) / 100 / 0.9 ** np.asarray(batch.steps)[:, None]
+    wanted = np.ones((reference.BATCH, 2))
+    wanted[[1, 4, 9]] = 0  # the whole episode terminated
+    wanted[[4, 5, 8], 1] = 0  # this agent did, while the other goes on; number 7 was cut off
+    np.testing.assert_allclose(worth, wanted, atol=1e-4)
+    assert valid[8].tolist() == [1, 0]  # it had left before
+    assert valid[7].tolist() == [1, 1]
+
+
+def test_a_shared_reward_counts_once():
+    """A team of three that share a reward of 1 has the return of one of them."""
+    algo = make(sizes=(1, 1, 1), rewards=True)
+    np.testing.assert_allclose(algo.scalar(jnp.ones((4, 3))), 1.0, rtol=1e-6)
+    weighted = make(sizes=(1, 1, 1), rewards=True, reward_weights=(1.0, 2.0, 3.0))
+    np.testing.assert_allclose(weighted.scalar(jnp.ones((4, 3))), 6.0, rtol=1e-6)
+
+
+# --- statistics -----------------------------------------------------------------------------
+
+
+def test_statistics_are_of_each_agent_while_it_is_there():
+    algo = make(normalize_observations=True, flags=True)
+    obs = reference.observations(algo.spec, 30, 3)
+    alive = np.random.default_rng(0).random((30, 2)) < 0.5
+    obs |= {"alive": jnp.asarray(alive)}
+    zeros = jnp.zeros(30)
+    state = algo.observe(
+        algo.init(random.key(0), scalars()), Row(obs, zeros, zeros > 0, zeros > 0, zeros)
+    )
+    own, _ = state.stats
+    for i in range(2):
+        seen = np.asarray(obs["agents"])[alive[:, i], i]
+        np.testing.assert_allclose(own.mean[i], seen.mean(0), rtol=1e-4, atol=1e-6)
+        assert own.count[i] == len(seen)
+        squares = ((seen - seen.mean(0)) ** 2).sum(0)
+        np.testing.assert_allclose(own.var[i], (1 + squares) / (len(seen) + 1), rtol=1e-4)
+
+
+# --- hyper-parameters are data --------------------------------------------------------------
+
+CHANGED = {name: value * 0.5 for name, value in HYPER.items()}
+LEARNS = {"critic", "target", "actor"}
+EFFECT = {
+    "actor_lr": {"actor"},
+    "critic_lr": LEARNS,
+    "alpha_lr": {"temperature"},
+    "gamma": LEARNS,
+    "tau": {"target"},
+    "reward_scale": LEARNS,
+    "alpha": {"initial temperature"},
+    "target_entropy": {"temperature"},
+    "discrete_entropy": {"temperature"},
+}
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_each_hyper_parameter_changes_what_it_should_and_compiles_nothing(discrete):
+    algo = make(discrete=discrete, shared_weights=False, **FULL)
+    bold = HYPER | {"actor_lr": 0.5, "critic_lr": 0.5, "tau": 0.5}
+    sets = [bold, *(bold | {name: x} for name, x in CHANGED.items())]
+    hps = hyper.fill(MASAC.Hyper, {name: [s[name] for s in sets] for name in bold}, len(sets))
+    state, batch = midway(algo, scalars()), batch_of(algo)
+    update = jax.jit(jax.vmap(algo.update, in_axes=(None, 0, None, None, None)))
+    new, _, _ = update(state, hps, batch, random.key(2), jnp.int32(0))
+    initial = jax.vmap(lambda hp: algo.init(random.key(0), hp).temperature)(hps)
+    parts = {p: getattr(new, p) for p in ("actor", "critic", "target", "temperature")}
+    found = reference.effects(parts | {"initial temperature": initial}, CHANGED)
+    idle = "target_entropy" if discrete else "discrete_entropy"
+    assert found == EFFECT | {idle: set()}
+    update(state, jax.tree.map(lambda x: x * 0.9, hps), batch, random.key(2), jnp.int32(1))
+    assert update._cache_size() == 1
+
+
+# --- legal actions --------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**31 - 1))
+def test_no_illegal_action_is_ever_taken_sampled_or_bootstrapped_from(seed):
+    algo, hp = LURED
+    state, rng = lured(algo, hp, [-9.0, 0.0, 9.0]), np.random.default_rng(seed)
+    mask = rng.random((64, 2, 3)) < 0.4
+    mask[np.arange(64)[:, None], np.arange(2), rng.integers(0, [[2, 3]], (64, 2))] = True
+    legal = mask & algo.spec.legal[None]
+    obs = reference.observations(algo.spec, 64, seed)
+    obs["agents"] = obs["agents"] | {"action_mask": jnp.asarray(mask)}
+    for mode in ("random", "explore", "greedy"):
+        action = np.asarray(ACT(state, obs, random.key(seed), mode))
+        assert np.take_along_axis(legal, action[..., None], -1).all(), mode
+    # What critics say of illegal actions changes no value: neither one's own nor others'.
+    one, other = (SOFT(state, obs, random.key(seed), jnp.float32(x)) for x in (0.0, 1e6))
+    np.testing.assert_array_equal(one, other)
+
+
+def lured(algo, hp, bias):
+    """A policy that likes some actions much better, whatever it sees and whether they are legal."""
+    state = algo.init(random.key(0), hp)
+    biases = lambda s: [net.biases[-1] for net in s.actor.params.networks]
+    return eqx.tree_at(biases, state, [jnp.array(bias)] * len(biases(state)))
+
+
+LURED = make(discrete=True, masked=True, sizes=(1, 2), hidden=()), scalars()
+
+
+def _act(state, obs, key, mode):
+    return LURED[0].act(state, LURED[1], None, obs, key, jnp.int32(0), mode)[0]
+
+
+def _soft(state, obs, key, lure):
+    algo, _ = LURED
+    seen = algo.look(state, obs)
+
+    class Critics(Team):
+        """Legal actions are worth 1, others `lure`, and so is any illegal action of others."""
+
+        def __call__(self, x):
+            others = x[..., -2 * 3 :].reshape(*x.shape[:-1], 2, 3)
+            chosen = jnp.where(seen.legal[:, None], 0.0, others) * lure
+            own = jnp.where(seen.legal, 1.0, lure)
+            return own + chosen.sum((-1, -2))[..., None]
+
+    return algo.soft(state.actor.params, (Critics(()),), seen, key)[0]
+
+
+ACT, SOFT = jax.jit(_act, static_argnums=3), jax.jit(_soft)
+
+
+# --- in the loop: probes with known values ---------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Two agents observe a number each, s and -s, of which s is -1 or 1, for two steps.
+
+    Each gets what its action is worth: 0 or 1, of continuous ones (1 + a) / 2. The first leaves
+    after one step. So with discount g, the first one's action is worth just that, and that of the
+    second, in its first step, g more.
+    """
+
+    discrete: bool = True
+    limit: int = 5
+    reward_dim: int = 2
+    agents: ClassVar = ("brief", "lasting")
+
+    @property
+    def action(self):
+        return (Discrete(2) if self.discrete else Box((-1.0,), (1.0,), (1,)),) * 2
+
+    @property
+    def obs(self):
+        flag = jax.ShapeDtypeStruct((2,), bool)
+        return {"agents": jax.ShapeDtypeStruct((2, 2), jnp.float32), "alive": flag}
+
+    def start(self, key):
+        return random.rademacher(key, (), jnp.float32), jnp.zeros(())
+
+    def observe(self, state):
+        s, time = state
+        own = jnp.stack([jnp.stack([s, time]), jnp.stack([-s, time])])
+        return {"agents": own, "alive": jnp.stack([time < 1, time < 2])}
+
+    def step(self, state, action):
+        s, time = state
+        worth = action.astype(jnp.float32) if self.discrete else 0.5 + action[:, 0] / 2
+        reward = jnp.where(jnp.stack([time < 1, jnp.array(True)]), worth, 0.0)
+        return (s, time + 1), reward, time + 1 >= 2
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["discrete", "continuous"])
+def probed(request):
+    env = Autoreset(Shift(request.param))
+    options = {"temperature": "fixed", "hidden": (32,), "batch_size": 64}
+    algo = MASAC(env.spec, **options)
+    loop = Loop(algo, env, envs=8, capacity=600, updates_per_step=Fraction(1, 8))
+    fast = {"actor_lr": 1e-2, "critic_lr": 1e-2, "tau": 0.05, "alpha": 0.01, "gamma": 0.5}
+    hps, seeds = hyper.fill(MASAC.Hyper, fast), jnp.arange(1)
+    driver = DeviceDriver(loop, seeds)
+    learner = jax.tree.map(jnp.array, loop.init(seeds, hps))
+    learner = driver.run(learner, hps, None, seeds, 500, "random", True)
+    return algo, env, jax.tree.map(lambda x: x[0], (learner.state, hps))
+
+
+def test_values_and_policies_of_agents_that_leave_at_different_times(probed):
+    algo, env, (state, hp) = probed
+    s = jnp.array([-1.0, 1.0, -1.0, 1.0])
+    observed = jax.vmap(env.task.observe)((s, jnp.zeros(4)))
+    later = jax.vmap(env.task.observe)((s, jnp.ones(4)))
+    up = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    action, worth = jnp.asarray(up, jnp.int32), up
+    if algo.continuous:
+        worth = np.where(up, 0.75, 0.25)
+        action = jnp.asarray(np.where(up, 0.5, -0.5), jnp.float32)[..., None]
+    q = lambda obs: np.asarray(algo.q(state.critic.params, algo.look(state, obs), action))
+    for values in q(observed):
+        np.testing.assert_allclose(values, worth + np.array([0.0, 0.5]), atol=0.2)
+    for values in q(later):
+        np.testing.assert_allclose(values[:, 1], worth[:, 1], atol=0.2)
+    for obs in (observed, later):
+        greedy, _, _ = algo.act(state, hp, None, obs, random.key(0), jnp.int32(0), "greedy")
+        chosen = np.asarray(greedy)[..., 0] > 0 if algo.continuous else np.asarray(greedy) == 1
+        assert chosen[:, 1].all()
+    greedy, _, _ = algo.act(state, hp, None, observed, random.key(0), jnp.int32(0), "greedy")
+    assert (np.asarray(greedy)[:, 0] > 0).all()
+
+
+# --- runs -----------------------------------------------------------------------------------
+
+SMALL = {
+    "steps": 300,
+    "hidden": (8,),
+    "batch_size": 16,
+    "learning_starts": 100,
+    "eval_freq": 100,
+    "eval_episodes": 2,
+    "progress": False,
+}
+
+
+def test_a_run_tells_the_return_of_the_team_and_of_each_agent(tmp_path):
+    run = thespis.train("masac", env=Shift(), out=tmp_path, **SMALL)
+    for name in ("eval/mean_reward", "rollout/ep_rew_mean"):
+        team, brief, lasting = (run.metrics[name + x] for x in ("", "/brief", "/lasting"))
+        known = np.isfinite(team)
+        assert known.any()
+        np.testing.assert_allclose(team[known], (brief + lasting)[known] / 2, rtol=1e-5)
+    assert (run.metrics["eval/mean_ep_length"][np.isfinite(team)] == 2).all()
+
+
+def test_a_population_of_teams_tunes_itself(tmp_path):
+    run = thespis.train(
+        "masac", env="jax:meeting", members=4, pbt={"interval": 100}, out=tmp_path, **SMALL
+    )
+    assert run.status["state"] == "done"
+    table = run.lineage
+    assert (table["member"] != table["parent"]).any()
+    policy = run.policy("best")
+    action = policy({"agents": np.zeros((2, 3), np.float32)})
+    assert action.keys() == {"agent_0", "agent_1"}
+    assert all(0 <= x < 4 for x in action.values())
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "message"),
+    [
+        ("sac", "jax:meeting-continuous", "SAC is for one agent, and there are 2: take masac"),
+        ("discrete-sac", "jax:meeting", "DiscreteSAC is for one agent, .*: take masac"),
+        ("taac", "jax:meeting-continuous", "TAAC is for one agent, .*: take masac"),
+        ("masac", "jax:pendulum", "MASAC is for several agents, and there is one: take sac"),
+        ("masac", "jax:cartpole", "and there is one: take discrete-sac"),
+    ],
+)
+def test_the_wrong_number_of_agents_is_a_line_that_says_what_to_take(algo, env, message, tmp_path):
+    with pytest.raises(ThespisError, match=message):
+        thespis.train(algo, env=env, out=tmp_path, progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_kinds_of_actions_must_not_be_mixed():
+    spec = reference.team_spec()
+    mixed = dataclasses.replace(spec, action=(Discrete(2), spec.actions[1]))
+    with pytest.raises(ThespisError, match="actions of one kind"):
+        MASAC(mixed)
+
+
+def test_masks_must_fit():
+    spec = reference.team_spec(discrete=True, masked=True)
+    wrong = dataclasses.replace(spec, action=(Discrete(5),) * 2)
+    with pytest.raises(ThespisError, match="there are 5 actions"):
+        MASAC(wrong)
+
+
+def test_choices_of_others_are_drawn_from_their_present_policies():
+    """Not taken from the replay: an actor that always does the same is met by its very action."""
+    algo, hp = make(discrete=True, sizes=(1, 1), hidden=()), scalars()
+    state = lured(algo, hp, [0.0, 50.0])
+    seen = algo.look(state, reference.observations(algo.spec, 5))
+    read = []
+
+    class Spy(Team):
+        def __call__(self, x):
+            read.append(np.asarray(x))
+            return jnp.zeros((*x.shape[:-1], 2))
+
+    algo.soft(state.actor.params, (Spy(()),), seen, random.key(0))
+    others = read[0][..., 4:8].reshape(5, 2, 2, 2)  # after all observations: view, agent, choice
+    for view in range(2):
+        assert (others[:, view, view] == 0).all()
+        np.testing.assert_array_equal(others[:, view, 1 - view], np.tile([0, 1], (5, 1)))
