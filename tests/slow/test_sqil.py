@@ -18,7 +18,7 @@ from thespis.envs.classic import CartPole, Pendulum
 
 pytestmark = pytest.mark.slow
 
-EXPERTS = {"jax:pendulum": ("sac", 10_000), "jax:cartpole": ("discrete-sac", 20_000)}
+EXPERTS = {"jax:pendulum": ("sac", 20_000), "jax:cartpole": ("discrete-sac", 50_000)}
 SMALL = {"hidden": (64, 64), "progress": False}
 SEEDS = 3
 
@@ -61,7 +61,7 @@ def world(tmp_path_factory):
     @cache
     def imitators(env: str, cloning: bool = False):
         given = {"bc_steps": 10**9} if cloning else {}
-        given |= {"steps": 10_000, "eval_freq": 1000, "seeds": range(SEEDS), "out": out}
+        given |= {"steps": 20_000, "eval_freq": 2000, "seeds": range(SEEDS), "out": out}
         return thespis.train("sqil", env=env, demos=expert(env)[0], **SMALL, **given)
 
     return expert, imitators
