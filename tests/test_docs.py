@@ -59,11 +59,15 @@ def test_the_site_is_built_without_a_complaint(tmp_path):
         assert (tmp_path / f"{page.stem}.html").exists()
 
 
-EXAMPLES = {"functional": "3", "train_and_use": "300", "custom_environment": "300"}
+QUICK = {"functional": "3", "train_and_use": "300", "custom_environment": "300"}
+EXAMPLES = [
+    pytest.param(path, marks=[] if path.stem in QUICK else pytest.mark.slow, id=path.stem)
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda x: x.stem)
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_the_examples_run(example, tmp_path):
-    command = [sys.executable, str(example), EXAMPLES.get(example.stem, "300")]
+    command = [sys.executable, str(example), QUICK.get(example.stem, "300")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
