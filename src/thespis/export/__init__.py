@@ -214,11 +214,16 @@ class Exported:
         for path, x in jax.tree_util.tree_leaves_with_path(obs):
             if path[-1:] == (DictKey(MASK),):
                 x[..., 0] = True  # one action at least is legal
-        if stats is None:
-            return obs
-        scale = lambda s, x: x if s is None else np.asarray(s.mean) + np.sqrt(s.var) * x
-        running = lambda x: x is None or isinstance(x, normalize.Running)
-        return jax.tree.map(scale, stats, obs, is_leaf=running)
+        running = lambda x: isinstance(x, normalize.Running)
+        known = dict(jax.tree_util.tree_leaves_with_path(stats, is_leaf=running))
+
+        def scaled(path: Any, x: Any) -> Any:
+            s: Any = known.get(path)
+            if not running(s) or s.mean.shape != x.shape[2:]:
+                return x
+            return np.asarray(s.mean) + np.sqrt(s.var) * x
+
+        return jax.tree_util.tree_map_with_path(scaled, obs)
 
     def compare(self, other: Callable[[dict], dict], where: str) -> float:
         """The largest difference of actions, as a share of half their range, and of memories."""
