@@ -78,6 +78,11 @@ def cases() -> list[Case]:
                 command = f"ondevice --algo {algo} --hidden {hidden} --envs {envs}"
                 name = f"on-device {algo} Pendulum x {envs} {hidden}"
                 found.append(Case(name, command, {"rejax": 1.0}))
+    for hidden in (64, 256):
+        for members in (1, 2, 4, 8, 16):
+            command = f"population --hidden {hidden} --members {members}"
+            peers = {"qdax": 1.1 if members >= 8 else 0.95}
+            found.append(Case(f"population of {members} sac {hidden}", command, peers))
     command, peers = "first --env Pendulum-v1", {"sbx": 0.5}
     found.append(Case("first update sac Pendulum-v1", command, peers, "two cores", True))
     return found
@@ -150,6 +155,40 @@ def compare(case: Case, args) -> list[dict]:
     return lines
 
 
+def growth(hidden: int, args, few: int = 1, many: int = 16) -> dict:
+    """Memory of one more member with its replay, by the peaks of populations of two sizes."""
+
+    def slope(library: str) -> float:
+        size = lambda n: Case("", f"population --hidden {hidden} --members {n}", {})
+        peaks = [work(library, size(n), args)["peak"] for n in (few, many)]
+        return (peaks[1] - peaks[0]) / (many - few) / 2**20
+
+    ours, theirs = ([slope(x) for _ in range(args.rounds)] for x in ("thespis", "qdax"))
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    ratio = statistics.median(ratios)
+    line = {"case": f"memory of a member sac {hidden}", "place": "one core", "unit": "MiB"}
+    line |= {"peer": "qdax", "ours": ours, "theirs": theirs, "ratios": ratios, "ratio": ratio}
+    return line | {"wanted": 0.6, "met": ratio <= 0.6}
+
+
+def scaling(hidden: int, args, members: int = 8) -> dict:
+    """Updates per second of wall clock on two cores against one."""
+    wanted, rounds = {64: 1.8, 256: 1.55}[hidden], []
+    for _ in range(args.rounds):
+        speeds = []
+        for devices, place in ((2, "two cores"), (1, "one core")):
+            command = f"cores --hidden {hidden} --members {members} --devices {devices}"
+            done = work("thespis", Case("", command, {}, place), args)
+            speeds.append(done["updates"] / done["wall_seconds"])
+        rounds.append(speeds)
+    ours, theirs = (list(x) for x in zip(*rounds, strict=True))
+    ratios = [a / b for a, b in rounds]
+    ratio = statistics.median(ratios)
+    line = {"case": f"{members} members on two cores {hidden}", "place": "two cores"}
+    line |= {"unit": "/s", "peer": "itself on one core", "ours": ours, "theirs": theirs}
+    return line | {"ratios": ratios, "ratio": ratio, "wanted": wanted, "met": ratio >= wanted}
+
+
 def share(algo: str, args) -> dict:
     """How much of the machine's own rate of matrix products the update reaches."""
     update = Case("", f"updates --algo {algo}", {})
@@ -206,7 +245,7 @@ def help_time(args) -> dict:
 def columns(line: dict) -> tuple[str, ...]:
     """The cells of one line."""
     ours, theirs = (statistics.median(line[k]) for k in ("ours", "theirs"))
-    sign = "<=" if line["unit"] in ("s", "times") else ">="
+    sign = "<=" if line["unit"] in ("s", "times", "MiB") else ">="
     wanted = "" if line["wanted"] is None else f"{sign} {line['wanted']:g}"
     met = {None: "", True: "yes", False: "NO"}[line["met"]]
     spread = f"{min(line['ratios']):.2f}-{max(line['ratios']):.2f}"
@@ -269,6 +308,9 @@ def main() -> None:
     for algo in ("sac", "td3"):
         jobs.append((f"updates {algo} products", lambda algo=algo: [share(algo, args)]))
     jobs.append(("updates taac 256", lambda: [windows(args)]))
+    for hidden in (64, 256):
+        jobs.append((f"memory {hidden}", lambda hidden=hidden: [growth(hidden, args)]))
+        jobs.append((f"cores {hidden}", lambda hidden=hidden: [scaling(hidden, args)]))
     jobs.append(("thespis --help", lambda: [help_time(args)]))
     jobs = [(name, job) for name, job in jobs if re.search(args.only, name)]
     if args.list:

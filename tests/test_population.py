@@ -2,6 +2,7 @@
 
 import dataclasses
 from contextlib import suppress
+from fractions import Fraction
 from functools import cache, partial
 
 import jax
@@ -21,6 +22,7 @@ from thespis.normalize import Running
 from thespis.optim import Learned
 from thespis.pbt import PBT, Inherit, NoTuning
 from thespis.population import Population, inherit
+from thespis.replay import Replay
 
 PENDULUM = Autoreset(Pendulum(limit=20))
 COPIES = jnp.array([2, 1, 2, 2], jnp.int32)  # 0 and 3 become copies of 2
@@ -330,6 +332,32 @@ def test_there_is_never_a_second_replay(replay):
     ring = sum(x.nbytes for x in jax.tree.leaves(learner.replay))
     assert used.temp_size_in_bytes < 0.1 * ring
     assert used.alias_size_in_bytes > ring  # it is the same memory
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_replay_may_be_shared(shared):
+    """Every member learns from the rows of all, which are not copied for that."""
+    x, rows = clerks().trained(4).learner, 10_000
+    owner = jnp.broadcast_to(jnp.arange(4.0)[None, :, None], (rows, 4, 3))
+    ring = Replay.empty(rows, jax.tree.map(lambda x: x[0], x.replay.rows))
+    ring = dataclasses.replace(
+        ring, rows=dataclasses.replace(ring.rows, reward=owner), size=jnp.array(rows)
+    )
+    loop = dataclasses.replace(clerks().loop, shared=shared, updates_per_step=Fraction(10))
+    keys, hps = loop.keys(clerks().seeds, 1, 0), hyper.fill(Clerk.Hyper, {}, 4)
+    draw = jax.jit(loop.draw).lower(ring, hps, None, keys, x.clock).compile()
+    seen = np.asarray(draw(ring, hps, None, keys, x.clock).reward).reshape(4, -1)
+    assert [sorted(set(s)) for s in seen.tolist()] == [
+        [0, 1, 2, 3] if shared else [m] for m in range(4)
+    ]
+    assert draw.memory_analysis().temp_size_in_bytes < 0.1 * sum(
+        v.nbytes for v in jax.tree.leaves(ring)
+    )
+
+
+def test_a_shared_replay_needs_a_loop_that_shares():
+    with pytest.raises(ThespisError, match=r"Loop\(..., shared=True\)"):
+        population.begin(clerks().loop, PBT(replay="shared"), clerks().seeds)
 
 
 @pytest.mark.parametrize("replay", ["own", "parent", "shared"])

@@ -343,3 +343,17 @@ def test_every_dimension_of_a_vector_reward_is_summed_alike():
     one = transitions(replay, 0, random.key(0), 0.9, 3).reward
     found = transitions(both, 0, random.key(0), 0.9, 3).reward
     np.testing.assert_allclose(found, np.stack([one, -2 * one], -1), rtol=1e-5)
+
+
+def test_without_a_member_rows_of_all_are_drawn_with_their_own_successors():
+    replay, kept = stored(going(10))
+    everyone = jax.jit(
+        lambda r, key: (r.of(None).draw(key, 200, 2), r.of(None).windows(key, 200, 2))
+    )
+    index, rows = everyone(replay, random.key(3))
+    member, env = np.divmod(np.asarray(index.env), ENVS)
+    assert {*zip(member.tolist(), env.tolist(), strict=True)} == {*np.ndindex(MEMBERS, ENVS)}
+    time = np.asarray(index.time)
+    for later in (0, 1):
+        expected = kept.obs["name"][time + later, member, env]
+        assert np.array_equal(rows.obs["name"][later], expected)

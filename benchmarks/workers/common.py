@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import time
 from collections.abc import Callable
 
@@ -20,16 +21,20 @@ OBS, ACTION, BATCH = 17, 6, 256  # the sizes of HalfCheetah
 CAPACITY = 10_000  # rows of the on-device replay: rejax's own choice for Pendulum
 SKILLS, DESCRIPTOR = 5, 2  # of DADS: one-hot skills that differ in two numbers
 WARM_UP = BATCH  # steps before the first update
+MEMBER_ROWS = 20_000  # rows of the replay of each member of a population
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("work", choices=["updates", "steps", "ondevice", "first", "matmul"])
+    works = ["updates", "steps", "ondevice", "first", "matmul", "population", "cores"]
+    parser.add_argument("work", choices=works)
     parser.add_argument("--algo", choices=["sac", "td3", "dads", "discrete-sac"], default="sac")
     parser.add_argument("--hidden", type=int, default=256, help="width of the two hidden layers")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--env", default="Pendulum-v1", help="of `steps` and `first`")
     parser.add_argument("--envs", type=int, default=1, help="of `ondevice`")
+    parser.add_argument("--members", type=int, default=8, help="of `population` and `cores`")
+    parser.add_argument("--devices", type=int, default=1, help="of `cores`")
     return parser.parse_args()
 
 
@@ -62,6 +67,16 @@ def measure(seconds: float, run: Callable[[], int]) -> Meter:
 def report(unit: str, meter: Meter, **more) -> None:
     count, wall, cpu = meter.spent
     print(json.dumps({unit: count, "wall_seconds": wall, "cpu_seconds": cpu, **more}))
+
+
+def at_once(members: int) -> int:
+    """Updates of each member in one call of a population: enough to hide what a call costs."""
+    return max(2, 64 // members)
+
+
+def peak() -> int:
+    """The most memory that this process has had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def report_first() -> None:

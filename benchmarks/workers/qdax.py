@@ -1,4 +1,7 @@
-"""QDax: its SAC, TD3 and DADS baselines, updates scanned under `jit` as in its training loop."""
+"""QDax: its SAC, TD3 and DADS baselines, updates scanned under `jit` as in its training loop.
+
+A population is `vmap` of that, each member with its replay, as in its `get_train_fn`.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,27 @@ import jax
 from jax import random
 from qdax.baselines.dads import DADS, DadsConfig
 from qdax.baselines.sac import SAC, SacConfig
+from qdax.baselines.sac_pbt import PBTSAC, PBTSacConfig
 from qdax.baselines.td3 import TD3, TD3Config
 from qdax.core.neuroevolution.buffers.buffer import QDTransition, ReplayBuffer, Transition
 
-from workers.common import ACTION, BATCH, DESCRIPTOR, OBS, SKILLS, arguments, measure, report
+from workers.common import (
+    ACTION,
+    BATCH,
+    DESCRIPTOR,
+    MEMBER_ROWS,
+    OBS,
+    SKILLS,
+    arguments,
+    at_once,
+    measure,
+    peak,
+    report,
+)
 
 
-def random_replay(rows: int) -> ReplayBuffer:
-    k_obs, k_next, k_reward, k_action = random.split(random.key(0), 4)
+def random_replay(rows: int, seed=0) -> ReplayBuffer:
+    k_obs, k_next, k_reward, k_action = random.split(random.key(seed), 4)
     no = jax.numpy.zeros(rows)
     rows_ = Transition(
         obs=random.normal(k_obs, (rows, OBS)),
@@ -81,5 +97,40 @@ def updates(args, at_once: int = 50) -> None:
     report("updates", measure(args.seconds, run))
 
 
+def population(args) -> None:
+    sizes = {
+        "critic_hidden_layer_size": (args.hidden, args.hidden),
+        "policy_hidden_layer_size": (args.hidden, args.hidden),
+    }
+    algo = PBTSAC(PBTSacConfig(batch_size=BATCH, episode_length=1000, **sizes), ACTION)
+    n, members = at_once(args.members), jax.numpy.arange(args.members)
+
+    @jax.jit
+    @jax.vmap
+    def begin(seed):
+        state = algo.init(random.PRNGKey(seed), ACTION, OBS)
+        return state, random_replay(MEMBER_ROWS, seed)
+
+    @jax.jit
+    @jax.vmap
+    def many(state, replay):
+        def one(carry, _):
+            state, replay, metrics = algo.update(*carry)
+            return (state, replay), metrics
+
+        return jax.lax.scan(one, (state, replay), None, length=n)
+
+    carry = begin(members)
+
+    def run() -> int:
+        nonlocal carry
+        carry, metrics = many(*carry)
+        jax.block_until_ready((carry, metrics))
+        return n * args.members
+
+    report("updates", measure(args.seconds, run), peak=peak())
+
+
 if __name__ == "__main__":
-    updates(arguments())
+    args = arguments()
+    {"updates": updates, "population": population}[args.work](args)

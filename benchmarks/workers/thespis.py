@@ -13,6 +13,8 @@ import thespis
 from thespis.algos import ALGORITHMS
 from thespis.algos.dads import Extra
 from thespis.core import Box, Row, Spec
+from thespis.loop import INIT, TRAIN, Clock, Loop
+from thespis.pbt import PBT
 from thespis.replay import Replay
 from thespis.show.progress import Silent
 from workers.common import (
@@ -20,22 +22,25 @@ from workers.common import (
     BATCH,
     CAPACITY,
     DESCRIPTOR,
+    MEMBER_ROWS,
     OBS,
     SKILLS,
     WARM_UP,
     Meter,
     arguments,
+    at_once,
     measure,
+    peak,
     report,
     report_first,
 )
 from workers.products import matmul
 
 
-def random_replay(rows: int, skills: bool = False) -> Replay:
-    """One member, one environment; with or without a skill in every row."""
+def random_replay(rows: int, skills: bool = False, members: int = 1) -> Replay:
+    """One environment of every member; with or without a skill in every row."""
     k_obs, k_reward, k_action, k_skill = random.split(random.key(0), 4)
-    lead, no = (rows, 1, 1), jnp.zeros((rows, 1, 1), bool)
+    lead, no = (rows, members, 1), jnp.zeros((rows, members, 1), bool)
     obs = random.normal(k_obs, (*lead, OBS))
     action = jnp.tanh(random.normal(k_action, (*lead, ACTION)))
     extra = None
@@ -46,8 +51,7 @@ def random_replay(rows: int, skills: bool = False) -> Replay:
     return Replay(filled, jnp.asarray(0, jnp.int32), jnp.asarray(rows, jnp.int32))
 
 
-def updates(args, at_once: int = 50) -> None:
-    """Sampling and updating, scanned."""
+def algorithm(args):
     spec = Spec(
         jax.ShapeDtypeStruct((OBS,), jnp.float32),
         Box((-1.0,) * ACTION, (1.0,) * ACTION, (ACTION,)),
@@ -55,7 +59,13 @@ def updates(args, at_once: int = 50) -> None:
     )
     skilled, Algorithm = args.algo == "dads", ALGORITHMS[args.algo]
     more = Algorithm.presets["qdax"]["algo"] | {"skills": SKILLS} if skilled else {}
-    algo = Algorithm(spec, hidden=(args.hidden, args.hidden), batch_size=BATCH, **more)
+    return Algorithm(spec, hidden=(args.hidden, args.hidden), batch_size=BATCH, **more)
+
+
+def updates(args, at_once: int = 50) -> None:
+    """Sampling and updating, scanned."""
+    algo = algorithm(args)
+    skilled = args.algo == "dads"
     hp = algo.Hyper()
 
     @jax.jit
@@ -78,6 +88,36 @@ def updates(args, at_once: int = 50) -> None:
         return at_once
 
     report("updates", measure(args.seconds, run))
+
+
+def population(args) -> None:
+    """The same of many members, as the loop does it; each has its own hyper-parameters."""
+    algo = algorithm(args)
+    loop = Loop(algo, env=None)
+    n, seeds = at_once(args.members), jnp.arange(args.members)
+    hps, _ = PBT().begin(random.key(0), algo.Hyper, {}, args.members)
+    state = jax.jit(jax.vmap(algo.init))(loop.keys(seeds, INIT, 0), hps)
+    replay = jax.jit(random_replay, static_argnums=(0, 1, 2))(MEMBER_ROWS, False, args.members)
+    row = jax.tree.map(lambda x: x[0], replay.rows)
+
+    def many(state, clock, replay, hps, seeds, row):
+        def one(_, carry):
+            state, clock = carry
+            keys = loop.keys(seeds, TRAIN, clock.updates)
+            batches = loop.draw(replay, hps, None, keys, clock)
+            state, *_ = loop.learn(state, hps, row, batches, keys, clock)
+            return state, loop.tick(clock, True)
+
+        return jax.lax.fori_loop(0, n, one, (state, clock))
+
+    program, carry = jax.jit(many, donate_argnums=(0, 1)), (state, Clock.zero())
+
+    def run() -> int:
+        nonlocal carry
+        carry = jax.block_until_ready(program(*carry, replay, hps, seeds, row))
+        return n * args.members
+
+    report("updates", measure(args.seconds, run), peak=peak())
 
 
 class Over(Exception):
@@ -110,6 +150,16 @@ def ondevice(args) -> None:
     report("steps", meter)
 
 
+def cores(args) -> None:
+    """Updates of a population per second, as a user runs it on so many devices."""
+    meter = Meter(args.seconds, skip=2 * BATCH)
+    more = {"members": args.members, "devices": args.devices, "threads": 1}
+    more |= {"buffer_size": CAPACITY, "learning_starts": BATCH, "tuner": "random"}
+    train(args, "jax:pendulum", meter.more, **more)
+    meter.spent[0] *= args.members
+    report("updates", meter)
+
+
 def first(args) -> None:
     def more(step: int) -> bool:
         if step > WARM_UP:
@@ -122,5 +172,5 @@ def first(args) -> None:
 
 if __name__ == "__main__":
     args = arguments()
-    works = (updates, steps, ondevice, first, matmul)
+    works = (updates, steps, ondevice, first, matmul, population, cores)
     {work.__name__: work for work in works}[args.work](args)

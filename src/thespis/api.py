@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import os
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from thespis import envs, machine
+from thespis import envs, hosts, machine
 from thespis.errors import ThespisError
 from thespis.loop import Loop
 from thespis.options import convert
@@ -28,7 +30,7 @@ from thespis.runs.process import alone, stoppable
 from thespis.runs.run import Run
 from thespis.runs.trainer import Trainer
 from thespis.runs.transplant import transplant
-from thespis.show.progress import Silent, Terminal
+from thespis.show.progress import Mute, Silent, Terminal
 
 
 def train(
@@ -42,7 +44,7 @@ def train(
     `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself.
     """
     config = configs.make(algo, {"env": env} | given)
-    reporter = Terminal() if progress else Silent()
+    reporter = speaker(progress)
     threads = set_threads(config)
     if threads != config.threads:
         reporter.note(
@@ -58,7 +60,7 @@ def train(
         )
     if config.init_from:  # refuse what does not fit before there is a folder
         transplant(state_shapes(config, pieces[0]), config.init_from, reporter.note)
-    folder = create(out, algo, envs.label(pieces[0].env))
+    folder = place(out, algo, pieces[0].env)
     try:
         configs.write(folder, config, shlex.join(sys.argv))
         return finish(config, pieces, folder, reporter)
@@ -86,16 +88,21 @@ def resume(
     eval_env: Any = None,
     demos: Any = None,
     out: str | Path = "runs",
+    devices: int | None = None,
     progress: bool = True,
 ) -> Run:
     """Go on exactly where a run stopped, to its own number of steps or another.
 
-    `member` takes one member out of several and goes on with it in a run of its own. `demos` are
-    needed only if they were given as an object, or are elsewhere now.
+    `member` takes one member out of several and goes on with it in a run of its own. Members may
+    be on other `devices` and in other processes than before. `demos` are needed only if they were
+    given as an object, or are elsewhere now.
     """
     run = Run(path, env, eval_env, demos)
-    reporter = Terminal() if progress else Silent()
+    reporter = speaker(progress)
     config, folder, done = run.config, run.path, step_of(newest(run.path))
+    share = config.members // machine.together()[1]
+    devices = machine.even_share(share, devices or config.devices or 1)
+    config = dataclasses.replace(config, devices=devices)
     if steps is not None:
         config = dataclasses.replace(config, steps=convert("steps", int, steps))
         if config.steps < done:
@@ -107,7 +114,8 @@ def resume(
     if finished(run) and (steps is None or config.steps == done):
         reporter.note(f"{folder} is done at step {done}; to train on: {command(folder)} --steps N")
         return run
-    compare(run, reporter)
+    compare(run, config, reporter)
+    folder = folder if hosts.leads() else shadow(folder)
     return finish(config, run.build(config), folder, reporter, partial(go_on, run=run))
 
 
@@ -131,7 +139,7 @@ def rerun(
     hp, changes = schedule(run.path, number)
     seeds = configs.seed_list(run.config.seeds[number] if seed is None else seed)
     config = dataclasses.replace(run.config, seeds=seeds[:1], hp=hp, schedule=tuple(changes))
-    return derive(run, alone_again(config), out, Terminal() if progress else Silent())
+    return derive(run, alone_again(config), out, speaker(progress))
 
 
 def load(path: str | Path, env: Any = None, eval_env: Any = None) -> Run:
@@ -171,6 +179,8 @@ def finish(
                 fail(folder, error)
                 raise
         curve = None
+        if not hosts.leads():
+            return Run(folder)
         with suppress(ThespisError):  # stopped before the first evaluation
             curve = learning_curve(curves_of([folder]), folder / "plots" / "learning_curve.png")
             if config.tuner:
@@ -187,8 +197,9 @@ def go_on(trainer: Trainer, run: Run) -> None:
     """Restore a run, unless it was killed before it had saved anything: then it starts."""
     if newest(run.path):
         trainer.restore()
-    if trainer.config.steps != run.config.steps:
-        write_json(run.path / "config.json", run.saved | {"steps": trainer.config.steps})
+    changed = {name: getattr(trainer.config, name) for name in ("steps", "devices")}
+    if any(value != getattr(run.config, name) for name, value in changed.items()):
+        write_json(trainer.folder / "config.json", run.saved | changed)
 
 
 def branch(run: Run, config: Config, number: int, out: str | Path, reporter: Silent) -> Run:
@@ -214,9 +225,9 @@ def derive(
     restore: Callable[[Trainer], None] = lambda trainer: None,
 ) -> Run:
     """A run made of another one, in a folder of its own."""
-    compare(run, reporter)
+    compare(run, config, reporter)
     pieces = run.build(config)
-    folder = create(out, config.algo, envs.label(pieces[0].env))
+    folder = place(out, config.algo, pieces[0].env)
     try:
         names = ("seeds", "hp", "steps", "tuner", "pbt", "schedule", "devices")
         changed = {name: getattr(config, name) for name in names}
@@ -253,14 +264,41 @@ def set_threads(config: Config) -> int:
     return int(os.environ.get("NPROC", machine.cores()))
 
 
-def compare(run: Run, reporter: Silent) -> None:
+def speaker(progress: bool) -> Silent:
+    """Who speaks: of several processes only the first."""
+    if not hosts.leads():
+        return Mute()
+    return Terminal() if progress else Silent()
+
+
+def place(out: str | Path, algo: str, env: Any) -> Path:
+    """A new folder for a run; of several processes only the first has one that is kept."""
+    return create(out, algo, envs.label(env)) if hosts.leads() else shadow()
+
+
+def shadow(folder: Path | None = None) -> Path:
+    """A folder that nobody sees, for what another process keeps of the same run.
+
+    Of one that goes on it has what is read from there.
+    """
+    hidden = Path(tempfile.mkdtemp(prefix="thespis-"))
+    atexit.register(shutil.rmtree, hidden, ignore_errors=True)
+    if folder is not None:
+        for file in folder.glob("*.*"):
+            if file.is_file():
+                shutil.copy(file, hidden)
+        (hidden / "checkpoints").symlink_to(folder.absolute() / "checkpoints")
+    return hidden
+
+
+def compare(run: Run, config: Config, reporter: Silent) -> None:
     """Say what stands in the way of going on bit for bit, or at all."""
     if run.demos_missing:
         raise ThespisError(
             f"{run.path} has demos = {run.config.demos}, which were given as an object: pass them "
             "as demos, from Python"
         )
-    wanted, threads = run.config.threads, set_threads(run.config)
+    wanted, threads = run.config.threads, set_threads(config)
     changed = []
     if threads != wanted:
         changed.append(

@@ -40,6 +40,17 @@ JSON = Option("json", bool, "Print one machine-readable line.")
 BEST = Option("best", bool, "The policy of the best evaluation instead of the last one.")
 SEED = Option("seed", int, "Seed of the start states.", 0)
 OUT = Option("out", str, "Folder of the runs.", "runs")
+PROCESSES = [
+    Option(
+        "coordinator",
+        str,
+        "Where processes that train together meet: HOST:PORT of process 0, or auto (as Slurm, "
+        "Open MPI or Kubernetes say). Without it this process trains alone.",
+    ),
+    Option("processes", int, "How many they are; not needed with auto."),
+    Option("process", int, "Which one this is, from 0; not needed with auto."),
+    Option("wait", int, "Seconds to wait for all of them.", 120),
+]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,9 +69,11 @@ def main(argv: list[str] | None = None) -> int:
         return VERBS[argv[0]](["--output" if word == "-o" else word for word in argv[1:]]) or 0
     except ThespisError as error:
         print(f"thespis: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        leave(2)
         return 2
     except KeyboardInterrupt:
         print("thespis: interrupted", file=sys.stderr)
+        leave(130)
         return 130
     except BrokenPipeError:  # nobody reads on, as after `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -71,15 +84,17 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def train(argv: list[str]) -> None:
-    algo, given = training("train", argv, [OUT, JSON])
+    algo, given = training("train", argv, [OUT, JSON, *PROCESSES])
     if algo is None:
         return
+
+    join(given)
 
     from thespis import api
 
     silent, out = given.pop("json", False), given.pop("out", "runs")
     result = api.train(algo, given.pop("env", None), out=out, progress=not silent, **given)
-    if silent:
+    if silent and leads():
         tell(result)
 
 
@@ -160,18 +175,21 @@ def resume(argv: list[str]) -> None:
         Option("steps", int, "Train to this many steps instead of the run's own."),
         Option("member", str, "Go on with this member (a number, or best) in a run of its own."),
         replace(OUT, help="Folder of that run."),
+        Option("devices", int, "Devices of every process; by default as before."),
         JSON,
+        *PROCESSES,
     ]
     example = "resume runs/sac/jax-pendulum_1 --steps 50000"
     path, given = run_and_options("resume RUN", argv, options, example)
     if path is None:
         return
+    join(given)
 
     from thespis import api
 
     silent = given.pop("json", False)
     result = api.resume(path, progress=not silent, **given)
-    if silent:
+    if silent and leads():
         tell(result)
 
 
@@ -191,7 +209,7 @@ def rerun(argv: list[str]) -> None:
 
     silent = given.pop("json", False)
     result = api.rerun(path, progress=not silent, **given)
-    if silent:
+    if silent and leads():
         tell(result)
 
 
@@ -623,6 +641,32 @@ def opened(path: str):
     run = api.load(path)
     api.set_threads(run.config)
     return run
+
+
+def join(given: dict[str, Any]) -> None:
+    """Take the options of several processes out of those given, and meet the others."""
+    found = {o.name: given.pop(o.name) for o in PROCESSES if o.name in given}
+    if not found:
+        return
+    if "coordinator" not in found:
+        raise ThespisError(f"{next(iter(found))} needs the coordinator: give HOST:PORT, or auto")
+
+    from thespis import hosts
+
+    hosts.join(**found)
+
+
+def leads() -> bool:
+    """Whether this process is the one that speaks."""
+    from thespis.machine import together
+
+    return together()[0] == 0
+
+
+def leave(code: int) -> None:
+    """Let others who train along know that this process is going."""
+    if hosts := sys.modules.get("thespis.hosts"):
+        hosts.leave(code)
 
 
 def tell(run) -> None:

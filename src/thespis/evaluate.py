@@ -14,8 +14,9 @@ from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
 from thespis.core import Mode, Row, where
+from thespis.hosts import gather, read
 from thespis.loop import EVALUATE, Loop, environment_seeds
-from thespis.placement import MEMBERS, SHARED, spread
+from thespis.placement import MEMBERS, SHARED, all_of, local, own, spread
 
 Look = Callable[[Any, Any], Any]  # (obs, env_state) [n, ...] -> what is of interest [n, ...]
 LIMIT = 10_000  # steps of an episode whose environment knows no limit
@@ -176,8 +177,11 @@ class Evaluator:
 
     def play(self, state, hps, seeds, time) -> Episodes:
         """Descriptors too, if there is one."""
-        run = self.on_host if hasattr(self.env, "open") else self.on_device
-        return jax.tree.map(np.asarray, run(state, hps, seeds, time))
+        if not hasattr(self.env, "open"):
+            return read(self.on_device(state, hps, seeds, time))
+        given = state, hps, seeds
+        state, hps, seeds = own(self.loop.mesh, given, all_of(MEMBERS, given))
+        return gather(self.on_host(state, hps, seeds, time))
 
     @cached_property
     def on_device(self):
@@ -264,7 +268,7 @@ class Evaluator:
             return self.loop.each(one, None, state, hps, memory, begin, obs, keys)[1]
 
         given = (MEMBERS,) * 6 + (SHARED, SHARED)
-        return jax.jit(spread(self.loop.mesh, all_members, given, MEMBERS))
+        return jax.jit(spread(local(self.loop.mesh), all_members, given, MEMBERS))
 
     @cached_property
     def judge(self):
@@ -281,4 +285,4 @@ class Evaluator:
             given = state, hps, obs, action, extra, next_obs, reward, terminated, truncated
             return self.loop.each(one, None, *given)[1]
 
-        return jax.jit(spread(self.loop.mesh, all_members, (MEMBERS,) * 9, MEMBERS))
+        return jax.jit(spread(local(self.loop.mesh), all_members, (MEMBERS,) * 9, MEMBERS))

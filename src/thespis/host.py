@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache, partial
 
 import equinox as eqx
@@ -11,18 +12,21 @@ import numpy as np
 
 from thespis.core import Mode, Step
 from thespis.loop import TRAIN, Learner, Loop, environment_seeds
-from thespis.placement import MEMBERS, SHARED, all_of, spread
+from thespis.placement import MEMBERS, SHARED, all_of, local, mine, own, put, spread, whole
 
 
 class HostDriver:
-    """Runs a `Loop` whose environments are opened here, `envs` for every member.
+    """Runs a `Loop` whose environments are opened here, `envs` for every member of this process.
 
     Each iteration is two compiled calls: `respond` gives the actions, `absorb` stores and
     learns. The second is not waited for, so the environments step while the update runs.
     """
 
     def __init__(self, loop: Loop, seeds):
-        self.loop, self.seeds, self.members = loop, np.asarray(seeds), len(seeds)
+        self.loop = dataclasses.replace(loop, mesh=local(loop.mesh))
+        self.mesh, self.mine = loop.mesh, mine(loop.mesh, len(seeds))
+        self.seeds = np.asarray(seeds)[self.mine]
+        self.members = len(self.seeds)
         self.open(time=0)
         self.programs = cache(self.compile)
 
@@ -33,7 +37,17 @@ class HostDriver:
         self.arrived = self.fold(self.envs.reset())
 
     def init(self, seeds, hps, demos=None) -> Learner:
-        return self.loop.create(seeds, hps, demos, self.arrived)
+        seeds, hps = self.own(seeds, hps)
+        learner = self.loop.create(seeds, hps, self.seen(demos), self.arrived)
+        return whole(self.mesh, learner, learner.specs)
+
+    def own(self, *given):
+        """What is given of all members, of those of this process."""
+        return own(self.mesh, given, all_of(MEMBERS, given))
+
+    def seen(self, demos):
+        """What all members see, on this process's devices."""
+        return own(self.mesh, demos, all_of(SHARED, demos))
 
     def resume(self, learner: Learner) -> Learner:
         """Environments begin new episodes; the row they left is cut off from what follows."""
@@ -44,19 +58,22 @@ class HostDriver:
         truncated = replay.rows.truncated.at[newest].set(~replay.rows.terminated[newest])
         changed = lambda x: (x.replay.rows.truncated, x.actors.begin)
         begin = jnp.ones_like(learner.actors.begin)
-        return self.loop.place(eqx.tree_at(changed, learner, (truncated, begin)))
+        learner = eqx.tree_at(changed, learner, (truncated, begin))
+        return put(self.mesh, learner, learner.specs)
 
     def run(self, x: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool) -> Learner:
         """`length` iterations, `x` is used up."""
-        leaves, structure = jax.tree.flatten(x)
-        given, kind = jax.tree.flatten((hps, demos, seeds))
+        specs = x.specs
+        leaves, structure = jax.tree.flatten(own(self.mesh, x, specs))
+        hps, seeds = self.own(hps, seeds)
+        given, kind = jax.tree.flatten((hps, self.seen(demos), seeds))
         respond, absorb = self.programs(structure, kind, mode, learn)
         for _ in range(length):
             answer = respond(leaves, given, self.arrived.obs)
             action = np.asarray(answer[0])
             leaves = absorb(leaves, given, self.arrived, answer)
             self.arrived = self.fold(self.envs.step(action.reshape(-1, *action.shape[2:])))
-        return jax.tree.unflatten(structure, leaves)
+        return whole(self.mesh, jax.tree.unflatten(structure, leaves), specs)
 
     def compile(self, structure, kind, mode: Mode, learn: bool):
         """The two halves of an iteration, over lists: these cross into compiled code faster."""

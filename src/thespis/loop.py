@@ -100,6 +100,8 @@ class Loop:
     """Members by `vmap` (accelerators), or one after another by `lax.map` (CPU)."""
     mesh: Mesh | None = None
     """The devices that members are split over, if several."""
+    shared: bool = False
+    """Every member learns from the rows of all; they must be on one device."""
 
     # --- members ----------------------------------------------------------------------------
 
@@ -203,7 +205,8 @@ class Loop:
             def one(i):
                 k_sample = random.fold_in(random.fold_in(key, 1), i)
                 step = clock.updates + i
-                view = replay.of(member, None if self.rule is None else self.algo.beta(hp, step))
+                beta = None if self.rule is None else self.algo.beta(hp, step)
+                view = replay.of(None if self.shared else member, beta)
                 return self.algo.sample(view, demos, hp, k_sample, step)
 
             return jax.vmap(one)(jnp.arange(self.slots))

@@ -48,6 +48,13 @@ def started() -> bool:
     return bridge is not None and bridge.backends_are_initialized()
 
 
+def together() -> tuple[int, int]:
+    """This process's number, and how many train together (see hosts.py)."""
+    distributed = sys.modules.get("jax._src.distributed")
+    known = distributed and distributed.global_state
+    return (known.process_id, known.num_processes) if known and known.client else (0, 1)
+
+
 def use_cache() -> None:
     """Keep compiled programs on disk between processes, unless the user chose a place already."""
     import jax

@@ -2,6 +2,7 @@
 
 A placement is a mesh of devices along one axis, or None for a single device. Members that share
 a device are mapped over by `Loop.each`; nothing in training crosses from one device to another.
+The devices may belong to several processes (see hosts.py).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -20,9 +22,13 @@ SHARED, MEMBERS, ROWS_OF_MEMBERS = P(), P(AXIS), P(None, AXIS)  # members nowher
 
 
 def mesh_for(members: int, devices: int) -> Mesh | None:
-    """At most that many of the devices there are, so that all have as many members each."""
-    n = even_share(members, min(devices, jax.device_count()))
-    return Mesh(jax.devices()[:n], (AXIS,)) if n > 1 else None
+    """At most that many devices of every process, so that all have as many members each."""
+    processes = jax.process_count()
+    n = even_share(members // processes, min(devices, jax.local_device_count()))
+    if n * processes == 1:
+        return None
+    of_process = lambda p: [d for d in jax.devices() if d.process_index == p][:n]
+    return Mesh(np.array([of_process(p) for p in range(processes)]).reshape(-1), (AXIS,))
 
 
 def spread(mesh: Mesh | None, f: Callable, in_specs: Any, out_specs: Any) -> Callable:
@@ -43,4 +49,67 @@ def shardings(mesh: Mesh, specs: Any) -> Any:
 
 def put(mesh: Mesh | None, x: Any, specs: Any) -> Any:
     """x where its members run; `specs` has the structure of x."""
-    return x if mesh is None else jax.device_put(x, shardings(mesh, specs))
+    if mesh is None:
+        return x
+    if not mesh.is_multi_process:
+        return jax.device_put(x, shardings(mesh, specs))
+
+    def one(x, sharding):
+        if isinstance(x, jax.Array) and not x.is_fully_addressable:
+            return jax.device_put(x, sharding)
+        return jax.make_array_from_callback(x.shape, sharding, lambda at: np.asarray(x)[at])
+
+    return jax.tree.map(one, x, shardings(mesh, specs))
+
+
+# --- the members of one process -------------------------------------------------------------
+
+
+def local(mesh: Mesh | None) -> Mesh | None:
+    """The placement of this process's own members."""
+    if mesh is None or not mesh.is_multi_process:
+        return mesh
+    return Mesh(np.array(mesh.local_devices), (AXIS,)) if len(mesh.local_devices) > 1 else None
+
+
+def mine(mesh: Mesh | None, members: int) -> slice:
+    """Which members are this process's own."""
+    if mesh is None or not mesh.is_multi_process:
+        return slice(0, members)
+    size = members // jax.process_count()
+    return slice(jax.process_index() * size, (jax.process_index() + 1) * size)
+
+
+def own(mesh: Mesh | None, x: Any, specs: Any) -> Any:
+    """This process's part of x, which may be whole in all of them; nothing is copied."""
+    if mesh is None or not mesh.is_multi_process:
+        return x
+    here = local(mesh)
+
+    def one(x, spec):
+        axis = spec.index(AXIS) if AXIS in spec else None
+        if not isinstance(x, jax.Array) or x.is_fully_addressable:
+            whole = slice(None)
+            return x if axis is None else x[(whole,) * axis + (mine(mesh, x.shape[axis]),)]
+        parts = [shard.data for shard in x.addressable_shards]
+        if here is None:
+            return parts[0]
+        return assembled(here, spec, parts)
+
+    return jax.tree.map(one, x, specs)
+
+
+def whole(mesh: Mesh | None, x: Any, specs: Any) -> Any:
+    """What all processes have of x, as one; the inverse of `own`."""
+    if mesh is None or not mesh.is_multi_process:
+        return x
+    parts = lambda x: [shard.data for shard in x.addressable_shards]
+    return jax.tree.map(lambda x, spec: assembled(mesh, spec, parts(x)), x, specs)
+
+
+def assembled(mesh: Mesh, spec: P, parts: list[jax.Array]) -> jax.Array:
+    """One array of the parts on this process's devices."""
+    shape = list(parts[0].shape)
+    if AXIS in spec:
+        shape[spec.index(AXIS)] *= mesh.size
+    return jax.make_array_from_single_device_arrays(tuple(shape), NamedSharding(mesh, spec), parts)

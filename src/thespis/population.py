@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
-from thespis.core import Key, Mode, where
+from thespis.core import Key, Mode, ThespisError, where
 from thespis.evaluate import Descriptor, Episodes, play
 from thespis.loop import TRAIN, Learner, Loop, World
 from thespis.normalize import Running
@@ -61,6 +61,8 @@ def begin(
     demos=None,
 ) -> Population:
     """New members, one per seed; hyper-parameters that are `given` stay as they are."""
+    if getattr(tuner, "replay", "own") == "shared" and not loop.shared:
+        raise ThespisError("replay = shared needs a loop that does so: Loop(..., shared=True)")
     members = seeds.shape[0]
     hps, memory = tuner.begin(key_of(seeds, BEGIN), loop.algo.Hyper, given or {}, members)
     return Population(
@@ -123,7 +125,7 @@ def inherit(
 
     Environments stay with their slot. A replay that is not inherited is passed on as it is; one
     that is, is copied in place. Those who are sick get their parent's in any case, since their
-    own may hold what broke them.
+    own may hold what broke them, and would break others who learn from it.
     """
     new = replaced(parents)
     taken = new if what.replay == "parent" else jnp.zeros_like(new)

@@ -81,15 +81,19 @@ class Replay(eqx.Module):
         head = (self.head + 1) % self.capacity
         return Replay(rows, head, jnp.minimum(self.size + 1, self.capacity), priorities)
 
-    def of(self, member: Int[Array, ""], beta=None) -> View:
+    def of(self, member: Int[Array, ""] | None, beta=None) -> View:
+        """The rows of one member, or of all."""
         return View(self, member, beta)
 
 
 class View(eqx.Module):
-    """One member's part of the ring, without a copy: what its algorithm samples from."""
+    """One member's part of the ring, or all of it, without a copy: what an algorithm samples from.
+
+    Without a member, an index counts the environments of all members.
+    """
 
     ring: Replay
-    member: Int[Array, ""]
+    member: Int[Array, ""] | None
     beta: Float[Array, ""] | None = None  # exponent of the importance weights
     frames: int = eqx.field(static=True, default=1)  # observations at once
 
@@ -109,11 +113,12 @@ class View(eqx.Module):
         uniformly from the last so many rows of every environment.
         """
         priorities = self.ring.priorities
-        if priorities is not None and recent is None:
+        if priorities is not None and recent is None and self.member is not None:
             assert length <= priorities.rule.ahead + 1, "windows are longer than was planned for"
             slot, env = priorities.draw(key, batch, self.member)
             return Index((slot - self.ring.oldest) % self.ring.capacity, env)
-        starts, envs = self.ring.size - length + 1, self.ring.rows.reward.shape[2]
+        _, members, envs, *_ = self.ring.rows.reward.shape
+        starts, envs = self.ring.size - length + 1, envs * (members if self.member is None else 1)
         # The oldest rows of a full ring may have lost some of their stack.
         lost = jnp.where(self.ring.size == self.ring.capacity, self.frames - 1, 0)
         starts = starts if self.frames == 1 else starts - lost
@@ -126,7 +131,7 @@ class View(eqx.Module):
 
     def at(self, index: Index, leaf=lambda rows: rows):
         """The rows at an index of any shape, or the `leaf` of them."""
-        rows, of = self.ring.rows, lambda i: (self.slot(i), self.member, i.env)
+        rows, of = self.ring.rows, self.place
         if self.frames == 1:
             return jax.tree.map(lambda x: x[of(index)], leaf(rows))
         history = self.history(index)
@@ -148,14 +153,20 @@ class View(eqx.Module):
         backs = [back]
         for i in range(1, self.frames):
             before = Index(index.time - i, index.env)
-            place = self.slot(before), self.member, before.env
-            rows = self.ring.rows
+            place, rows = self.place(before), self.ring.rows
             ended = rows.terminated[place] | rows.truncated[place]
             going = going * ((before.time >= 0) & ~ended).astype(jnp.int32)
             back = back + going
             backs.append(back)
         time = index.time[None] - jnp.stack(backs[::-1])
         return Index(time, jnp.broadcast_to(index.env[None], time.shape))
+
+    def place(self, index: Index) -> tuple[Array, Array, Array]:
+        """Slot, member and environment of an index."""
+        member, env = self.member, index.env
+        if member is None:
+            member, env = jnp.divmod(env, self.ring.rows.reward.shape[2])
+        return self.slot(index), member, env
 
     def slot(self, index: Index) -> Int[Array, "..."]:
         """Where in the ring an index lies."""
@@ -164,7 +175,7 @@ class View(eqx.Module):
     def importance(self, start: Index) -> tuple[Float[Array, "batch"], Drawn | None]:
         """Weights of a batch that begins there, 0 if it must be left out, and which rows it has."""
         priorities, batch = self.ring.priorities, start.env.shape[0]
-        if priorities is None:
+        if priorities is None or self.member is None:
             return jnp.ones(batch), None
         where = self.slot(start), start.env, self.member
         first = priorities.written - self.ring.size

@@ -271,7 +271,10 @@ def test_without_a_tuner_there_is_none():
             {"members": 4, "pbt": True, "pbt.exploit": "t-test", "eval_episodes": 1},
             "t-test needs 2",
         ),
-        ({"members": 4, "pbt.replay": "shared"}, "pbt.replay = shared: runs cannot do that yet"),
+        (
+            {"members": 4, "pbt.replay": "shared", "devices": 2},
+            "pbt.replay = shared needs all members on one device, not 2",
+        ),
         ({"members": 4, "pbt": 3}, "pbt = 3: give one of true, false"),
     ],
 )

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 import thespis
-from tests.small import RUN, Toy, arguments, arrays, differences, stop_at
+from tests.small import RUN, Toy, arguments, arrays, differences, stop_at, words
 from thespis import hyper, pbt
 from thespis.core import ThespisError
 from thespis.runs import checkpoint, directory, lineage, metrics, trainer
@@ -141,6 +143,15 @@ def test_the_fitness_may_be_any_metric(tmp_path):
     assert len(list(tmp_path.glob("sac/*"))) == 1
 
 
+def test_members_may_share_one_replay(whole, tmp_path):
+    run = thespis.train(
+        "sac", out=tmp_path, **population(pbt={"interval": 100, "replay": "shared"})
+    )
+    assert run.config.devices == 1
+    assert (run.lineage["parent"] != run.lineage["member"]).sum() == 2
+    assert differences(run.path, whole.path)  # they learned from others too
+
+
 def test_what_is_given_is_not_tuned(tmp_path):
     run = thespis.train("sac", out=tmp_path, **population(gamma=0.9, steps=300))
     assert "after/gamma" not in run.lineage
@@ -175,6 +186,19 @@ def test_a_population_that_was_stopped_continues_exactly(whole, tmp_path, monkey
     again = thespis.resume(run.path, progress=False)
     assert again.status == {"state": "done", "step": 400}
     assert again.config == whole.config
+    same(whole.path, run.path)
+
+
+def test_a_population_continues_exactly_on_another_number_of_devices(whole, tmp_path):
+    begun = words(**{"members": 4, "eval_freq": 200, "pbt.interval": 100, "steps": 300})
+    command = [sys.executable, "-m", "thespis.cli", "train", "sac", *begun]
+    more = ["--devices", "2", "--out", tmp_path, "--json"]
+    done = subprocess.run([*command, *more], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    folder = json.loads(done.stdout)["run"]
+    assert thespis.load(folder).config.devices == 2
+    run = thespis.resume(folder, steps=400, devices=1, progress=False)
+    assert run.config.devices == 1
     same(whole.path, run.path)
 
 

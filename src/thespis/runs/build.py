@@ -18,6 +18,7 @@ from thespis.algos.frame_stack import FrameStack
 from thespis.core import Box, Spec, Step
 from thespis.errors import ThespisError
 from thespis.loop import INIT, Learner, Loop
+from thespis.machine import together
 from thespis.placement import mesh_for
 from thespis.runs.config import Config
 
@@ -40,6 +41,17 @@ def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, 
             f"eval_env = {envs.label(eval_env)} has {shapes(eval_env.spec)}, but env = "
             f"{envs.label(env)} has {shapes(env.spec)}: give one of the same shapes"
         )
+    _, processes = together()
+    if config.members % processes:
+        raise ThespisError(
+            f"{processes} processes cannot share {config.members} member(s) evenly: start as many "
+            "as divide that number"
+        )
+    if processes > 1 and hasattr(env, "open"):
+        raise ThespisError(
+            f"{envs.label(env)} runs in Python, which several processes cannot share yet: train in "
+            "one process, or in a JAX environment"
+        )
     loop = Loop(
         algo=algorithm(config, env.spec, options),
         env=env,
@@ -48,7 +60,10 @@ def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, 
         updates_per_step=Fraction(config.updates_per_step).limit_denominator(10**6),
         side_by_side=jax.default_backend() != "cpu",
         mesh=mesh_for(config.members, config.devices or 1),
+        shared=config.shared,
     )
+    if loop.shared and loop.rule is not None:
+        raise ThespisError("pbt.replay = shared has no priorities: leave one of them out")
     require_memory(config, loop)
     return loop, eval_env
 
@@ -82,13 +97,13 @@ def shapes(spec: Spec) -> str:
 def require_memory(config: Config, loop: Loop) -> None:
     """Refuse members that this machine can never hold, rather than fail after hours."""
     have, need = memory(), size_of_member(config, loop)
-    fit = int(have // need)
-    if fit < config.members:
+    fit, here = int(have // need), config.members // together()[1]
+    if fit < here:
         gib = lambda size: f"{size / 2**30:,.1f} GiB"
         advice = f"{fit} member(s) fit, or lower it" if fit else "lower it"
         raise ThespisError(
-            f"buffer_size = {config.buffer_size} of {config.members} member(s) needs "
-            f"{gib(need * config.members)} and this machine has {gib(have)}: {advice}"
+            f"buffer_size = {config.buffer_size} of {here} member(s) needs "
+            f"{gib(need * here)} and this machine has {gib(have)}: {advice}"
         )
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from thespis.core import ThespisError
+from thespis.hosts import Rows, leads, read
 from thespis.runs.directory import sync, sync_folder, writing
 
 FORMAT = 1
@@ -57,8 +58,16 @@ class Damaged(ThespisError):
 
 
 def save(folder: Path, step: int, parts: dict[str, PyTree], info: dict[str, Any]) -> Path:
-    """Write `<folder>/<step>/`; a crash at any moment leaves what was there, or all of it."""
+    """Write `<folder>/<step>/`; a crash at any moment leaves what was there, or all of it.
+
+    Of several processes one writes, and the others send it what they have.
+    """
     final = folder / f"{step:012d}"
+    if not leads():
+        for part in parts:
+            for _ in _blocks(_leaves(part, parts[part])):
+                pass
+        return final
     replaced = final.with_name(final.name + REPLACED)
     with writing(final):
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,10 +105,8 @@ def prune(folder: Path, keep: int = 2) -> None:
 def _write_part(path: Path, part: str, tree: PyTree) -> dict[str, Any]:
     """Stream the leaves into a safetensors file without copying them -> its manifest entry."""
     leaves = _leaves(part, tree)
-    # Wide types first: then every array starts at a multiple of its item size.
-    names = sorted(leaves, key=lambda name: -leaves[name].dtype.itemsize)
     header, end = {}, 0
-    for name in names:
+    for name in _order(leaves):
         spec, begin, end = _spec(leaves[name]), end, end + leaves[name].nbytes
         code = CODES[spec["dtype"]]
         header[name] = {"dtype": code, "shape": spec["shape"], "data_offsets": [begin, end]}
@@ -114,8 +121,8 @@ def _write_part(path: Path, part: str, tree: PyTree) -> dict[str, Any]:
             file.write(data)
 
         put(len(text).to_bytes(8, "little") + text)
-        for name in names:
-            put(np.asarray(leaves[name], order="C").reshape(-1).view(np.uint8).data)
+        for block in _blocks(leaves):
+            put(np.asarray(block, order="C").reshape(-1).view(np.uint8).data)
         size = file.tell()
         sync(file)
     return {
@@ -124,6 +131,18 @@ def _write_part(path: Path, part: str, tree: PyTree) -> dict[str, Any]:
         "sha256": digest.hexdigest(),
         "leaves": {name: _spec(leaf) for name, leaf in leaves.items()},
     }
+
+
+def _order(leaves: dict[str, Any]) -> list[str]:
+    """Wide types first: then every array starts at a multiple of its item size."""
+    return sorted(leaves, key=lambda name: -leaves[name].dtype.itemsize)
+
+
+def _blocks(leaves: dict[str, Any]) -> Iterator[np.ndarray]:
+    """All that is to be written, in the order of the file."""
+    for name in _order(leaves):
+        leaf = leaves[name]
+        yield from leaf.blocks() if isinstance(leaf, Rows) else [read(leaf)]
 
 
 def _write_manifest(folder: Path, content: dict[str, Any]) -> None:

@@ -82,7 +82,8 @@ class Config:
     """Threads of XLA's pool; by default one for narrow networks or several devices, else all
     cores."""
     devices: int | None = None
-    """Devices that members are split over; by default the cores that share them evenly."""
+    """Devices of every process that members are split over; by default the cores that share them
+    evenly, and one where several processes train together."""
     options: dict[str, Any] = field(default_factory=dict)
     """Static choices of the algorithm."""
     hp: dict[str, Any] = field(default_factory=dict)
@@ -108,6 +109,11 @@ class Config:
     def tuning(self) -> Any:
         """The tuner (see pbt.py), or None."""
         return None if self.tuner is None else pbt.tuner(self.tuner, **self.pbt)
+
+    @property
+    def shared(self) -> bool:
+        """Whether every member learns from the rows of all."""
+        return self.tuner is not None and getattr(self.tuning, "replay", "own") == "shared"
 
     @property
     def scores(self) -> int:
@@ -330,7 +336,9 @@ def complete(config: Config) -> Config:
     window = (options["n_step"] + 2) * config.envs  # rows that hold at least one transition
     start = config.learning_starts or max(batch, window, min(1000, steps // 10))
     eval_freq = config.eval_freq or max(1, steps // 20)
-    devices = config.devices or machine.even_share(config.members, machine.cores())
+    _, processes = machine.together()
+    cores = machine.cores() if processes == 1 and not config.shared else 1
+    devices = config.devices or machine.even_share(config.members, cores)
     config = dataclasses.replace(
         config,
         learning_starts=start,
@@ -341,8 +349,10 @@ def complete(config: Config) -> Config:
         threads=config.threads or default_threads(options["hidden"] if devices == 1 else ()),
     )
     require(
-        config.members % devices == 0,
-        f"devices = {devices} cannot share {config.members} members evenly: give a divisor of that",
+        config.members % (devices * processes) == 0,
+        f"devices = {devices} "
+        + (f"of {processes} processes " if processes > 1 else "")
+        + f"cannot share {config.members} members evenly: give a divisor of that",
     )
     require(
         config.updates_per_step >= 0,
@@ -397,9 +407,11 @@ def with_tuner(config: Config) -> Config:
         f"tuner = {config.tuner} needs a population, not one member: give members, such as 8",
     )
     tuner.check(config.Algorithm.Hyper, config.members, config.scores)
+    devices = (config.devices or 1) * machine.together()[1]
     require(
-        getattr(tuner, "replay", "own") != "shared",
-        "pbt.replay = shared: runs cannot do that yet; give own or parent",
+        devices == 1 or not config.shared,
+        f"pbt.replay = shared needs all members on one device, not {devices}: give devices = 1 and "
+        "one process, or another replay",
     )
     return config
 

@@ -13,6 +13,7 @@ import numpy as np
 from thespis import demos
 from thespis.demos import Episode, Recorder
 from thespis.errors import ThespisError
+from thespis.hosts import read
 from thespis.loop import Loop
 from thespis.placement import MEMBERS, SHARED, all_of, put, spread
 from thespis.replay import View
@@ -78,7 +79,7 @@ class Demonstrations:
 
     def similarity(self, state, hps) -> np.ndarray:
         """Of every member [members]: see `demos.similarity`."""
-        return np.asarray(self.judge(state, hps, self.held_out))
+        return read(self.judge(state, hps, self.held_out))
 
     @cached_property
     def judge(self):

@@ -26,6 +26,7 @@ from jaxtyping import Array, Bool, Int
 from thespis import hyper
 from thespis.core import Row, Step
 from thespis.evaluate import Evaluator
+from thespis.hosts import read
 from thespis.loop import TRAIN, Clock, Learner, Loop
 from thespis.priorities import Priorities
 from thespis.replay import Replay
@@ -122,7 +123,12 @@ class Anchor(eqx.Module):
 
 def of_one(tree, member: int, axis: int = 0):
     """A copy of one member's part, wherever members are."""
-    take = lambda x: jnp.array(np.take(np.asarray(x), [member], axis))
+
+    def take(x):
+        if isinstance(x, jax.Array) and not x.is_fully_addressable:  # a member of all processes
+            return jnp.array(read(jax.lax.slice_in_dim(x, member, member + 1, axis=axis)))
+        return jnp.array(np.take(np.asarray(x), [member], axis))
+
     return jax.tree.map(take, tree)
 
 

@@ -10,7 +10,9 @@ import jax
 import numpy as np
 
 from thespis import envs
+from thespis.hosts import read
 from thespis.loop import Learner, Loop
+from thespis.placement import SHARED, all_of, own
 from thespis.runs import dump
 from thespis.runs.config import Config
 from thespis.runs.dump import Anchor, Found, Tracer
@@ -41,7 +43,7 @@ class Faults(dict[int, str]):
 
     def look(self, x: Learner, hps: Any, seeds: Any) -> None:
         """Find what was not finite on the way."""
-        fault = np.asarray(x.tally.fault)
+        fault = read(x.tally.fault)
         for m in np.flatnonzero(fault[0] >= 0):
             iteration, what, env = fault[:, m].tolist()
             name = x.tally.watched[what].replace("rollout/ep_rew_mean", "return")
@@ -50,7 +52,7 @@ class Faults(dict[int, str]):
     def look_closer(self, x: Learner, hps: Any, seeds: Any) -> None:
         """Find also what is not finite but has not shown yet."""
         self.look(x, hps, seeds)
-        for m in np.flatnonzero(~np.asarray(self.healthy(x.state))):
+        for m in np.flatnonzero(~read(self.healthy(x.state))):
             self.add(x, hps, seeds, int(m), "state", int(x.clock.iteration) - 1, 0)
 
     @cached_property
@@ -60,7 +62,10 @@ class Faults(dict[int, str]):
     def add(self, x: Learner, hps, seeds, m: int, name: str, iteration: int, env: int) -> None:
         if m in self:
             return
-        found = self.trace(self.anchor, x, hps, seeds, m, self.demos) if self.anchor else None
+        # Of a replay that is shared, a member's own rows do not tell what it learned from.
+        anchor = None if self.loop.shared else self.anchor
+        demos = own(self.loop.mesh, self.demos, all_of(SHARED, self.demos))
+        found = self.trace(anchor, x, hps, seeds, m, demos) if anchor else None
         if found is None:
             self[m] = self.message(m, name, iteration, env)
         else:

@@ -15,16 +15,19 @@ from thespis import envs, hyper, machine
 from thespis.errors import ThespisError, or_all
 from thespis.evaluate import Episodes, Evaluator, rewards_itself
 from thespis.host import HostDriver
+from thespis.hosts import Rows, from_all, read
 from thespis.loop import DeviceDriver, Learner, Loop
 from thespis.runs import checkpoint
 from thespis.runs.best import Best
+from thespis.runs.build import blank
 from thespis.runs.config import DIVERSITY, RETURN, SIMILARITY, Config
 from thespis.runs.demonstrations import Demonstrations
 from thespis.runs.directory import status
-from thespis.runs.dump import Found
+from thespis.runs.dump import Found, of_one
 from thespis.runs.faults import Faults
 from thespis.runs.log_keys import other_names
-from thespis.runs.metrics import MetricsLog, read
+from thespis.runs.metrics import MetricsLog
+from thespis.runs.metrics import read as read_metrics
 from thespis.runs.parts import by_member, by_row, grow, resize, split
 from thespis.runs.transplant import transplant
 from thespis.runs.tuning import Tuning, values
@@ -70,7 +73,7 @@ class Trainer:
         self.learner = self.driver.init(self.seeds, self.hps, self.taught(0))
         if self.config.init_from:
             state = transplant(self.learner.state, self.config.init_from, self.reporter.note)
-            self.learner = dataclasses.replace(self.learner, state=state)
+            self.learner = self.loop.place(dataclasses.replace(self.learner, state=state))
         self.best = Best.none(self.learner.state, self.hps)
         self.open_logs()
         self.save()
@@ -88,7 +91,7 @@ class Trainer:
         self.load(folder, members, member)
         self.best.write(self.folder / "best")
         self.open_logs()
-        past = read(folder / "metrics.csv")
+        past = read_metrics(folder / "metrics.csv")
         for i in np.flatnonzero((past["member"] == member) & (past["step"] <= self.step)):
             row = {k: v[i] for k, v in past.items() if k in self.columns and np.isfinite(v[i])}
             self.log.append(int(past["step"][i]), 0, row)
@@ -100,7 +103,7 @@ class Trainer:
 
         -> the rows that its lineage had.
         """
-        learner = jax.eval_shape(self.driver.init, self.seeds, self.hps, self.taught(0))
+        learner = blank(self.config, self.loop)
         template = split(learner, self.hps, Best.none(learner.state, self.hps), self.rounds)
         widen = lambda x, axis: resize(x, axis, members)
 
@@ -117,6 +120,12 @@ class Trainer:
         if info["env"] != label:
             raise ThespisError(
                 f"{path} was saved on env = {info['env']}, not {label}: resume with that one"
+            )
+        steps = set(from_all(np.array(checkpoint.manifest(path)["step"])).tolist())
+        if len(steps) > 1:
+            raise ThespisError(
+                f"processes read checkpoints of steps {sorted(steps)} in {folder}: give all of "
+                "them the same files"
             )
         self.elapsed, self.compiled = info["elapsed"], info["compiled"]
         self.best = found.pop("best")
@@ -202,7 +211,11 @@ class Trainer:
         total, start = self.iterations(c.steps), self.start_of_learning
         reached, chunk = False, 1
         status(self.folder, "running", self.saved)
-        while self.iteration < total and not stop and not reached:
+        while self.iteration < total and not reached:
+            signals, chunks = from_all(np.array([len(stop), chunk])).T
+            if signals.any():
+                break
+            chunk = int(chunks[0])  # no two processes are equally fast
             self.prepare()
             learn = self.iteration >= start
             length = min(chunk, self.until_next(total if learn else min(start, total)))
@@ -300,7 +313,8 @@ class Trainer:
                 for row, diverse in zip(evaluated, score, strict=True):
                     row[DIVERSITY] = diverse
             if (score > self.best.reward).any():
-                self.best = self.best.challenge(score, self.step, self.learner.state, self.hps)
+                state = read(self.learner.state)
+                self.best = self.best.challenge(score, self.step, state, self.hps)
                 self.best.write(self.folder / "best")
             if self.tuning and self.tuning.tuner.fitness == RETURN:
                 self.tuning.score(returns)
@@ -327,7 +341,7 @@ class Trainer:
         """What is known of every member without an evaluation."""
         x, used = self.learner, values(self.used)
         asked = self.tuning.asked if self.tuning else {}
-        tally, transitions = jax.device_get(x.tally), np.asarray(x.actors.transitions).sum(1)
+        tally, transitions = read(x.tally), read(x.actors.transitions).sum(1)
         common = {
             "time/fps": (step - self.logged[0]) / max(seconds - self.logged[1], 1e-9),
             "time/elapsed_s": self.spent,
@@ -368,7 +382,7 @@ class Trainer:
             if not bad:
                 return played
             for m in bad:
-                state, hp = jax.tree.map(lambda leaf, m=m: leaf[m], (x.state, self.hps))
+                state, hp = jax.tree.map(lambda x: x[0], of_one((x.state, self.hps), m))
                 self.faults.keep(m, Found("return", "return", self.iteration, 0, 0, state), hp)
             self.heal(now=True, attempt=attempt)
         raise ThespisError(f"step {self.step}: evaluations are not finite, whoever plays")
@@ -403,18 +417,17 @@ class Trainer:
         if self.faults:
             return
         for path, leaf in jax.tree_util.tree_leaves_with_path(x.state):
-            if not np.isfinite(leaf).all():
+            if not np.isfinite(read(leaf)).all():
                 name = jax.tree_util.keystr(path, simple=True, separator=".")
                 raise ThespisError(
                     f"{self.config.algo}, step {self.step}: {name} is not finite and not saved; "
                     "try smaller learning rates or rewards"
                 )
         parts = split(x, self.hps, self.best, self.rounds)
-        parts["replay"] = by_row(
-            lambda rows: np.asarray(rows)[: int(x.replay.size)], parts["replay"]
-        )
+        size = int(x.replay.size)
+        parts["replay"] = by_row(lambda rows: Rows(rows, size), parts["replay"])
         info = {
-            "rows": int(x.replay.size),
+            "rows": size,
             "elapsed": self.spent,
             "compiled": self.compile_seconds,
             "env": envs.label(self.loop.env),

@@ -16,8 +16,10 @@ from jaxtyping import Array, Float, Int
 
 from thespis.errors import ThespisError
 from thespis.host import HostDriver
+from thespis.hosts import of_leader, together
 from thespis.loop import Learner, Loop
 from thespis.pbt import Inherit, replaced
+from thespis.placement import shardings
 from thespis.population import BEGIN, EXCHANGE, inherit, key_of, restart
 from thespis.runs.config import Config
 from thespis.runs.lineage import LineageLog
@@ -78,12 +80,12 @@ class Tuning:
         x, hps, self.rounds, parents = one_round(x, hps, self.rounds, self.seeds)
         self.parents, after = np.asarray(parents), values(hps)
         if isinstance(driver, HostDriver):
-            end_episodes(driver, self.parents != np.arange(len(who)))
+            end_episodes(driver, (self.parents != np.arange(len(who)))[driver.mine])
         self.asked = {name: after[name] for name in self.names}
         self.lineage.append(
             step, np.flatnonzero(who).tolist(), self.parents, scores, age, before, after
         )
-        return self.loop.place(x), hps
+        return x, hps
 
     def compare(self, used: dict[str, np.ndarray], step: int) -> None:
         """What updates were given must be what was asked for, bit for bit."""
@@ -104,33 +106,49 @@ class Exchange:
 
     def __call__(self, x: Learner, hps, rounds: Rounds, seeds):
         """One round -> learner, hps, rounds, parents; `x` is used up."""
-        key = key_of(seeds, EXCHANGE, x.clock.iteration)
-        return self.program(x, hps, rounds, seeds, key, self.tuner, self.tuner)
+        key = key_of(seeds, EXCHANGE, int(x.clock.iteration))
+        return self.change(x, hps, rounds, seeds, key, self.tuner, self.tuner)
 
     def heal(self, x: Learner, hps, rounds: Rounds, seeds, sick: np.ndarray, attempt: int):
         """The same, but only those who are sick are replaced, and by all of any other."""
-        key = key_of(seeds, HEAL + attempt, x.clock.iteration)
+        key = key_of(seeds, HEAL + attempt, int(x.clock.iteration))
         scores = jnp.zeros_like(rounds.scores) + jnp.where(jnp.asarray(sick), jnp.nan, 0.0)[:, None]
         alike = dataclasses.replace(rounds, scores=scores)
         changes: dict[str, Any] = {"exploit": "truncation", "best": len(sick), "replaced": 0}
         changes = {name: x for name, x in changes.items() if hasattr(self.tuner, name)}
         tuner = dataclasses.replace(self.tuner, **changes)
-        x, hps, after, parents = self.program(x, hps, alike, seeds, key, tuner, Inherit())
+        x, hps, after, parents = self.change(x, hps, alike, seeds, key, tuner, Inherit())
         return x, hps, dataclasses.replace(rounds, born=after.born), parents
 
+    def change(self, x: Learner, hps, rounds: Rounds, seeds, key, tuner, what):
+        """Decide, the same in all processes, and let members become copies."""
+        step = jnp.int32(int(x.clock.iteration) * self.loop.envs)
+        decided = of_leader(self.decide(hps, rounds, step, key, tuner=tuner))
+        hps, after, parents = jax.tree.map(jnp.asarray, decided)
+        x = together(self.copy, x, parents, rounds.scores, seeds, what=what)
+        return x, hps, after, parents
+
     @cached_property
-    def program(self):
-        def one_round(x: Learner, hps, rounds: Rounds, seeds, key, tuner, what):
-            step = x.clock.iteration * self.loop.envs
+    def decide(self):
+        def decide(hps, rounds: Rounds, step, key, tuner):
             given = rounds.memory, key, hps, rounds.scores, step - rounds.born
             memory, parents, hps = tuner.exchange(*given)
-            x = inherit(x, parents, what, sick=~jnp.isfinite(rounds.scores.mean(1)))
+            born = jnp.where(replaced(parents), step, rounds.born)
+            return hps, Rounds(memory, born, jnp.full_like(rounds.scores, jnp.nan)), parents
+
+        return jax.jit(decide, static_argnames="tuner")
+
+    @cached_property
+    def copy(self):
+        def copy(x: Learner, parents, scores, seeds, what):
+            x = inherit(x, parents, what, sick=~jnp.isfinite(scores.mean(1)))
             if x.world is not None:
                 x = restart(self.loop, x, seeds, replaced(parents))
-            born = jnp.where(replaced(parents), step, rounds.born)
-            return x, hps, Rounds(memory, born, jnp.full_like(rounds.scores, jnp.nan)), parents
+            if self.loop.mesh is None:
+                return x
+            return jax.lax.with_sharding_constraint(x, shardings(self.loop.mesh, x.specs))
 
-        return jax.jit(one_round, static_argnames=("tuner", "what"), donate_argnums=0)
+        return jax.jit(copy, static_argnames="what", donate_argnums=0)
 
 
 def end_episodes(driver: HostDriver, who: np.ndarray) -> None:

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 from rich.table import Column
 from rich.text import Text
 
+from thespis import machine
 from thespis.show.table import summary, wide
 
 MARKS = 40  # chunks of half a second over which the speed is measured
@@ -46,6 +47,13 @@ class Silent:
             self.note(stopped(run))
 
 
+class Mute(Silent):
+    """Says nothing: another process does."""
+
+    def note(self, text: str) -> None: ...
+    def done(self, run, state: str, curve: Path | None) -> None: ...
+
+
 class Terminal(Silent):
     """A live bar on a terminal, plain lines elsewhere."""
 
@@ -60,12 +68,13 @@ class Terminal(Silent):
         self.speed = Speed()
 
     def begin(self, config, folder: Path | str, step: int) -> None:
-        self.config = config
+        self.config, (_, processes) = config, machine.together()
         facts = [
             f"{config.steps:,} steps" + (f" from step {step:,}" if step else ""),
             f"seed{'s' * (len(config.seeds) > 1)} {ranges(config.seeds)}",
             *([f"preset {config.preset}"] if config.preset else []),
             *([tuned(config)] if config.tuner else []),
+            *([f"{processes} processes"] if processes > 1 else []),
             *([f"{config.devices} devices"] if (config.devices or 1) > 1 else []),
             f"{config.threads} thread{'s' * (config.threads != 1)}",
         ]

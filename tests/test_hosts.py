@@ -1,0 +1,200 @@
+"""Several processes train one population: what one alone would make of it, bit for bit."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.small import differences, wait_for, words
+from thespis import hosts, machine
+from thespis.errors import ThespisError
+from thespis.placement import MEMBERS, mine, own, whole
+from thespis.runs import build, checkpoint, metrics
+from thespis.runs import config as configs
+
+COMMAND = [sys.executable, "-m", "thespis.cli"]
+# JAX keeps no compiled programs for any process but the first: so compile in a hurry.
+HURRY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+POPULATION = {
+    "members": 4,
+    "hidden": (4,),
+    "batch_size": 8,
+    "learning_starts": 20,
+    "devices": 1,
+    "threads": 1,
+}
+
+
+def start(*argv) -> subprocess.Popen:
+    pipe, env = subprocess.PIPE, os.environ | {"NPROC": "1", "XLA_FLAGS": HURRY}
+    return subprocess.Popen([*map(str, argv)], stdout=pipe, stderr=pipe, text=True, env=env)
+
+
+def free_port() -> str:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{s.getsockname()[1]}"
+
+
+def together(*argv, n: int = 2) -> list[subprocess.Popen]:
+    """The same command, once per process."""
+    at = ["--coordinator", free_port(), "--processes", n]
+    return [start(*COMMAND, *argv, *at, "--process", i) for i in range(n)]
+
+
+def end(*children: subprocess.Popen) -> list[tuple[str, str]]:
+    """What they said, once all have ended well."""
+    said = [child.communicate(timeout=600) for child in children]
+    assert [child.returncode for child in children] == [0] * len(children), said
+    return said
+
+
+def same(a: Path, b: Path) -> None:
+    assert differences(a, b) == []
+    assert metrics.same(a / "metrics.csv", b / "metrics.csv") == []
+    assert (a / "lineage.csv").read_bytes() == (b / "lineage.csv").read_bytes()
+
+
+def test_two_processes_asked_to_end_and_continued_by_one_equal_one_alone(tmp_path):
+    every = {"steps": 3000, "eval_freq": 500, "checkpoint_freq": 250, "pbt.interval": 500}
+    options = words(**POPULATION | every | {"buffer_size": 1000})
+    train = ["train", "td3", "--json", *options, "--out"]
+    alone = start(*COMMAND, *train, tmp_path / "alone")
+    pair = together(*train, tmp_path / "pair")
+    folder = tmp_path / "pair" / "td3" / "jax-pendulum_1"
+    saved = lambda: max([0, *(int(p.name) for p in (folder / "checkpoints").glob("0*[0-9]"))])
+    wait_for(lambda: saved() >= 750 or any(child.poll() is not None for child in pair), 600)
+    pair[1].send_signal(signal.SIGTERM)  # to one of them: all of them save and end
+    leader, follower = end(*pair)
+    assert json.loads(leader[0])["state"] == "stopped"
+    assert f"to go on: thespis resume {folder}" in leader[1]
+    assert follower == ("", "")
+    assert [p.name for p in (tmp_path / "pair" / "td3").iterdir()] == ["jax-pendulum_1"]
+    assert 750 <= saved() < 3000
+    again = start(*COMMAND, "resume", folder, "--json")
+    assert [json.loads(out)["state"] for out, _ in end(again, alone)] == ["done", "done"]
+    same(tmp_path / "alone" / "td3" / "jax-pendulum_1", folder)
+
+
+def test_environments_of_python_are_refused(monkeypatch):
+    monkeypatch.setattr(build, "together", lambda: (0, 2))
+    config = configs.make("sac", {"env": "Pendulum-v1", "members": 2})
+    with pytest.raises(ThespisError, match="Pendulum-v1 runs in Python, which several processes"):
+        build.build(config)
+
+
+# --- others who do not answer ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("process", "words"), [(0, "not all 2 processes came to"), (1, "nobody answers at")]
+)
+def test_a_host_that_does_not_answer_is_one_line(tmp_path, process, words):
+    at = free_port()
+    more = ["--coordinator", at, "--processes", 2, "--process", process, "--wait", 1]
+    train = ["train", "sac", "--env", "jax:pendulum", "--out", tmp_path, *more]
+    child = start(*COMMAND, *train)
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == 2, err
+    assert f"thespis: {words} {at} in 1 s: check the address" in err
+    assert len(err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+PEER = """
+import sys
+import numpy as np
+from thespis import hosts
+from thespis.errors import ThespisError
+hosts.join(sys.argv[1], 2, int(sys.argv[2]))
+assert hosts.several() and hosts.leads() == (sys.argv[2] == "0")
+assert hosts.from_all(np.array(int(sys.argv[2]))).tolist() == [0, 1]
+assert hosts.of_leader({"x": np.array(int(sys.argv[2]))})["x"] == 0
+print("ready", flush=True)
+try:
+    while True:
+        hosts.from_all(np.zeros(1))
+except ThespisError as error:
+    print(error, file=sys.stderr)
+    hosts.leave(2)
+"""
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_process_that_dies_ends_the_others(who):
+    at = free_port()
+    pair = [start(sys.executable, "-c", PEER, at, i) for i in range(2)]
+    for child in pair:
+        assert next(iter(child.stdout or ())) == "ready\n"
+    pair[who].kill()
+    other = pair[1 - who]
+    _, err = other.communicate(timeout=120)
+    pair[who].communicate()
+    assert other.returncode != 0
+    if other.returncode == 2:  # JAX itself may notice first, and abort
+        assert "another process has ended or cannot be reached" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"coordinator": "here:1"}, "needs processes, and the process's own number"),
+        ({"coordinator": "here", "processes": 2, "process": 0}, "give HOST:PORT, or auto"),
+        ({"coordinator": "here:1", "processes": 2, "process": 2}, "a number from 0 to 1"),
+    ],
+)
+def test_processes_that_cannot_meet_are_refused(monkeypatch, given, message):
+    monkeypatch.setattr(machine, "started", lambda: False)
+    with pytest.raises(ThespisError, match=message):
+        hosts.join(**given)
+
+
+def test_after_jax_has_started_it_is_too_late():
+    jnp.zeros(1)
+    with pytest.raises(ThespisError, match="call join before any other function of JAX"):
+        hosts.join("here:1", 2, 0)
+
+
+def test_without_a_coordinator_a_process_trains_alone_whatever_the_launcher_says(monkeypatch):
+    for name in ("JOB_ID", "STEP_NODELIST", "NTASKS", "PROCID", "LOCALID"):
+        monkeypatch.setenv(f"SLURM_{name}", "2")
+    assert machine.together() == (0, 1)
+    assert hosts.leads()
+
+
+def test_members_are_shared_by_devices_of_all_processes(monkeypatch):
+    monkeypatch.setattr(machine, "together", lambda: (0, 2))
+    make = lambda **given: configs.make("sac", {"env": "jax:pendulum", **given})
+    assert make(members=6).devices == 1
+    assert make(members=8, devices=4).devices == 4
+    with pytest.raises(ThespisError, match="devices = 4 of 2 processes cannot share 4 members"):
+        make(members=4, devices=4)
+
+
+# --- alone ----------------------------------------------------------------------------------
+
+
+def test_alone_all_is_ones_own():
+    x = {"x": jnp.arange(3.0)}
+    assert mine(None, 3) == slice(0, 3)
+    assert own(None, x, MEMBERS) is x
+    assert whole(None, x, MEMBERS) is x
+    assert hosts.gather(x)["x"].tolist() == [0, 1, 2]
+    assert hosts.from_all(x)["x"].tolist() == [[0, 1, 2]]
+    assert hosts.of_leader(x) is x
+    assert hosts.read(x)["x"].tolist() == [0, 1, 2]
+    hosts.leave(3)  # is still here
+
+
+def test_only_the_first_rows_are_written(tmp_path):
+    ring = jnp.arange(12.0).reshape(6, 2)
+    path = checkpoint.save(tmp_path, 1, {"replay": {"x": hosts.Rows(ring, 4)}}, {})
+    found = checkpoint.load(path, {"replay": {"x": np.zeros((4, 2), np.float32)}})
+    assert np.array_equal(found["replay"]["x"], ring[:4])
