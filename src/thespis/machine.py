@@ -62,7 +62,7 @@ def use_cache() -> None:
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(home / "thespis" / "jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 class Ledger:
