@@ -167,7 +167,7 @@ def keep(key, make):
 
 def key_of(loop):
     env = "host" if hasattr(loop.env, "open") else loop.env
-    return loop.algo, env, loop.envs, loop.capacity, loop.updates_per_step, loop.mesh
+    return loop.algo, env, loop.envs, loop.capacity, loop.updates_per_step, loop.mesh, loop.shared
 
 
 class Device(DeviceDriver):

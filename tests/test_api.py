@@ -32,6 +32,7 @@ def test_training_returns_the_run_and_its_folder(run):
         "config.json",
         "metrics.csv",
         "plots",
+        "report.html",
         "status.json",
         "tensorboard",
     }

@@ -64,7 +64,7 @@ def test_rate_is_data():
     for i, rate in enumerate((0.0, 0.01, 0.2)):
         close(jax.tree.map(lambda x, i=i: x[i], out.params), adam(START, [rate]))
     step(rates * 2)
-    assert step._cache_size() == 1
+    assert step._cache_size() <= 1  # 0 if others pushed it out
 
 
 def test_moments_do_not_depend_on_the_rate():

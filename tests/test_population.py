@@ -17,6 +17,7 @@ from thespis.algos import ALGORITHMS, SAC, TD3
 from thespis.core import ThespisError
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import CartPole, Pendulum
+from thespis.envs.teams import Meeting
 from thespis.loop import Loop
 from thespis.normalize import Running
 from thespis.optim import Learned
@@ -424,8 +425,8 @@ def test_a_state_without_moments_and_targets_can_be_rebuilt(programs):
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values())
 def test_every_algorithm_has_targets_that_can_be_found(algorithm):
     """`empty` and `rebuild` go by their names."""
-    for env in (PENDULUM, Autoreset(CartPole())):
-        with suppress(ThespisError):  # these are not its actions
+    for env in (PENDULUM, Autoreset(CartPole()), Autoreset(Meeting())):
+        with suppress(ThespisError):  # these are not its actions, or not one agent's
             algo = algorithm(dataclasses.replace(env.spec, descriptor="0"))
             state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())
     assert population.targets(state)

@@ -300,7 +300,7 @@ def test_each_hyper_parameter_changes_what_it_should_and_compiles_nothing(discre
     idle = "target_entropy" if discrete else "discrete_entropy"
     assert found == EFFECT | {idle: set()}
     update(state, jax.tree.map(lambda x: x * 0.9, hps), batch, random.key(2), jnp.int32(1))
-    assert update._cache_size() == 1
+    assert update._cache_size() <= 1  # 0 if others pushed it out
 
 
 # --- legal actions --------------------------------------------------------------------------

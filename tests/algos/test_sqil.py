@@ -253,7 +253,7 @@ def test_no_hyper_parameter_needs_another_program(kind):
     update = jax.jit(algo.update)
     for changes in ({}, {"gamma": 0.5, "alpha": 0.1}, {"entropy_share": 0.2, "tau": 1.0}):
         update(*given(algo, b, **changes))
-    assert update._cache_size() == 1
+    assert update._cache_size() <= 1  # 0 if others pushed it out
 
 
 # --- behaviour cloning ----------------------------------------------------------------------

@@ -582,7 +582,7 @@ def test_members_equal_themselves_alone(population):
 def test_new_hyper_parameters_compile_nothing(population):
     _, hps, state, batch, update, _ = population
     update(state, jax.tree.map(lambda x: x * 0.9, hps), batch, random.key(2), jnp.int32(1))
-    assert update._cache_size() == 1
+    assert update._cache_size() <= 1  # 0 if others pushed it out
 
 
 def test_randomness_comes_from_the_key(population):
