@@ -100,6 +100,7 @@ def test_members_may_differ_in_their_hyper_parameters(tmp_path):
     assert alone.metrics["hparams/gamma"] == pytest.approx([0.5] * 4)
 
 
+@pytest.mark.slow
 def test_rows_count_alike_however_many_environments(tmp_path):
     run = thespis.train("sac", out=tmp_path, **arguments(envs=3, updates_per_step=0.5))
     table = run.metrics

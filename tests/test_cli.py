@@ -172,6 +172,7 @@ def test_plot_compares_over_environments(kind, trained, pair, say):
     assert Path(f"{kind}.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_plot_draws_a_population_into_its_folder(population, say):
     told = json.loads(say("plot", population.path, "--kind", "population", "--json")[0])
     assert all(Path(p).parent == population.path / "plots" for p in told["plots"])

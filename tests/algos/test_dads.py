@@ -303,6 +303,7 @@ def test_dynamics_learn_at_every_kth_update_and_skipped_ones_count_for_nothing()
         state = new
 
 
+@pytest.mark.slow
 def test_each_use_of_randomness_has_a_key_of_its_own(monkeypatch):
     """Of sampling and updating: which rows, which alternatives, which actions."""
     used = []
@@ -536,6 +537,7 @@ def test_members_of_a_population_copy_the_more_diverse():
         np.testing.assert_array_equal(leaf[0], leaf[1])
 
 
+@pytest.mark.slow
 def test_a_member_equals_its_run_alone_and_new_hypers_compile_nothing():
     algo = DADS(ENV.spec, hidden=(8,), batch_size=8, alternatives=5)
     loop = Loop(algo, ENV, envs=2, capacity=64)

@@ -458,6 +458,7 @@ def test_a_run_tells_the_return_of_the_team_and_of_each_agent(tmp_path):
     assert (run.metrics["eval/mean_ep_length"][np.isfinite(team)] == 2).all()
 
 
+@pytest.mark.slow
 def test_a_population_of_teams_tunes_itself(tmp_path):
     run = thespis.train(
         "masac", env="jax:meeting", members=4, pbt={"interval": 100}, out=tmp_path, **SMALL

@@ -180,6 +180,7 @@ def test_an_expert_and_a_file_give_the_same_kind_of_batch(expert, run, file):
         assert (np.abs(b.action) <= 1).all()
 
 
+@pytest.mark.slow
 def test_what_an_expert_shows_does_not_depend_on_interruptions(expert, tmp_path, monkeypatch):
     whole = imitate(tmp_path / "whole", str(expert.path))
     stop_at(monkeypatch, 150)

@@ -120,7 +120,7 @@ def test_several_members_continue_as_exactly(three, tmp_path, monkeypatch):
 @pytest.mark.parametrize("more", [{"seeds": (0, 1)}, {"members": 3, "pbt.interval": 100}])
 def test_killed_at_random_moments_and_continued_equals_never_stopped(tmp_path, more):
     """A child process that trains members, tuned or not, is really killed, again and again."""
-    setting = {"steps": 1200} | more
+    setting = {"steps": 1200, "devices": 1} | more
     whole = thespis.train(
         "sac", out=tmp_path / "whole", **arguments(**setting, checkpoint_freq=1200)
     )
@@ -179,6 +179,7 @@ def test_a_longer_run_equals_one_that_was_meant_to_be_long(whole, tmp_path, step
     same(whole.path, run.path)
 
 
+@pytest.mark.slow
 def test_a_longer_run_may_outgrow_its_replay(tmp_path):
     roomy = arguments(buffer_size=10_000)
     whole = thespis.train("sac", out=tmp_path, **roomy)

@@ -453,6 +453,7 @@ def test_a_population_that_does_not_fit_says_how_many_would(tmp_path):
 # --- priorities -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_members_with_priorities_exchange_and_resume_bit_for_bit(tmp_path, monkeypatch):
     """Copies take over their parent's rows with the priorities."""
     about = {"replay": "parent", "interval": 100, "tuned": ("gamma", "priority_beta")}

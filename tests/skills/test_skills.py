@@ -206,6 +206,7 @@ def test_any_algorithm_learns_on_top_of_frozen_skills(skilled, counted, tmp_path
 # --- host environments ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_skills_of_gymnasium_environments(tmp_path):
     """Toy observes its episode, time and start: time is a descriptor, the episode is constant."""
     given = {"alternatives": 5, "steps": 200, "eval_freq": 100, "out": tmp_path}
