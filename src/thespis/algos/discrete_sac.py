@@ -9,28 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
 from thespis import noise
 from thespis.algos.actor_critic import ActorCritic
-from thespis.algos.sac import RATES
+from thespis.algos.sac import RATES, State
 from thespis.algos.temperature import Form, alpha_of, cool, start
 from thespis.core import MASK, Discrete, Metrics, Mode, ThespisError, Transition, mean, polyak
 from thespis.dists import Categorical
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
 from thespis.nets import Critics
 from thespis.optim import Learned
-
-
-class State(eqx.Module):
-    actor: Learned
-    critic: Learned
-    target: Critics
-    temperature: Learned | None  # of log alpha, or alpha if linear; None if fixed
-    stats: Any  # running statistics of the observations, or None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float
 
 from thespis import noise, normalize
 from thespis.algos.actor_critic import ActorCritic
-from thespis.algos.sac import RATES
+from thespis.algos.sac import RATES, SAC
 from thespis.algos.temperature import Form, alpha_of, cool, start
 from thespis.core import (
     AGENTS,
@@ -41,7 +41,7 @@ from thespis.core import (
     polyak,
 )
 from thespis.dists import Categorical, LogDerivative, TanhGaussian
-from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.hyper import Uniform, prior
 from thespis.nets import MLP, features, width
 from thespis.optim import Learned
 
@@ -104,17 +104,7 @@ class MASAC(ActorCritic):
     entropy_unit: Literal["log-actions", "actions"] = "log-actions"
     """What discrete_entropy multiplies: the log of the number of legal actions, or the number."""
 
-    class Hyper(ActorCritic.Hyper):
-        actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actors' learning rate", low=0)
-        critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
-        alpha_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "temperature's learning rate", low=0)
-        gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
-        tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
-        reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
-        alpha: float = prior(
-            1.0, LogUniform(1e-2, 1), "initial (or fixed) temperature", low=0, initial=True
-        )
-        target_entropy: float = prior(-1.0, Uniform(-2, 0), "wanted entropy per action dimension")
+    class Hyper(SAC.Hyper):
         discrete_entropy: float = prior(
             0.3, Uniform(0.05, 0.9), "wanted entropy of discrete actions, see entropy_unit"
         )
