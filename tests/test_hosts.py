@@ -16,7 +16,7 @@ from tests.small import differences, wait_for, words
 from thespis import hosts, machine
 from thespis.errors import ThespisError
 from thespis.placement import MEMBERS, mine, own, whole
-from thespis.runs import build, checkpoint, metrics
+from thespis.runs import checkpoint, metrics
 from thespis.runs import config as configs
 
 COMMAND = [sys.executable, "-m", "thespis.cli"]
@@ -83,11 +83,49 @@ def test_two_processes_asked_to_end_and_continued_by_one_equal_one_alone(tmp_pat
     same(tmp_path / "alone" / "td3" / "jax-pendulum_1", folder)
 
 
-def test_environments_of_python_are_refused(monkeypatch):
-    monkeypatch.setattr(build, "together", lambda: (0, 2))
-    config = configs.make("sac", {"env": "Pendulum-v1", "members": 2})
-    with pytest.raises(ThespisError, match="Pendulum-v1 runs in Python, which several processes"):
-        build.build(config)
+STEPPED = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+from thespis import TD3, hosts, hyper, make
+hosts.join(sys.argv[1], 2, int(sys.argv[2]))
+from thespis.host import HostDriver
+from thespis.loop import Loop
+from thespis.placement import mesh_for
+
+env, seeds, hps = make("Pendulum-v1"), jnp.arange(2), hyper.fill(TD3.Hyper, {}, 2)
+
+def trained(mesh):
+    loop = Loop(TD3(env.spec, hidden=(4,), batch_size=8), env, capacity=30, mesh=mesh)
+    driver = HostDriver(loop, seeds)
+    x = driver.init(seeds, hps)
+    for length, learn in ((10, False), (10, True)):
+        x = driver.run(x, hps, None, seeds, length, "explore", learn)
+    return len(driver.envs.envs), hosts.read((x.state, x.replay.rows))
+
+here, found = trained(mesh_for(2, 1))
+assert here == 1
+if hosts.leads():
+    both, wanted = trained(None)
+    assert both == 2
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+"""
+
+
+def test_environments_of_python_are_stepped_by_the_process_of_their_members():
+    at = free_port()
+    end(*(start(sys.executable, "-c", STEPPED, at, i) for i in range(2)))
+
+
+@pytest.mark.slow
+def test_two_processes_tune_a_population_in_environments_of_python_as_one_does(tmp_path):
+    short = {"env": "Pendulum-v1", "steps": 120, "eval_freq": 60, "eval_episodes": 1}
+    options = words(**POPULATION | short | {"pbt.interval": 60, "pbt.replay": "parent"})
+    train = ["train", "td3", "--json", *options, "--out"]
+    alone, pair = start(*COMMAND, *train, tmp_path / "a"), together(*train, tmp_path / "b")
+    end(alone, *pair)
+    one, two = (tmp_path / out / "td3" / "Pendulum-v1_1" for out in "ab")
+    same(one, two)
+    assert len(metrics.read(two / "lineage.csv")["step"]) == 4
 
 
 # --- others who do not answer ---------------------------------------------------------------

@@ -47,11 +47,6 @@ def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, 
             f"{processes} processes cannot share {config.members} member(s) evenly: start as many "
             "as divide that number"
         )
-    if processes > 1 and hasattr(env, "open"):
-        raise ThespisError(
-            f"{envs.label(env)} runs in Python, which several processes cannot share yet: train in "
-            "one process, or in a JAX environment"
-        )
     loop = Loop(
         algo=algorithm(config, env.spec, options),
         env=env,
