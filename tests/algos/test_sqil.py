@@ -33,6 +33,7 @@ HYPER = {
     "entropy_share": 0.6,
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
+objectives = pytest.mark.parametrize("objective", ["iq", "ls-iq"])
 
 
 def make(kind, **options) -> SQIL:
@@ -110,6 +111,35 @@ def test_no_reward_of_the_environment_or_of_a_file_reaches_a_batch(kind):
         assert reference.difference(drawn(algo, poison, kind), clean) == 0
 
 
+@objectives
+@pytest.mark.parametrize("absorbing", [True, False])
+def test_other_objectives_have_rewards_of_their_own(objective, absorbing):
+    """IQ-Learn: only absorbing states are worth something. LS-IQ: -1, or 1 for ever."""
+    algo = make("continuous", batch_size=64, objective=objective, absorbing=absorbing)
+    b = jax.tree.map(np.asarray, drawn(algo))
+    valid, shown = b.valid > 0, np.arange(64) >= 32
+    ends = absorbing * b.terminated * 0.9 / (1 - 0.9)
+    if objective == "iq":
+        wanted = np.where(shown, ends, -ends)
+    else:
+        wanted = np.where(shown, 1 / (1 - 0.9), -(1 + ends))
+        assert (0.9999 ** b.steps[shown] == 0).all()  # so that nothing is added to it
+    assert b.terminated[valid & shown].any()
+    assert b.terminated[valid & ~shown].any()
+    np.testing.assert_allclose(b.reward[valid], wanted[valid], rtol=1e-5)
+
+
+@objectives
+def test_other_objectives_see_no_reward_of_the_environment_or_of_a_file(objective):
+    algo = make("continuous", batch_size=32, objective=objective)
+    assert reference.difference(drawn(algo, np.nan), drawn(algo, 0.0)) == 0
+
+
+def test_implied_rewards_are_of_single_steps():
+    with pytest.raises(ThespisError, match="n_step = 3: objective iq .* take objective ls-iq"):
+        make("continuous", n_step=3, objective="iq")
+
+
 def test_vector_rewards_are_ignored_as_well():
     spec = dataclasses.replace(KINDS["continuous"], reward_dim=3)
     algo = SQIL(spec, hidden=(4,))
@@ -167,6 +197,62 @@ def test_updates_are_those_of_sac_whatever_the_temperature(kind, temperature, mo
     assert {"actor_loss", "critic_loss", "ent_coef_loss", "total_loss"} <= common
     for name in common:
         np.testing.assert_array_equal(metrics[name], metrics_[name], err_msg=name)
+
+
+@kinds
+@objectives
+def test_critics_learn_the_objective(kind, objective, monkeypatch):
+    """The papers' losses in NumPy, targets and entropies and all."""
+    algo = make(kind, objective=objective, monitor_gradients=False, monitor_policy=False)
+    small = {"reward_scale": 0.02} if objective == "ls-iq" else {}  # so that values are bounded
+    b, shown = batch_of(kind), np.arange(10) >= 5
+    if objective == "ls-iq":
+        b = dataclasses.replace(b, steps=jnp.where(shown, 1e9, b.steps))
+    state, hp, b, key, step = given(algo, b, **small)
+    noise = reference.fixed_noise(monkeypatch)
+    new, metrics, _ = jax.jit(algo.update)(state, hp, b, key, step)
+
+    s, b = reference.plain(state), reference.plain(b)
+    scale, valid = float(hp.reward_scale), b["valid"]
+
+    def values(nets, obs, action=None):
+        """Q_i(s, a), or V_i(s) of the policy and its entropy, times the temperature."""
+        out = reference.forward(s["actor"].params, obs)
+        if kind == "discrete":
+            q = np.stack([reference.forward(net, obs) for net in nets])
+            if action is not None:
+                return q[:, np.arange(10), action.astype(int)]
+            p = np.exp(out) / np.exp(out).sum(-1, keepdims=True)
+            return (p * q).sum(-1), -0.3 * (p * np.log(p)).sum(-1), p, q
+        if action is not None:
+            return reference.values(nets, obs, action)
+        action, log_p = reference.tanh_gaussian(out, "exp", "exact", noise)
+        return reference.values(nets, obs, action), -0.3 * log_p, None, None
+
+    value, bonus, p, q = values(s["target"], b["next_obs"])
+    next_value = value.min(0) + bonus if p is None else (p * q.min(0)).sum(-1) + bonus
+    if objective == "ls-iq":
+        most = scale / (1 - 0.9)
+        assert (np.abs(next_value) > most).any()
+        next_value = np.clip(next_value, -most, most)
+    alive = 1 - b["terminated"]
+    target = scale * b["reward"] + np.power(0.9, b["steps"]) * alive * next_value
+
+    def loss(critics):
+        implied = values(critics, b["obs"], b["action"]) - target
+        squares = reference.averaged(b["weight"] * implied**2, valid)
+        if objective == "ls-iq":
+            return squares.sum()
+        now, entropy, *_ = values(critics, b["obs"])
+        rise = reference.averaged(now + entropy - target, valid)
+        demonstrated = reference.averaged(implied, valid * shown)
+        return (squares - scale * (demonstrated - rise)).sum()
+
+    critic, _ = s["critic"].descend(loss, HYPER["critic_lr"])
+    ours, theirs = (jax.tree.leaves(x) for x in (reference.plain(new.critic), critic))
+    for a, w in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, w, 2e-3, 2e-5)
+    assert metrics["critic_loss"].shape == ()
 
 
 @kinds
@@ -317,10 +403,11 @@ def shown_cartpole(steps=30):
 
 
 @cache
-def learned(pay: float = 0.0, seeds: tuple[int, ...] = (3,)):
+def learned(pay: float = 0.0, seeds: tuple[int, ...] = (3,), objective="sqil"):
     """The state after 60 iterations, the first 20 of which only store."""
     env = Autoreset(Poisoned(pay=pay))
-    loop = Loop(SQIL(env.spec, hidden=(4,), batch_size=8), env, envs=2, capacity=100)
+    algo = SQIL(env.spec, hidden=(4,), batch_size=8, objective=objective)
+    loop = Loop(algo, env, envs=2, capacity=100)
     hps = hyper.fill(SQIL.Hyper, {"gamma": [0.9 + 0.01 * s for s in seeds]}, len(seeds))
     driver, given = DeviceDriver(loop, seeds), (shown_cartpole(), jnp.asarray(seeds))
     x = driver.init(given[1], hps, given[0])
@@ -331,6 +418,12 @@ def learned(pay: float = 0.0, seeds: tuple[int, ...] = (3,)):
 @pytest.mark.parametrize("pay", [1e9, np.nan])
 def test_what_the_environment_pays_changes_nothing_from_the_first_row_on(pay):
     assert reference.difference(learned(pay).state, learned().state) == 0
+
+
+@objectives
+def test_other_objectives_learn_where_the_environment_pays_nan(objective):
+    state = learned(np.nan, objective=objective).state
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
 
 
 def test_members_share_the_demonstrations_and_equal_their_runs_alone():

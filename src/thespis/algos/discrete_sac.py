@@ -137,7 +137,8 @@ class DiscreteSAC(ActorCritic):
             if self.clip_q:
                 near = anchor + jnp.clip(q - anchor, -hp.q_clip, hp.q_clip)
                 square = jnp.maximum(square, (near - target[None]) ** 2)
-            return mean(b.weight[None] * square, valid[None]).sum(), error
+            loss = mean(b.weight[None] * square, valid[None]).sum()
+            return loss + self.besides(state, hp, critic, b, valid), error
 
         critic, (q_loss, error) = state.critic.descend(critic_loss, hp.critic_lr)
 
@@ -187,6 +188,10 @@ class DiscreteSAC(ActorCritic):
         """The policy at observations as the environment gives them."""
         legal = obs[MASK].astype(bool) if self.masked else None
         return Categorical.of(actor(self.see(state, obs)), legal)
+
+    def besides(self, state: State, hp, critic, b: Transition, valid) -> Array | float:
+        """What the critics' loss has besides squared errors: nothing here."""
+        return 0.0
 
     def q(self, critic: Critics, obs, action) -> Array:
         """Q_i(s, a) for every critic i: [critics, batch]."""

@@ -140,6 +140,7 @@ class SAC(ActorCritic):
 
     def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
         k_next, k_now = random.split(key)
+        k_critic = random.fold_in(k_now, 0)
         obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
         alpha = self.alpha(state, hp)
 
@@ -151,7 +152,8 @@ class SAC(ActorCritic):
         def critic_loss(critic):
             error = self.q(critic, obs, b.action) - target[None]
             loss = mean(b.weight[None] * error**2, valid[None])
-            return (loss.sum() if self.critic_loss == "sum" else 0.5 * loss.mean()), error
+            loss = loss.sum() if self.critic_loss == "sum" else 0.5 * loss.mean()
+            return loss + self.besides(state, hp, critic, b, valid, k_critic), error
 
         critic, (q_loss, error) = state.critic.descend(critic_loss, hp.critic_lr)
 
@@ -195,6 +197,10 @@ class SAC(ActorCritic):
         """V(s) = E[min_i Q_i(s, a) - alpha log pi(a|s)] for one a ~ pi (eq. 3), and log pi(a|s)."""
         action, log_p = self.policy(actor, obs).sample(key)
         return self.q(critic, obs, action).min(0) - alpha * log_p, log_p
+
+    def besides(self, state: State, hp, critic, b: Transition, valid, key) -> Array | float:
+        """What the critics' loss has besides squared errors: nothing here."""
+        return 0.0
 
     def alpha(self, state: State, hp) -> Array:
         return alpha_of(self.temperature, state.temperature, hp.alpha)

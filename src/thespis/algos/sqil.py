@@ -2,12 +2,16 @@
 
 SAC on batches of which one half is the agent's own experience, worth 0, and the other half
 demonstrations, worth 1. What the environment pays is never looked at.
+
+Objectives `iq`, where rewards are what the critics imply: Garg et al. 2021,
+https://arxiv.org/abs/2106.12142; `ls-iq`, where both halves have fixed rewards and values are
+bounded: Al-Hafez et al. 2023, https://arxiv.org/abs/2303.00599.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -22,11 +26,17 @@ from thespis.algos.temperature import Form, alpha_of
 from thespis.core import Box, Key, Metrics, Mode, ThespisError, Transition, mean
 from thespis.hyper import LogUniform, Uniform, prior
 
+Objective = Literal["sqil", "iq", "ls-iq"]
+ENDLESS = 1e9  # steps, after which no discount leaves anything
+
 
 @dataclass(frozen=True)
 class SQIL(ActorCritic):
     """Imitation of demonstrations, for continuous and discrete actions."""
 
+    objective: Objective = "sqil"
+    """What critics learn: rewards 0 and 1 (SQIL), rewards that they imply themselves (IQ-Learn),
+    or rewards -1 and the greatest value (LS-IQ); of the agent and of demonstrations."""
     temperature: Form = "fixed"
     """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
     absorbing: bool = True
@@ -56,16 +66,22 @@ class SQIL(ActorCritic):
             raise ThespisError(
                 f"batch_size = {self.batch_size}: give an even number, half are demonstrations"
             )
+        if self.objective == "iq" and self.n_step > 1:
+            raise ThespisError(
+                f"n_step = {self.n_step}: objective iq regularises the reward of single steps; "
+                "leave n_step at 1, or take objective ls-iq"
+            )
         _ = self.base  # refuses what it cannot work with
 
     @property
-    def base(self) -> SAC | DiscreteSAC:
+    def base(self) -> ContinuousBase | DiscreteBase:
         """What learns from the batches: SAC for this kind of actions."""
-        names = [f.name for f in fields(ActorCritic)] + ["temperature"]
+        names = [f.name for f in fields(ActorCritic)] + ["temperature", "objective"]
         shared: Any = {name: getattr(self, name) for name in names}
         spec = replace(self.spec, reward_dim=None)  # whatever the environment pays
         shared |= {"spec": spec, "reward_weights": None}
-        return (SAC if isinstance(self.spec.action, Box) else DiscreteSAC)(**shared)
+        continuous = isinstance(self.spec.action, Box)
+        return (ContinuousBase if continuous else DiscreteBase)(**shared)
 
     def numbers(self, hp) -> Any:
         """The hyper-parameters as the base has them."""
@@ -89,8 +105,11 @@ class SQIL(ActorCritic):
         """The agent's half first, then as many demonstrations."""
         k_agent, k_demo = random.split(key)
         given = self.batch_size // 2, hp.gamma, self.n_step
-        agent = self.relabel(replay.transitions(k_agent, *given), hp, 0.0)
+        worth = 0.0 if self.objective == "sqil" else -1.0
+        agent = self.relabel(replay.transitions(k_agent, *given), hp, worth)
         demo = self.relabel(demos.transitions(k_demo, *given), hp, 1.0)
+        if self.objective == "ls-iq":
+            demo = self.without_end(demo, hp)
         if agent.drawn is not None:  # priorities go back to the agent's rows alone
             demo = replace(demo, drawn=jax.tree.map(lambda x: -jnp.ones_like(x), agent.drawn))
         return jax.tree.map(lambda *x: jnp.concatenate(x), agent, demo)
@@ -99,14 +118,21 @@ class SQIL(ActorCritic):
         """Every step is `worth` that much, whatever the environment paid for it.
 
         r = sum_{i<k} gamma^i worth, and after a termination, where the critics' target stops,
-        gamma^k worth / (1 - gamma) more: the absorbing state's value.
+        gamma^k worth / (1 - gamma) more: the absorbing state's value. Rewards that the critics
+        imply (iq) have only the latter.
         """
         discount = jnp.power(hp.gamma, jnp.arange(self.n_step, dtype=jnp.float32))
         reward = jnp.append(0.0, jnp.cumsum(discount))[b.steps.astype(jnp.int32)]
+        if self.objective == "iq":
+            reward = jnp.zeros_like(reward)
         if self.absorbing and not self.ignore_done:
-            rest = hp.gamma**b.steps / jnp.maximum(1.0 - hp.gamma, 1e-6)
-            reward = reward + b.terminated * rest
+            reward = reward + b.terminated * hp.gamma**b.steps * for_ever(hp)
         return replace(b, reward=worth * reward)
+
+    def without_end(self, b: Transition, hp) -> Transition:
+        """Every step is worth 1 and nothing follows the last: Q_max = 1 / (1 - gamma)."""
+        reward = jnp.full_like(b.reward, for_ever(hp))
+        return replace(b, reward=reward, steps=jnp.full_like(b.steps, ENDLESS))
 
     def update(self, state, hp, b: Transition, key, step) -> tuple[Any, Metrics, Array]:
         k_update, k_monitor = random.split(key)
@@ -181,6 +207,65 @@ class SQIL(ActorCritic):
         if isinstance(base, SAC):
             return base.policy(actor, base.see(state, obs)).log_prob(action)
         return jnp.take_along_axis(base.policy(state, actor, obs).log_p, action[:, None], -1)[:, 0]
+
+
+# --- what learns from the batches ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ContinuousBase(SAC):
+    """SAC whose critics learn an objective."""
+
+    objective: Objective = "sqil"
+
+    def bellman(self, hp, b: Transition, next_value: Array) -> tuple[Array, Array]:
+        return super().bellman(hp, b, within_reach(self.objective, hp, next_value))
+
+    def besides(self, state, hp, critic, b: Transition, valid, key) -> Array | float:
+        if self.objective != "iq":
+            return 0.0
+        obs, acting = self.see(state, b.obs), self.sighted(state.actor.params, state.critic.params)
+        action, _ = self.policy(acting, obs).sample(key)
+        return contrast(hp, self.q(critic, obs, action), self.q(critic, obs, b.action), valid)
+
+
+@dataclass(frozen=True)
+class DiscreteBase(DiscreteSAC):
+    """Discrete SAC whose critics learn an objective."""
+
+    objective: Objective = "sqil"
+
+    def bellman(self, hp, b: Transition, next_value: Array) -> tuple[Array, Array]:
+        return super().bellman(hp, b, within_reach(self.objective, hp, next_value))
+
+    def besides(self, state, hp, critic, b: Transition, valid) -> Array | float:
+        if self.objective != "iq":
+            return 0.0
+        obs, policy = self.see(state, b.obs), self.policy(state, self.acting(state), b.obs)
+        value = jnp.stack([policy.expect(q) for q in critic(obs)])
+        return contrast(hp, value, self.q(critic, obs, b.action), valid)
+
+
+def contrast(hp, value: Array, q: Array, valid: Array) -> Array:
+    """IQ-Learn's terms besides squares, of Q_i(s, pi) and Q_i(s, a) [critics, batch].
+
+    With implied rewards r = Q - gamma V(s') and c = 1 / reward_scale, it maximises
+    E_demo[r] - E[V(s) - gamma V(s')] - c E[r^2] (eq. 9 and 10). This is the first two divided
+    by -c, without targets and entropies, which have no gradient here.
+    """
+    shown = valid * (jnp.arange(len(valid)) >= len(valid) // 2).astype(jnp.float32)
+    return hp.reward_scale * (mean(value, valid[None]) - mean(q, shown[None])).sum()
+
+
+def within_reach(objective: Objective, hp, value: Array) -> Array:
+    """LS-IQ: between the values of being worth -1 and 1 for ever."""
+    most = hp.reward_scale * for_ever(hp)
+    return jnp.clip(value, -most, most) if objective == "ls-iq" else value
+
+
+def for_ever(hp) -> Array:
+    """1 / (1 - gamma): the value of being worth 1 in every step."""
+    return 1.0 / jnp.maximum(1.0 - hp.gamma, 1e-6)
 
 
 def halves(x: Array) -> tuple[Array, Array]:
