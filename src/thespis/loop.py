@@ -185,7 +185,9 @@ class Loop:
         sums = lambda v: Mean((v.astype(jnp.float32) * ended).sum(1), ended.sum(1))
         seen = {name: sums(numbers) for name, numbers in self.episodes(actors).items()}
         batches = self.draw(x.replay, hps, demos, keys, x.clock) if learn else None
-        state, metrics, priorities = self.learn(x.state, hps, row, batches, keys, x.clock)
+        returns = actors.ep_return if hasattr(self.algo, "remember") else None
+        given = hps, row, batches, keys, x.clock, returns
+        state, metrics, priorities = self.learn(x.state, *given)
         seen |= metrics
         replay = self.store(x.replay, hps, row, batches, priorities)
         tally = x.tally.add(seen, row, x.clock.iteration)
@@ -213,8 +215,10 @@ class Loop:
 
         return jax.vmap(of_member)(jnp.arange(keys.shape[0]), hps, keys) if self.slots else None
 
-    def learn(self, state, hps, row: Row, batches, keys, clock: Clock):
+    def learn(self, state, hps, row: Row, batches, keys, clock: Clock, returns=None):
         """Observe the new row and do the updates of one iteration, none if there are no batches.
+
+        `returns` [members, envs] are those of episodes so far, for algorithms that remember them.
 
         -> state, metrics {name: Mean of [members]}, and priorities [members, updates, batch], or
         None if the replay has no use for them; those of an update that was not due are negative.
@@ -222,7 +226,7 @@ class Loop:
         whole, part = self.quota
         due = clock.remainder + part.numerator >= part.denominator
 
-        def one(state, hp, row, batches, key):
+        def one(state, hp, row, batches, key, returns):
             def update(state, slot):
                 i, batch = slot
                 k_update = random.fold_in(random.fold_in(key, 2), i)
@@ -232,6 +236,8 @@ class Loop:
                 return state, (means, None if self.rule is None else priorities)
 
             state = self.algo.observe(state, row)
+            if returns is not None:
+                state = self.algo.remember(state, row, returns)
             if batches is None:
                 return state, ({}, None)
             slots = (jnp.arange(self.slots), batches)
@@ -250,7 +256,7 @@ class Loop:
                 priorities = jax.tree.map(append, priorities, found)
             return state, (metrics, priorities)
 
-        state, (metrics, priorities) = self.each(one, state, hps, row, batches, keys)
+        state, (metrics, priorities) = self.each(one, state, hps, row, batches, keys, returns)
         return state, metrics, priorities
 
     def store(self, replay: Replay, hps, row: Row, batches, priorities) -> Replay:
