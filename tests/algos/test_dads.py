@@ -39,6 +39,10 @@ HYPER = {
     "dynamics_lr": 0.04,
     "dynamics_scale": 0.7,
     "importance_clip": 1.5,
+    "multiplier": 3.0,
+    "slack": 0.2,
+    "diversity_scale": 0.6,
+    "margin": 0.3,
 }
 SKILLS = {"one-hot": 3, "uniform": 2}
 
@@ -129,30 +133,88 @@ def numpys(algo, state, hp, b, others, noise):
         found = np.array([log_q(net, *x) for x in zip(seen, skill, target)])
         return -reference.averaged(weight * found, alive)
 
-    dynamics, loss = state["dynamics"].descend(dynamics_loss, hp["dynamics_lr"])
-    net = (dynamics if algo.order == "sequential" else state["dynamics"]).params
-    reward = np.zeros(len(alive))
-    for i in range(len(alive)):
-        own = log_q(net, seen[i], skill[i], target[i])
-        ratios = [np.exp(log_q(net, seen[i], z, target[i]) - own) for z in others]
-        if algo.skill_kind == "uniform":
-            ratios.append(1.0)
-        if not b["terminated"][i]:
-            reward[i] = np.log(len(ratios)) - np.log(np.sum(ratios))
-    told = b | {
+    if algo.objective == "metra":
+        new, told, own = metras(algo, state, hp, b, weight, alive)
+    else:
+        dynamics, loss = state["dynamics"].descend(dynamics_loss, hp["dynamics_lr"])
+        net = (dynamics if algo.order == "sequential" else state["dynamics"]).params
+        new, own = {"dynamics": dynamics}, np.zeros(len(alive))
+        for i in range(len(alive)):
+            mine = log_q(net, seen[i], skill[i], target[i])
+            ratios = [np.exp(log_q(net, seen[i], z, target[i]) - mine) for z in others]
+            if algo.skill_kind == "uniform":
+                ratios.append(1.0)
+            own[i] = np.log(len(ratios)) - np.log(np.sum(ratios))
+        told = {
+            "dynamics_loss": loss,
+            "target_mean": reference.averaged(target.T, alive).mean(),
+            "target_std": target[alive.astype(bool)].std(0).mean(),
+        }
+    own = reward = np.where(b["terminated"] > 0, 0, own)
+    if algo.with_reward:
+        near = smerls(hp, state["returns"], skill)
+        reward = b["reward"] + hp["diversity_scale"] * near * own
+        told["near_best"] = reference.averaged(near, b["valid"])
+    informed = b | {
         "obs": np.concatenate([policy, skill], -1),
         "next_obs": np.concatenate([next_policy, skill], -1),
         "reward": reward,
     }
-    new, metrics, priorities = reference.sac(algo, state | {"stats": None}, hp, told, noise)
-    metrics = metrics | {
-        "dynamics_loss": loss,
-        "intrinsic_reward": reference.averaged(reward, b["valid"]),
-        "target_mean": reference.averaged(target.T, alive).mean(),
-        "target_std": target[alive.astype(bool)].std(0).mean(),
+    rest, metrics, priorities = reference.sac(algo, state | {"stats": None}, hp, informed, noise)
+    told |= {
+        "intrinsic_reward": reference.averaged(own, b["valid"]),
         "change": reference.averaged(np.abs(after - before).max(-1), alive),
     }
-    return new | {"dynamics": dynamics}, metrics, priorities
+    return rest | new, metrics | told, priorities
+
+
+def metras(algo, state, hp, b, weight, alive):
+    """The representation and its constraint -> new state, metrics, rewards."""
+    raw = [
+        x if algo.dynamics_sees == "observation" else x[:, :2] for x in (b["obs"], b["next_obs"])
+    ]
+    kept = raw[0][alive.astype(bool)]
+    before, after = (np.clip((x - kept.mean(0)) / kept.std(0), -5, 5) for x in raw)
+    way = b["extra"]["skill"]
+    if algo.skill_kind == "one-hot":  # its own coordinate 1, the others alike, all together 0
+        way = np.where(way > 0, 1, -1 / (algo.skills - 1))
+    strength = np.exp(state["multiplier"].params)
+
+    def moved(net):
+        return reference.forward(net, after) - reference.forward(net, before)
+
+    def room(net):
+        return np.minimum(1 - np.linalg.norm(moved(net), axis=-1) ** 2, hp["slack"])
+
+    def loss(net):
+        far = np.array([m @ z for m, z in zip(moved(net), way)])
+        return -reference.averaged(weight * (far + strength * room(net)), alive)
+
+    old = state["dynamics"].params
+    phi, found = state["dynamics"].descend(loss, hp["dynamics_lr"])
+    left = reference.averaged(room(old), alive)
+    multiplier, _ = state["multiplier"].descend(lambda log: log * left, hp["dynamics_lr"])
+    told = {
+        "representation_loss": found,
+        "step_length": reference.averaged(np.linalg.norm(moved(old), axis=-1), alive),
+        "multiplier": strength,
+    }
+    net = phi.params if algo.order == "sequential" else old
+    reward = np.array([m @ z for m, z in zip(moved(net), way)])
+    return {"dynamics": phi, "multiplier": multiplier}, told, reward
+
+
+def smerls(hp, returns, skill):
+    """1 where the return of a skill, a weighted mean over episodes, is near the best."""
+    known = int(returns["count"])
+    skills, totals = returns["skill"][:known], returns["total"][:known]
+
+    def expected(z):
+        weights = [np.exp(-np.sum((z - other) ** 2) / (2 * 0.2**2)) for other in skills]
+        return np.average(totals, weights=weights)
+
+    best = max(map(expected, skills))
+    return np.array([float(expected(z) >= best - hp["margin"] * abs(best)) for z in skill])
 
 
 FORMS = [
@@ -162,6 +224,9 @@ FORMS = [
     {"dynamics_std": "learned", "dynamics_sees": "descriptor"},
     {"dynamics_data": "weighted", "normalize_target": False, "normalize_input": False},
     {"predicts": "observation", "dynamics_sees": "observation", "policy_sees": "observation"},
+    {"objective": "metra"},
+    {"objective": "metra", "skill_kind": "one-hot", "dynamics_data": "weighted"},
+    {"with_reward": True, "skill_kind": "one-hot", "dynamics_data": "replay"},
 ]
 
 
@@ -176,25 +241,30 @@ def test_update_is_what_numpy_computes(monkeypatch, options):
         drawn = lambda self, key, n: jnp.asarray(others, jnp.float32)
         monkeypatch.setattr(DADS, "draw_skills", drawn)
     state = algo.init(random.key(0), hp)
-    parts = {name: reference.aged(getattr(state, name), i) for i, name in enumerate(LEARNED)}
+    names = [name for name in LEARNED if getattr(state, name) is not None]
+    parts = {name: reference.aged(getattr(state, name), i) for i, name in enumerate(names)}
     state = dataclasses.replace(state, **parts, target=algo.init(random.key(1), hp).target)
+    if algo.with_reward:
+        skills, yes = jnp.eye(3)[jnp.array([0, 1, 2, 0])], jnp.ones(4, bool)
+        known = state.returns.add(skills, jnp.array([-3.0, -5.0, -2.6, -2.0]), yes)
+        state = dataclasses.replace(state, returns=known)
     b = batch(algo)
     given = Batch(b, b if algo.dynamics_data == "recent" else None)
     new, metrics, priorities = jax.jit(algo.update)(state, hp, given, random.key(2), 0)
 
     plain = [reference.plain(x) for x in (state, hp, b)]
     want, wanted, errors = numpys(algo, *plain, others, noise)
-    metrics["dynamics_loss"] = metrics["dynamics_loss"].total
-    shared = {name: metrics[name] for name in wanted}
+    shared = {name: getattr(metrics[name], "total", metrics[name]) for name in wanted}
+    assert metrics.keys() == wanted.keys()
     reference.close(shared, wanted, rtol=1e-3, atol=1e-4)
-    for name in ("actor", "critic", "target", "temperature", "dynamics"):
+    for name in (*names, "target"):
         pair = ({name: getattr(new, name)}, {name: want[name]})
         reference.close(*pair, rtol=1e-3, atol=2e-4)
     valid = np.asarray(b.valid, bool)
     np.testing.assert_allclose(priorities[valid], errors[valid], 1e-3, 1e-4)
 
 
-LEARNED = ("actor", "critic", "temperature", "dynamics")
+LEARNED = ("actor", "critic", "temperature", "dynamics", "multiplier")
 
 
 # --- the reward -----------------------------------------------------------------------------

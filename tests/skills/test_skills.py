@@ -15,11 +15,14 @@ import thespis
 from tests import small
 from thespis.algos import DADS
 from thespis.cli import main
-from thespis.core import Discrete, ThespisError
+from thespis.core import Discrete, Spec, ThespisError
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
+from thespis.hyper import fill
+from thespis.loop import Loop
+from thespis.skills.export import export
 from thespis.skills.hierarchy import over_skills
-from thespis.skills.plan import Planner, foresee, plan, pursue
+from thespis.skills.plan import Planner, foresee, lead, plan, pursue
 from thespis.skills.score import cells, hull_area, judged
 from thespis.skills.skilled import Skilled, rollout
 
@@ -42,6 +45,29 @@ def counted(tmp_path_factory):
     """A run of three one-hot skills."""
     more = {"skills": 3, "skill_kind": "one-hot", "out": tmp_path_factory.mktemp("runs")}
     return Skilled(thespis.train("dads", **small.arguments(**TINY, **more)))
+
+
+class Untrained:
+    """What `Skilled` asks of a run, of METRA before it has learned."""
+
+    path = "untrained"
+
+    def __init__(self):
+        env = Autoreset(PointMass())
+        self.algo = DADS(env.spec, objective="metra", hidden=(8,))
+        self.parts = Loop(self.algo, env), env
+
+    def member(self, which):
+        return 0
+
+    def state(self, which):
+        hps = fill(DADS.Hyper, {}, 1)
+        return jax.vmap(self.algo.init)(random.key(0)[None], hps), hps
+
+
+@pytest.fixture(scope="module")
+def far():
+    return Skilled(Untrained())
 
 
 # --- roll-outs and scores -------------------------------------------------------------------
@@ -172,6 +198,52 @@ def test_a_pursuit_is_scored_by_its_mean_distance(skilled):
         pursue(skilled, np.zeros((1, 3)))
 
 
+# --- METRA ----------------------------------------------------------------------------------
+
+
+def test_metra_leads_to_goals_and_scores_what_it_can(far):
+    """The skill is the way there in its representation; nothing is foreseen."""
+    found = pursue(far, GOALS, Planner(hold=25))
+    phi, seen = far.state.dynamics.params, lambda x: far.algo.scaled(far.state, jnp.asarray(x))
+    way = phi(seen(GOALS.astype(np.float32))) - phi(seen(found.paths[:, 0]))
+    wanted = way / np.linalg.norm(way, axis=-1, keepdims=True)
+    np.testing.assert_allclose(found.skills[:, 0], wanted, atol=1e-5)
+    played = rollout(far, far.skills(5), 2, steps=20)
+    judgement = judged(far, played)
+    assert judgement["hull_area"] >= 0
+    assert "predictability" not in judgement
+    moved = phi(seen(played.descriptors[0, 0, 1])) - phi(seen(played.descriptors[0, 0, 0]))
+    assert played.diversity[0, 0, 1] == pytest.approx(float(moved @ played.skills[0]), abs=1e-5)
+    given = Planner(), jnp.zeros(2), lambda place: place.sum(-1), random.key(0)
+    with pytest.raises(ThespisError, match="metra foresees nothing"):
+        plan(far.algo, far.state, far.hp, *given)
+
+
+def test_metra_cannot_be_led_by_a_goal_that_says_too_little():
+    box = jax.ShapeDtypeStruct((3,), jnp.float32)
+    spec = Spec(box, Autoreset(PointMass()).spec.action, descriptor="0:2")
+    algo = DADS(spec, objective="metra", dynamics_sees="observation", hidden=(4,))
+    state = algo.init(random.key(0), algo.Hyper())
+    with pytest.raises(ThespisError, match="train with dynamics_sees = descriptor"):
+        lead(algo, state, jnp.zeros((1, 2)), jnp.zeros((1, 2)))
+
+
+def test_skills_of_metra_are_directions_wherever_they_are_named(far, tmp_path):
+    np.testing.assert_allclose(far.skill("0.3,-0.4"), [0.6, -0.8], rtol=1e-6)
+    with pytest.raises(ThespisError, match=r"skill = 0,0: give 2 numbers .* not all 0"):
+        far.skill("0,0")
+    env = over_skills(Autoreset(PointMass()), far.run, hold=3)
+    world, _ = env.reset(random.key(0), 1)
+    ends = [env.step(world, jnp.array([z]), random.key(1))[1].obs for z in ([0.3, 0.4], [0.6, 0.8])]
+    np.testing.assert_allclose(*ends, rtol=1e-6)
+    exported = alone(export(far, tmp_path))
+    obs, skill = np.ones((3, 2), np.float32), far.skills(3)
+    np.testing.assert_allclose(exported.act(obs, skill), far.respond(obs, skill)[0], atol=1e-5)
+    here, there = np.zeros((2, 2), np.float32), GOALS.astype(np.float32)
+    wanted = lead(far.algo, far.state, jnp.asarray(here), jnp.asarray(there))
+    np.testing.assert_allclose(exported.lead(here, there), wanted, atol=1e-5)
+
+
 # --- an agent on top ------------------------------------------------------------------------
 
 
@@ -235,17 +307,22 @@ def test_a_policy_may_be_told_its_skill(skilled):
     np.testing.assert_allclose(policy(np.zeros(2, np.float32)), told[0], rtol=1e-5)
 
 
-def test_an_export_acts_and_foresees_with_numpy_alone(skilled, tmp_path):
-    assert main(["skills", "export", str(skilled.run.path), "-o", str(tmp_path)]) == 0
-    module = importlib.util.spec_from_file_location("exported", tmp_path / "skills.py")
+def alone(folder):
+    """Exported skills, read without the library."""
+    module = importlib.util.spec_from_file_location("exported", folder / "skills.py")
     exported = importlib.util.module_from_spec(module)
     module.loader.exec_module(exported)
-    alone = exported.Skills(tmp_path / "skills.npz")
+    return exported.Skills(folder / "skills.npz")
+
+
+def test_an_export_acts_and_foresees_with_numpy_alone(skilled, tmp_path):
+    assert main(["skills", "export", str(skilled.run.path), "-o", str(tmp_path)]) == 0
+    exported = alone(tmp_path)
     obs, skill = np.ones((3, 2), np.float32), skilled.skills(3)
-    np.testing.assert_allclose(alone.act(obs, skill), skilled.respond(obs, skill)[0], atol=1e-5)
+    np.testing.assert_allclose(exported.act(obs, skill), skilled.respond(obs, skill)[0], atol=1e-5)
     x = jnp.zeros((3, 2))
     wanted = foresee(skilled.algo, skilled.state, skilled.hp, x, jnp.asarray(skill))
-    np.testing.assert_allclose(alone.change(skill), wanted, atol=1e-5)
+    np.testing.assert_allclose(exported.change(skill), wanted, atol=1e-5)
 
 
 # --- the command line -----------------------------------------------------------------------

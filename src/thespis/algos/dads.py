@@ -3,6 +3,7 @@
 SAC is told of a skill z, which every environment keeps for an episode. A model of the change that
 follows, the skill dynamics q(s' - s | s, z), rewards what z makes foreseeable and others do not.
 Learning it from older data with importance weights: Sharma et al. 2020, arxiv.org/abs/2004.12974.
+Another objective may take its place (metra.py), and the environment's reward be added (smerl.py).
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from jax import nn, random
 from jaxtyping import Array, Float
 
 from thespis import noise, normalize
-from thespis.algos import sac
+from thespis.algos import metra, sac
 from thespis.algos.held_noise import Held
 from thespis.algos.sac import SAC
+from thespis.algos.smerl import Returns
+from thespis.algos.temperature import start
 from thespis.core import Mean, Metrics, Mode, Row, ThespisError, Transition, mean
 from thespis.describe import DESCRIPTOR, choice, function, is_function
 from thespis.dists import Mixture
-from thespis.hyper import LogUniform, prior
+from thespis.hyper import LogUniform, Uniform, prior
 from thespis.nets import MLP, features
 from thespis.normalize import Running
 from thespis.optim import Learned
@@ -37,9 +40,11 @@ EDGE = 1e-6  # actions nearer than this to a bound count as if there
 
 
 class State(sac.State):
-    dynamics: Learned  # q: logits, means and scales of a mixture
+    dynamics: Learned  # q: logits, means and scales of a mixture; of METRA phi
     change_stats: Running | None  # of what is predicted
     input_stats: Running | None  # of what the dynamics see
+    multiplier: Learned | None  # METRA's log lambda
+    returns: Returns | None  # of skills, if the environment's reward counts
 
 
 class Memory(eqx.Module):
@@ -79,10 +84,12 @@ class Batch(NamedTuple):
 class DADS(SAC):
     """SAC without rewards: skills that differ in what they do, and can be planned with."""
 
+    objective: Literal["dads", "metra"] = "dads"
+    """Skills that can be foreseen, or that lead far apart in a representation of states."""
     skills: int = 2
     """Numbers of a skill; the number of skills if they are one-hot."""
     skill_kind: Literal["uniform", "one-hot"] = "uniform"
-    """Skills are points of the cube [-1, 1]^skills, or one of so many."""
+    """Skills are points of the cube [-1, 1]^skills (of metra unit vectors), or one of so many."""
     allotment: Literal["sampled", "equal"] = "sampled"
     """Environments draw a skill at every episode's start, or have one of their own for good."""
     descriptor: Reference | None = None
@@ -93,7 +100,8 @@ class DADS(SAC):
     descriptor."""
     dynamics_sees: str | None = None
     """What the skill dynamics see: descriptor, observation, none, or some of them such as
-    descriptor[2:] or observation[0,1]; by default the descriptor, none if the policy sees none."""
+    descriptor[2:] or observation[0,1]; by default the descriptor, none if the policy sees none.
+    Of metra what the representation sees, by default the descriptor."""
     predicts: str = "descriptor"
     """Whose change the skill dynamics predict: descriptor, observation, or some of them."""
     alternatives: int = 100
@@ -114,6 +122,11 @@ class DADS(SAC):
     """Predict changes normalised by running statistics."""
     normalize_input: bool = True
     """The dynamics see numbers normalised by running statistics."""
+    with_reward: bool = False
+    """Learn from the environment's reward, and differ only where the return is near the best."""
+    best_return: float | None = None
+    """What with_reward takes for the best return, such as that of a run of sac; by default the
+    best that a skill has reached of late."""
 
     class Hyper(SAC.Hyper):
         dynamics_lr: float = prior(
@@ -124,6 +137,18 @@ class DADS(SAC):
         )
         importance_clip: float = prior(
             10.0, LogUniform(1, 100), "importance weights stay within this factor of 1", low=1
+        )
+        multiplier: float = prior(
+            30.0, LogUniform(1, 100), "initial weight of metra's constraint", low=1e-6, initial=True
+        )
+        slack: float = prior(
+            1e-3, LogUniform(1e-4, 1e-1), "how far metra's constraint is more than kept", low=0
+        )
+        diversity_scale: float = prior(
+            1.0, LogUniform(0.1, 10), "factor of the own reward beside the environment's", low=0
+        )
+        margin: float = prior(
+            0.1, Uniform(0, 0.5), "share of the best return that near the best may lack", low=0
         )
 
     presets: ClassVar[dict[str, dict]] = {
@@ -154,6 +179,24 @@ class DADS(SAC):
                 "updates_per_step": 64 / 500,
             },
         },
+        "metra": {
+            "algo": {
+                "objective": "metra",
+                "hidden": (1024, 1024),
+                "policy_sees": "observation",
+                "dynamics_sees": "observation",
+                "dynamics_data": "replay",
+                "normalize_input": False,
+            },
+            "hp": {
+                "actor_lr": 1e-4,
+                "critic_lr": 1e-4,
+                "alpha_lr": 1e-4,
+                "dynamics_lr": 1e-4,
+                "alpha": 0.01,
+            },
+            "train": {"envs": 8, "updates_per_step": 50 / 1600},
+        },
     }
 
     def __post_init__(self):
@@ -168,7 +211,15 @@ class DADS(SAC):
             raise ThespisError(
                 "allotment = equal needs skills that can be counted: give skill_kind = one-hot"
             )
+        if self.best_return is not None and not self.with_reward:
+            raise ThespisError(f"best_return = {self.best_return} needs with_reward: add it")
         _ = self.views  # refuses what is not there
+        if self.metra and not self.size("dynamics_sees"):
+            raise ThespisError("dynamics_sees = none: name what metra's representation should see")
+
+    @property
+    def metra(self) -> bool:
+        return self.objective == "metra"
 
     # --- what is seen -----------------------------------------------------------------------
 
@@ -216,6 +267,14 @@ class DADS(SAC):
         n = jax.eval_shape(self.observation, obs).shape[-1]
         return {"observation": n, DESCRIPTOR: found.shape[-1]}
 
+    @property
+    def describes_all(self) -> bool:
+        """The descriptor is the observation."""
+        by, n = self.described_by, self.sizes["observation"]
+        if by == DESCRIPTOR or is_function(by):
+            return False
+        return choice("descriptor", by, self.sizes)[1] == tuple(range(n))
+
     @cached_property
     def views(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Base and coordinates of what is seen and predicted."""
@@ -230,7 +289,9 @@ class DADS(SAC):
             "predicts": choice("predicts", self.predicts, sizes),
             "policy_sees": choice("policy_sees", policy or "observation", sizes),
             "dynamics_sees": choice(
-                "dynamics_sees", dynamics or ("none" if blind else DESCRIPTOR), sizes
+                "dynamics_sees",
+                dynamics or ("none" if blind and not self.metra else DESCRIPTOR),
+                sizes,
             ),
         }
         if blind:
@@ -264,14 +325,19 @@ class DADS(SAC):
         k_policy, k_dynamics = random.split(key)
         hidden = self.hidden if self.dynamics_hidden is None else self.dynamics_hidden
         n, seen = self.size("predicts"), self.size("dynamics_sees")
-        outputs = self.components * (1 + n * (2 if self.dynamics_std == "learned" else 1))
-        dynamics = MLP(k_dynamics, (seen + self.skills, *hidden, outputs), self.weight_init)
+        inputs, outputs = seen, self.skills
+        if not self.metra:
+            inputs = seen + self.skills
+            outputs = self.components * (1 + n * (2 if self.dynamics_std == "learned" else 1))
+        dynamics = MLP(k_dynamics, (inputs, *hidden, outputs), self.weight_init)
         running = lambda wanted, size: Running.of((size,), prior=0) if wanted else None
         return State(
             **vars(super().init(k_policy, hp)),
             dynamics=Learned.of(dynamics),
-            change_stats=running(self.normalize_target, n),
+            change_stats=running(self.normalize_target and not self.metra, n),
             input_stats=running(self.normalize_input and seen, seen),
+            multiplier=start("log", hp.multiplier) if self.metra else None,
+            returns=Returns.none(self.skills) if self.with_reward else None,
         )
 
     def memory(self, key, n: int) -> Any:
@@ -285,7 +351,18 @@ class DADS(SAC):
         """Skills from their prior."""
         if self.skill_kind == "one-hot":
             return nn.one_hot(random.randint(key, (n,), 0, self.skills), self.skills)
+        if self.metra:
+            return self.nearest(noise.normal(key, (n, self.skills)))
         return noise.uniform(key, (n, self.skills), -1, 1)
+
+    def nearest(self, skill: Float[Array, "... size"]) -> Float[Array, "... size"]:
+        """The skill that numbers [..., size] are nearest to."""
+        if self.skill_kind == "one-hot":
+            return nn.one_hot(skill.argmax(-1), self.skills)
+        if self.metra:
+            length = jnp.linalg.norm(skill, axis=-1, keepdims=True)
+            return skill / jnp.maximum(length, 1e-6)
+        return jnp.clip(skill, -1, 1)
 
     def act(self, state: Any, hp, memory: Any, obs, key, step, mode: Mode) -> Any:
         told = Told(obs, memory.skill)
@@ -308,51 +385,58 @@ class DADS(SAC):
         recent = max(1, self.recent_steps // replay.ring.rows.reward.shape[2])
         return Batch(batch, replay.transitions(k_dynamics, self.batch_size, hp.gamma, 1, recent))
 
+    def remember(self, state: Any, rows: Row, returns: Float[Array, "n"]) -> State:
+        """Keep the returns of episodes that ended in these rows, if they matter."""
+        if state.returns is None:
+            return state
+        new = state.returns.add(self.stored(rows).skill, returns, rows.final)
+        return dataclasses.replace(state, returns=new)
+
     def update(self, state: Any, hp, b: Any, key, step) -> tuple[State, Metrics, Array]:
         k_skills, k_sac = random.split(key)
         policy, old = b.policy, state.dynamics.params
 
-        # Skill dynamics: the most likely model of the changes that skills make (eq. 4).
+        # What rewards are made of: skill dynamics, or a representation.
         if self.dynamics_period == 1:
-            state, loss = self.learn_dynamics(state, hp, b)
+            state, told = self.learn_dynamics(state, hp, b)
         else:
-            skip = lambda state: (state, Mean(jnp.zeros(()), jnp.zeros(())))
-            learn, due = (
-                lambda state: self.learn_dynamics(state, hp, b),
-                step % self.dynamics_period,
-            )
-            state, loss = jax.lax.cond(due == 0, learn, skip, state)
+            learn = lambda state: self.learn_dynamics(state, hp, b)
+            empty = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(learn, state)[1])
+            due = step % self.dynamics_period == 0
+            state, told = jax.lax.cond(due, learn, lambda state: (state, empty), state)
 
-        # Reward: how much likelier this change is with this skill than with any (eq. 6).
         net = state.dynamics.params if self.order == "sequential" else old
         skill = self.stored(policy).skill
-        reward, target = self.intrinsic(
-            state, net, hp, policy.obs, policy.next_obs, skill, k_skills
-        )
-        reward = jnp.where(policy.terminated > 0, 0.0, reward)
+        given = policy.obs, policy.next_obs, skill, k_skills
+        own, target = self.intrinsic(state, net, hp, *given)
+        own = reward = jnp.where(policy.terminated > 0, 0.0, own)
+        if state.returns is not None:
+            # The task's reward, and the own where the skill does well: r + c 1[R(z) near R*] own.
+            near = state.returns.near_best(skill, hp.margin, self.best_return)
+            reward = policy.reward + hp.diversity_scale * near * own
+            told |= {"near_best": mean(near, policy.valid)}
 
-        told = dataclasses.replace(
+        informed = dataclasses.replace(
             policy,
             obs=Told(policy.obs, skill),
             next_obs=Told(policy.next_obs, skill),
             reward=reward,
         )
-        state, metrics, td_error = super().update(state, hp, told, k_sac, step)
+        state, metrics, td_error = super().update(state, hp, informed, k_sac, step)
         alive = self.alive(policy)
-        centre = mean(target.T, alive[None])
-        spread = jnp.sqrt(mean((target - centre[None]).T ** 2, alive[None]))
+        if not self.metra:
+            centre = mean(target.T, alive[None])
+            spread = jnp.sqrt(mean((target - centre[None]).T ** 2, alive[None]))
+            told |= {"target_mean": centre.mean(), "target_std": spread.mean()}
         change = self.look("predicts", policy.next_obs) - self.look("predicts", policy.obs)
-        metrics |= {
-            "dynamics_loss": loss,
-            "intrinsic_reward": mean(reward, policy.valid),
-            "target_mean": centre.mean(),
-            "target_std": spread.mean(),
+        metrics |= told | {
+            "intrinsic_reward": mean(own, policy.valid),
             "change": mean(jnp.abs(change).max(-1), alive),
         }
         return state, metrics, td_error
 
-    def learn_dynamics(self, state: State, hp, b: Batch) -> tuple[State, Mean]:
-        """One step of the skill dynamics, after that of their statistics."""
+    def learn_dynamics(self, state: Any, hp, b: Batch) -> tuple[State, dict[str, Mean]]:
+        """One step of the skill dynamics or the representation, after that of the statistics."""
         batch = b.policy if b.dynamics is None else b.dynamics
         alive, extra = self.alive(batch), self.stored(batch)
         change = self.look("predicts", batch.next_obs) - self.look("predicts", batch.obs)
@@ -361,26 +445,38 @@ class DADS(SAC):
         known = {name: x for name, x in stats.items() if getattr(state, name) is not None}
         new = {name: getattr(state, name).update(x, alive) for name, x in known.items()}
         state = dataclasses.replace(state, **new)
-        seen, target = self.normalised(state, batch.obs, batch.next_obs)
         weight = jnp.ones_like(alive)
         if extra.log_p is not None:
-            told = self.see(state, Told(batch.obs, extra.skill))
-            log_p = self.policy(state.actor.params, told).log_prob(batch.action, EDGE)
+            view = self.see(state, Told(batch.obs, extra.skill))
+            log_p = self.policy(state.actor.params, view).log_prob(batch.action, EDGE)
             reach = jnp.log(hp.importance_clip)
             weight = jnp.exp(jnp.clip(log_p - extra.log_p, -reach, reach))
 
-        def dynamics_loss(net):
-            log_q = self.predict(net, hp, seen, extra.skill).log_prob(target)
-            return -mean(weight * log_q, alive), None
+        if self.metra:
+            steps = self.steps(state, batch.obs, batch.next_obs, extra.skill)
+            given = state.dynamics, state.multiplier, hp, steps, weight, alive
+            dynamics, multiplier, told = metra.learn(*given)
+            state = dataclasses.replace(state, dynamics=dynamics, multiplier=multiplier)
+        else:
+            seen, target = self.normalised(state, batch.obs, batch.next_obs)
 
-        dynamics, (loss, _) = state.dynamics.descend(dynamics_loss, hp.dynamics_lr)
-        return dataclasses.replace(state, dynamics=dynamics), Mean(loss, jnp.ones(()))
+            # The most likely model of the changes that skills make (eq. 4).
+            def dynamics_loss(net):
+                log_q = self.predict(net, hp, seen, extra.skill).log_prob(target)
+                return -mean(weight * log_q, alive), None
+
+            dynamics, (loss, _) = state.dynamics.descend(dynamics_loss, hp.dynamics_lr)
+            state, told = dataclasses.replace(state, dynamics=dynamics), {"dynamics_loss": loss}
+        return state, {name: Mean(x, jnp.ones(())) for name, x in told.items()}
 
     def intrinsic(self, state: State, net: MLP, hp, obs, next_obs, skill, key) -> tuple:
         """log q(s'|s, z) - log mean_i q(s'|s, z_i), with z among the z_i -> [batch], target.
 
-        At most log of the number of skills compared, and 0 if the skill does not matter.
+        At most log of the number of skills compared, and 0 if the skill does not matter (eq. 6).
+        Of METRA (phi(s') - phi(s)) . z, with no target.
         """
+        if self.metra:
+            return metra.gain(net, *self.steps(state, obs, next_obs, skill))[0], None
         seen, target = self.normalised(state, obs, next_obs)
         # Where nothing is seen, predictions are the same in every state.
         places = seen[:1] if seen.shape[-1] == 0 else seen
@@ -409,13 +505,21 @@ class DADS(SAC):
 
     def normalised(self, state: State, obs, next_obs) -> tuple[Array, Array]:
         """What the dynamics see, and the change they should predict."""
-        seen = self.look("dynamics_sees", obs)
+        seen = self.scaled(state, self.look("dynamics_sees", obs))
         change = self.look("predicts", next_obs) - self.look("predicts", obs)
-        if state.input_stats is not None:
-            seen = state.input_stats(seen, floor=1e-12)
         if state.change_stats is not None:
             change = state.change_stats(change, floor=1e-12)
         return seen, change
+
+    def scaled(self, state: State, seen: Float[Array, "... n"]) -> Float[Array, "... n"]:
+        """What the dynamics see, as they see it."""
+        return seen if state.input_stats is None else state.input_stats(seen, floor=1e-12)
+
+    def steps(self, state: State, obs, next_obs, skill) -> tuple[Array, Array, Array]:
+        """What METRA's representation sees before and after, and where it should lead."""
+        see = lambda obs: self.scaled(state, self.look("dynamics_sees", obs))
+        towards = metra.centred(skill) if self.skill_kind == "one-hot" else skill
+        return see(obs), see(next_obs), towards
 
     def predict(self, net: MLP, hp, seen: Array, skill: Array) -> Mixture:
         """q(. | s, z), of normalised changes."""

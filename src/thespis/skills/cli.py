@@ -143,8 +143,7 @@ def picture(skilled: Any, given: dict[str, Any], name: str) -> Path:
 
 
 def title(skilled: Any) -> str:
-    config = skilled.run.config
-    return f"{config.algo.upper()} on {config.env}"
+    return f"{skilled.algo.objective.upper()} on {skilled.run.config.env}"
 
 
 VERBS: dict[str, tuple[Any, list[Option], str]] = {

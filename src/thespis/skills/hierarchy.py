@@ -67,7 +67,7 @@ class SkillTask:
     def step(self, state: Any, action: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
         task, n = self.env.task, self.skilled.algo.skills
         one_hot = self.skilled.algo.skill_kind == "one-hot"
-        skill = nn.one_hot(action, n) if one_hot else action
+        skill = nn.one_hot(action, n) if one_hot else self.skilled.algo.nearest(action)
 
         def one(carry, _):
             state, total, over = carry
@@ -102,7 +102,7 @@ class SkillEnv(gymnasium.Wrapper):
         one_hot = isinstance(self.action_space, spaces.Discrete)
         n = self.skilled.algo.skills
         skill = np.eye(n)[action] if one_hot else np.asarray(action)
-        total, told = 0.0, jnp.asarray(skill[None], jnp.float32)
+        total, told = 0.0, self.skilled.algo.nearest(jnp.asarray(skill[None], jnp.float32))
         box: Any = self.env.action_space
         ended, cut, info = False, False, {}
         for _ in range(self.hold):

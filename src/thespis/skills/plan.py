@@ -75,6 +75,19 @@ def numbers(algo: Any, base: str, x: Array) -> Array:
     )
 
 
+def lead(algo: Any, state: Any, x: Array, goal: Array) -> Float[Array, "... size"]:
+    """METRA's skill from descriptors [..., n] to goals: the way there in its representation."""
+    base, coordinates = algo.views["dynamics_sees"]
+    if base != DESCRIPTOR and not algo.describes_all:
+        raise ThespisError(
+            f"a goal is a descriptor, but metra's representation sees the {base}: train with "
+            "dynamics_sees = descriptor"
+        )
+    place = lambda x: algo.scaled(state, x[..., np.asarray(coordinates, int)])
+    phi = state.dynamics.params
+    return algo.nearest(phi(place(goal)) - phi(place(x)))
+
+
 def plan(
     algo: Any,
     state: Any,
@@ -85,6 +98,8 @@ def plan(
     key: Any,
 ) -> Float[Array, "horizon size"]:
     """The skills that should bring the most reward of descriptors [..., size] -> [...]."""
+    if algo.metra:
+        raise ThespisError("metra foresees nothing: it pursues goals, and other plans need dads")
 
     def worth(skills: Float[Array, "plans horizon size"]) -> Array:
         """The foreseen sum of rewards."""
@@ -173,6 +188,8 @@ def pursue(
         keys = random.split(random.fold_in(random.key(seed), time), n)
         if blind:
             return jax.vmap(lambda k: algo.draw_skills(k, 1)[0])(keys)
+        if algo.metra:
+            return lead(algo, skilled.state, algo.describe(obs), targets)
         x = algo.look("predicts", obs)
 
         def one(x, goal, key):

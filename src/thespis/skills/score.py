@@ -48,7 +48,8 @@ def predictability(skilled: Skilled, played: Trajectories) -> dict[str, float]:
     base, coordinates = algo.views["predicts"]
     seen, also = algo.views["dynamics_sees"]
     if (
-        base != "descriptor"
+        algo.metra
+        or base != "descriptor"
         or (also and seen != "descriptor")
         or len(coordinates) != algo.sizes[base]
     ):

@@ -48,9 +48,12 @@ class Skilled:
             if len(numbers) != 1 or numbers[0] not in range(size):
                 raise ThespisError(f"skill = {text}: give a number from 0 to {size - 1}")
             return np.eye(size, dtype=np.float32)[int(numbers[0])]
-        if len(numbers) != size or max(map(abs, numbers)) > 1:
-            raise ThespisError(f"skill = {text}: give {size} numbers from -1 to 1, such as 0.5,-1")
-        return np.array(numbers, np.float32)
+        nowhere = self.algo.metra and not any(numbers)
+        if len(numbers) != size or max(map(abs, numbers)) > 1 or nowhere:
+            also = ", not all 0" if self.algo.metra else ""
+            hint = f"give {size} numbers from -1 to 1{also}, such as 0.5,-1"
+            raise ThespisError(f"skill = {text}: {hint}")
+        return np.asarray(self.algo.nearest(jnp.array(numbers, jnp.float32)))
 
     def _respond(self, obs, skill):
         """Greedy actions [n, ...] of these skills [n, size], and what is stored of them."""

@@ -1,4 +1,8 @@
-"""Skills in NumPy alone: `Skills("skills.npz").act(obs, skill)` and `.change(skill)`."""
+"""Skills in NumPy alone: `Skills("skills.npz").act(obs, skill)`.
+
+Of DADS also `.change(skill)`, what a step of it does, and of METRA `.lead(place, goal)`, the skill
+to take.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import numpy as np
 
 
 class Skills:
-    """The policy of skills, and if they are all it needs the model of what they change."""
+    """The policy of skills, and the model of what they change or where they lead."""
 
     def __init__(self, path: str | Path):
         with np.load(path, allow_pickle=False) as found:
@@ -38,6 +42,22 @@ class Skills:
         if "change.mean" in p:
             change = p["change.mean"] + np.sqrt(np.clip(p["change.var"], 1e-12, 1e6)) * change
         return change
+
+    def lead(self, place: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        """The skill that leads from descriptors [..., n] to goals."""
+        way = self.representation(goal) - self.representation(place)
+        if self.parts["one_hot"]:
+            return np.eye(way.shape[-1])[way.argmax(-1)]
+        return way / np.maximum(np.linalg.norm(way, axis=-1, keepdims=True), 1e-6)
+
+    def representation(self, descriptor: np.ndarray) -> np.ndarray:
+        """Where a descriptor [..., n] lies, in steps."""
+        p = self.parts
+        seen = np.asarray(descriptor)[..., p["representation_sees"]]
+        if "seen.mean" in p:
+            std = np.sqrt(np.clip(p["seen.var"], 1e-12, 1e6))
+            seen = np.clip((seen - p["seen.mean"]) / std, -5, 5)
+        return self.network("representation", seen)
 
     def network(self, name: str, x: np.ndarray) -> np.ndarray:
         depth = sum(key.startswith(f"{name}.weight") for key in self.parts)

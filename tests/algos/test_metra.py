@@ -1,0 +1,71 @@
+"""METRA beyond one update, which test_dads.py compares with NumPy: directions and their lengths."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+from tests.algos.test_dads import make
+from thespis.algos import DADS, metra
+from thespis.core import ThespisError
+from thespis.hyper import fill
+from thespis.nets import MLP
+from thespis.optim import Learned
+from thespis.runs import config as configs
+
+
+def test_skills_are_directions_in_which_none_is_preferred():
+    skill = np.asarray(make(objective="metra", skills=3).memory(random.key(0), 4000).skill)
+    np.testing.assert_allclose(np.linalg.norm(skill, axis=-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(skill.mean(0), 0, atol=0.05)
+    np.testing.assert_allclose(skill.T @ skill / 4000, np.eye(3) / 3, atol=0.03)
+
+
+def test_numbers_become_the_nearest_skill():
+    numbers = jnp.array([[3.0, -4.0], [0.0, 0.0]])
+    np.testing.assert_allclose(make(objective="metra").nearest(numbers), [[0.6, -0.8], [0, 0]])
+    np.testing.assert_allclose(make().nearest(numbers), [[1, -1], [0, 0]])
+    np.testing.assert_allclose(make(skill_kind="one-hot").nearest(numbers), [[1, 0], [1, 0]])
+
+
+def test_the_representation_sees_the_descriptor_and_needs_to_see_something():
+    algo = make(objective="metra", dynamics_hidden=(7,), skills=5)
+    state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())
+    assert [w.shape for w in state.dynamics.params.weights] == [(2, 7), (7, 5)]
+    assert (state.change_stats, algo.size("policy_sees")) == (None, 1)
+    with pytest.raises(ThespisError, match="dynamics_sees = none"):
+        make(objective="metra", dynamics_sees="none")
+
+
+def test_steps_become_as_long_as_allowed_and_skills_go_their_way():
+    """A line with steps of 0.1 either way, as the skill says: phi becomes 10 times the place."""
+    rng = np.random.default_rng(0)
+    hp = jax.tree.map(lambda x: x[0], fill(make().Hyper, {"dynamics_lr": [0.01]}, 1))
+    before = jnp.asarray(rng.uniform(-1, 1, (64, 1)), jnp.float32)
+    towards = jnp.asarray(rng.choice([-1, 1], (64, 1)), jnp.float32)
+    steps, all_ = (before, before + 0.1 * towards, towards), jnp.ones(64)
+
+    @jax.jit
+    def learned(phi, multiplier):
+        def one(carry, _):
+            phi, multiplier, told = metra.learn(*carry, hp, steps, all_, all_)
+            return (phi, multiplier), told
+
+        return jax.lax.scan(one, (phi, multiplier), length=2000)
+
+    start = Learned.of(MLP(random.key(0), (1, 16, 1))), Learned.of(jnp.log(hp.multiplier))
+    (phi, multiplier), told = learned(*start)
+    reward, squared = metra.gain(phi.params, *steps)
+    np.testing.assert_allclose(reward.mean(), 1, atol=0.1)
+    np.testing.assert_allclose(squared.mean(), 1, atol=0.1)
+    assert told["multiplier"][0] == pytest.approx(30)
+    assert float(jnp.exp(multiplier.params)) < 5  # a constraint that is kept costs less and less
+
+
+def test_preset_metra():
+    config = configs.make("dads", {"env": "jax:pointmass", "preset": "metra", "steps": 20_000})
+    algo = DADS(make().spec, **config.options)
+    assert (algo.objective, algo.hidden, algo.dynamics_data) == ("metra", (1024, 1024), "replay")
+    assert (algo.size("policy_sees"), algo.size("dynamics_sees")) == (3, 3)
+    assert (config.envs, config.hp["dynamics_lr"], algo.Hyper().multiplier) == (8, 1e-4, 30)
