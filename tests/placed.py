@@ -30,9 +30,9 @@ def learned(x) -> str:
     return fingerprint((x.state, x.actors, x.world, x.replay, x.clock))
 
 
-def train(name: str, devices: int) -> dict:
+def train(name: str, devices: int, prioritized: bool) -> dict:
     env = make(name)
-    algo = SAC(env.spec, hidden=(16, 16), batch_size=16)
+    algo = SAC(env.spec, hidden=(16, 16), batch_size=16, prioritized_replay=prioritized)
     loop = Loop(algo, env, envs=2, capacity=100, mesh=mesh_for(MEMBERS, devices))
     seeds, hps = jnp.arange(MEMBERS, dtype=jnp.int32), hyper.fill(SAC.Hyper, {}, MEMBERS)
     driver = (HostDriver if hasattr(env, "open") else DeviceDriver)(loop, seeds)
@@ -53,5 +53,5 @@ def train(name: str, devices: int) -> dict:
 
 
 if __name__ == "__main__":
-    env, devices = sys.argv[1:]
-    print(json.dumps(train(env, int(devices))))
+    env, devices, replay = sys.argv[1:]
+    print(json.dumps(train(env, int(devices), replay == "prioritized")))

@@ -13,10 +13,10 @@ from jax import random
 
 from tests.test_loop import Clerk, Lives, rows_of
 from thespis import hyper, population
-from thespis.algos import ALGORITHMS, SAC, TD3
+from thespis.algos import ALGORITHMS, SAC, TD3, DiscreteSAC
 from thespis.core import ThespisError
 from thespis.envs.autoreset import Autoreset
-from thespis.envs.classic import CartPole, Pendulum
+from thespis.envs.classic import CartPole, Catch, Pendulum
 from thespis.envs.teams import Meeting
 from thespis.loop import Loop
 from thespis.normalize import Running
@@ -33,13 +33,14 @@ NEW, STAY = [0, 3], [1, 2]
 class Programs:
     """The functions of `population` for one loop, compiled once for all tests."""
 
-    def __init__(self, loop, tuner, members=4):
+    def __init__(self, loop, tuner, members=4, **options):
         self.loop, self.tuner = loop, tuner
         self.seeds = jnp.arange(members, dtype=jnp.int32)
-        self.begin = jax.jit(partial(population.begin, loop, tuner), static_argnames="given")
+        jit = partial(jax.jit, compiler_options=options)
+        self.begin = jit(partial(population.begin, loop, tuner), static_argnames="given")
         train = partial(population.train, loop)
-        self.train = jax.jit(train, static_argnames=("mode", "learn"))
-        self.exchange = jax.jit(partial(population.exchange, loop, tuner))
+        self.train = jit(train, static_argnames=("mode", "learn"))
+        self.exchange = jit(partial(population.exchange, loop, tuner))
 
     def trained(self, iterations=12):
         p = self.train(self.begin(self.seeds), 10, mode="random", learn=False)
@@ -309,6 +310,24 @@ def test_a_replay_may_be_inherited():
     for member in STAY:
         assert same(second(y.rows, member), second(x.rows, member))
     assert same((y.head, y.size), (x.head, x.size))
+
+
+def test_members_that_see_images_take_over_eyes_and_frames():
+    env = Autoreset(Catch())
+    conv = {"conv_channels": (2,), "conv_kernels": (4,), "conv_strides": (3,)}
+    algo = DiscreteSAC(env.spec, hidden=(4,), batch_size=4, **conv)
+    loop, tuner = Loop(algo, env, capacity=30), PBT(best=1, replaced=1, replay="parent")
+    pixels = Programs(loop, tuner, 2, xla_backend_optimization_level=0)
+    p = pixels.train(pixels.begin(pixels.seeds), 12)
+    eyes = lambda p: (p.learner.state.critic.params.encoder, p.learner.state.target.encoder)
+    assert all(not same(at(x, 0), at(x, 1)) for x in eyes(p))
+    new, parents = pixels.exchange(p, jnp.array([[1.0], [0.0]]))
+    assert parents.tolist() == [0, 0]
+    assert same(at(eyes(new), 1), at(eyes(p), 0))
+    frames = np.asarray(new.learner.replay.rows.obs)
+    assert frames.dtype == np.uint8
+    assert (frames[:, 1] == np.asarray(p.learner.replay.rows.obs)[:, 0]).all()
+    assert not same(*(at(eyes(pixels.train(new, 2)), i) for i in (0, 1)))
 
 
 @pytest.mark.parametrize("capacity", [3, 7, 64])

@@ -277,7 +277,7 @@ def taac(algo, state, hp, batch, noise, fresh, updates=0):
 # --- things to test on ----------------------------------------------------------------------
 
 
-def windows(algo, seed: int = 0, batch: int = BATCH) -> Windows:
+def windows(algo, seed: int = 0, batch: int = BATCH, obs: int | None = None) -> Windows:
     """Windows with every mixture of ends and switches; each row's past is that of a real one."""
     rng = np.random.default_rng(seed)
     length, n = algo.n_step + 1, algo.spec.action.size
@@ -296,7 +296,7 @@ def windows(algo, seed: int = 0, batch: int = BATCH) -> Windows:
     odd = (1 - valid).reshape(1, batch, *(1 for _ in rewards))
     return Windows(
         rows=Row(
-            obs=jnp.asarray(2 * floats(algo.spec.obs.shape[0])),
+            obs=jnp.asarray(2 * floats(obs or algo.spec.obs.shape[0])),
             # What stands in an invalid entry must not matter, so it stands out.
             reward=jnp.asarray(3 * floats(*rewards) + 50 * odd),
             terminated=jnp.asarray(terminated),

@@ -12,11 +12,12 @@ from hypothesis.extra.numpy import arrays
 from jax import random
 
 from thespis import hyper
-from thespis.algos import TD3
+from thespis.algos import MASAC, TD3
 from thespis.algos.frame_stack import FrameStack
-from thespis.core import MASK, Row
+from thespis.core import MASK, Row, ThespisError
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
+from thespis.envs.teams import Meeting
 from thespis.loop import DeviceDriver, Loop
 from thespis.priorities import Rule
 from thespis.replay import Index, Replay
@@ -130,3 +131,9 @@ class Spy(TD3):
     def act(self, state, hp, memory, obs, key, step, mode):
         action, memory, _ = super().act(state, hp, memory, obs, key, step, mode)
         return action, memory, obs
+
+
+def test_teams_are_refused():
+    """The axis of frames would be taken for that of agents."""
+    with pytest.raises(ThespisError, match="frame_stack = 2 is for one agent, and there are 2"):
+        FrameStack.of(MASAC, Autoreset(Meeting()).spec, 2)

@@ -861,6 +861,32 @@ def test_only_the_critics_train_a_shared_encoder():
     assert reference.difference(kept.actor, state.actor) > 1e-3
 
 
+def test_only_the_critics_train_convolutions_through_which_all_see():
+    see = {"camera": jax.ShapeDtypeStruct((8, 8), jnp.uint8), "speed": make().spec.obs}
+    conv = {"conv_channels": (2,), "conv_kernels": (3,), "conv_strides": (3,)}
+    algo = TAAC(Spec(see, make().spec.action), hidden=(4,), n_step=1, **conv)
+    windows = taac_reference.windows(algo, obs=2)
+    images = lambda seed: np.random.default_rng(seed).integers(0, 255, (2, 1, 8, 8), np.uint8)
+    shape = (*windows.rows.reward.shape, 8, 8)
+    obs = {"camera": jnp.broadcast_to(images(0), shape), "speed": windows.rows.obs}
+    batch = dataclasses.replace(windows, rows=dataclasses.replace(windows.rows, obs=obs))
+    state, update = algo.init(random.key(0), scalars()), update_of(algo)
+    still = scalars(HYPER | {"critic_lr": 0.0})
+    moved, kept = (update(state, hp, batch, random.key(2), 0)[0] for hp in (scalars(), still))
+    before = state.critic.params.eyes
+    assert reference.difference(moved.critic.params.eyes, before) > 1e-3
+    assert reference.difference(moved.target.eyes, before) > 1e-5
+    assert reference.difference(kept.critic.params, state.critic.params) == 0
+
+    @jax.jit
+    def proposal(camera):
+        seen = {"camera": jnp.asarray(camera)[:, 0], "speed": jnp.ones((2, 2))}
+        memory = algo.memory(random.key(0), 2)
+        return algo.act(state, still, memory, seen, random.key(1), jnp.int32(0), "greedy")[0]
+
+    assert reference.difference(proposal(images(1)), proposal(images(2))) > 1e-4
+
+
 def test_sizes_of_networks():
     def sizes(**options):
         algo = make(TAACL, **options)

@@ -123,7 +123,14 @@ def test_nobody_to_copy_is_refused():
 
 @pytest.mark.parametrize(
     "given",
-    [{"best": -1}, {"replaced": 1.5}, {"resample": 2}, {"factors": (0, 1)}, {"factors": ()}],
+    [
+        {"best": -1},
+        {"replaced": 1.5},
+        {"resample": 2},
+        {"min_age": -1},
+        {"factors": (0, 1)},
+        {"factors": ()},
+    ],
 )
 def test_impossible_choices_are_refused(given):
     (name,) = given

@@ -11,8 +11,8 @@ SMALL = {"hidden": (64, 64), "eval_episodes": 2, "progress": False}
 MEETING = SMALL | {"steps": 12_000, "envs": 8, "updates_per_step": 0.25, "learning_starts": 2000}
 SPREAD = SMALL | {
     "steps": 100_000,
-    "envs": 8,
-    "updates_per_step": 0.1,
+    "envs": 16,
+    "updates_per_step": 0.08,
     "learning_starts": 5000,
     "gamma": 0.95,
     "eval_freq": 20_000,

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
-from thespis.core import MASK, Mode, Row, Spec, where
+from thespis.core import MASK, Mode, Row, Spec, ThespisError, where
 from thespis.priorities import Rule
 
 
@@ -38,6 +38,11 @@ class FrameStack:
 
     @classmethod
     def of(cls, Algorithm: type, spec: Spec, frames: int, **options: Any) -> FrameStack:
+        if spec.agents:
+            raise ThespisError(
+                f"frame_stack = {frames} is for one agent, and there are {len(spec.agents)}: "
+                "leave it out"
+            )
         stack = lambda s: jax.ShapeDtypeStruct((frames, *s.shape), s.dtype)
         stacked = dataclasses.replace(spec, obs=each(stack, spec.obs))
         return cls(Algorithm(stacked, **options), spec, frames)

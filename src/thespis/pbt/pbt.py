@@ -63,6 +63,8 @@ class PBT(Inherit):
         for name in ("significance", "resample"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ThespisError(f"{name} = {getattr(self, name):g}: give between 0 and 1")
+        if self.min_age < 0:
+            raise ThespisError(f"min_age = {self.min_age}: give 0 or more")
         if not self.factors or not all(x > 0 for x in self.factors):
             raise ThespisError(f"factors = {self.factors}: give numbers above 0, such as 0.8 1.25")
 
