@@ -47,7 +47,7 @@ def test_epsilon_form_floors_the_derivative_of_tanh(noise):
     _, log_p = TanhGaussian(mean, jnp.zeros(u.shape), "epsilon").sample(random.key(0))
     normal = (-0.5 * z**2 - 0.5 * np.log(2 * np.pi))[:, 0]
     floored = np.log(1 - np.tanh(u[:, 0]) ** 2 + 1e-6)
-    np.testing.assert_allclose(log_p, normal - floored, rtol=0.02)  # float32 knows 1 - a² so well
+    np.testing.assert_allclose(log_p, normal - floored, rtol=0.03)  # float32 knows 1 - a² so well
     for end in (0, -1):
         np.testing.assert_allclose(log_p[end], normal[end] + 6 * np.log(10), rtol=1e-5)
 

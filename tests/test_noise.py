@@ -1,6 +1,9 @@
 """Random numbers are those of `jax.random`, for any key and shape."""
 
+import math
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import random
@@ -15,10 +18,16 @@ SHAPES = [(1,), (7,), (256, 6), (2, 3, 5)]
 def test_bits_uniform_and_normal_are_those_of_jax(seed, shape):
     key = lambda: random.key(seed)
     np.testing.assert_array_equal(noise.bits(key(), shape), random.bits(key(), shape, "uint32"))
-    near = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+    near = lambda a, b, rtol=1e-6: np.testing.assert_allclose(a, b, rtol, atol=1e-7)
     near(noise.uniform(key(), shape), random.uniform(key(), shape))
     near(noise.uniform(key(), shape, -1, 1), random.uniform(key(), shape, minval=-1, maxval=1))
-    near(noise.normal(key(), shape), random.normal(key(), shape))
+    near(noise.normal(key(), shape), random.normal(key(), shape), rtol=1e-5)
+
+
+def test_the_inverse_of_erf_holds_from_end_to_end():
+    x = np.r_[np.linspace(-1, 1, 4001)[1:-1], 0, noise.BELOW_ONE, -noise.BELOW_ONE]
+    y = np.asarray(noise.erf_inv(jnp.asarray(x, jnp.float32)), np.float64)
+    np.testing.assert_allclose(np.vectorize(math.erf)(y), np.float32(x), rtol=2e-6, atol=1e-7)
 
 
 def test_members_draw_what_each_draws_alone():

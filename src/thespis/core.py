@@ -286,12 +286,16 @@ def behind(x: Array, read) -> Array:
     return jnp.minimum(x, x + (sum(probe(leaf) for leaf in jax.tree.leaves(read)) & 1))
 
 
-def apart(f, *args):
-    """f(*args), compiled by itself: a call that the compiler does not merge with what is around."""
+def apart(f):
+    """f compiled by itself: calls of it are not merged by the compiler with what is around."""
 
+    @jax.jit
     def inside(*args):
         with set_xla_metadata(inlineable=None):  # f itself is one piece
             return f(*args)
 
-    with set_xla_metadata(inlineable="false"):
-        return jax.jit(inside)(*args)
+    def call(*args):
+        with set_xla_metadata(inlineable="false"):
+            return inside(*args)
+
+    return call

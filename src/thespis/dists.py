@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import nn, random
 from jaxtyping import Array, Bool, Float, Int
@@ -48,7 +49,7 @@ class TanhGaussian(eqx.Module):
         """At u, the `draw` of a standard normal away from the mean."""
         log_normal = -0.5 * draw**2 - self.log_std - 0.5 * math.log(2 * math.pi)
         if self.log_derivative == "exact":
-            log_det = 2 * (math.log(2) - u - nn.softplus(-2 * u))
+            log_det = log_derivative_of_tanh(u)
         else:
             log_det = jnp.log(1 - jnp.tanh(u) ** 2 + 1e-6)
         log_p = log_normal - log_det
@@ -58,6 +59,15 @@ class TanhGaussian(eqx.Module):
 
     def mode(self) -> Float[Array, "... n"]:
         return jnp.tanh(self.mean)
+
+
+@jax.custom_jvp
+def log_derivative_of_tanh(u: Float[Array, "..."]) -> Float[Array, "..."]:
+    """log(1 - tanh(u)^2), for u of any size."""
+    return 2 * (math.log(2) - jnp.abs(u) - jnp.log(1 + jnp.exp(-2 * jnp.abs(u))))
+
+
+log_derivative_of_tanh.defjvps(lambda du, _, u: -2 * jnp.tanh(u) * du)
 
 
 class Categorical(eqx.Module):

@@ -115,7 +115,7 @@ class Loop:
         if self.side_by_side:
             return jax.vmap(f)(carried, *xs)
 
-        return jax.lax.map(lambda x: apart(f, *x), (carried, *xs))
+        return jax.lax.map(lambda x: apart(f)(*x), (carried, *xs))
 
     def keys(self, seeds: Int[Array, "members"], stream: int, time) -> Array:
         """One key per member, a function of its seed and the time alone: nothing to save."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import equinox as eqx
@@ -263,12 +262,12 @@ def _gradients(factors, g):
     x, weight = factors
     n, m = weight.shape
     x, rows = x.reshape(-1, n), g.reshape(-1, m)
-    turned = partial(apart, jnp.transpose)  # the compiler would put it into the product again
     if n > m:
-        new = turned(turned(rows) @ x)
+        new = _turned(_turned(rows) @ x)
     else:
-        new = turned(x) @ rows if n == m else x.T @ rows
+        new = _turned(x) @ rows if n == m else x.T @ rows
     return g @ weight.T, new
 
 
+_turned = apart(jnp.transpose)  # the compiler would put it into the product again
 _product.defvjp(lambda x, weight: (x @ weight, (x, weight)), _gradients)
