@@ -52,7 +52,7 @@ class HostDriver:
     def resume(self, learner: Learner) -> Learner:
         """Environments begin new episodes; the row they left is cut off from what follows."""
         self.close()
-        self.open(int(learner.clock.iteration))
+        self.open(learner.clock.now)
         replay = learner.replay
         newest = (replay.head - 1) % replay.capacity
         truncated = replay.rows.truncated.at[newest].set(~replay.rows.terminated[newest])

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
@@ -194,7 +195,8 @@ def fill(Hyper, values: dict[str, Any], members: int = 1):
     check(Hyper, values, members)
 
     def leaf(name, default):
-        return jnp.broadcast_to(np.asarray(values.get(name, default), np.float32), members)
+        given = np.asarray(values.get(name, default), np.float32)
+        return jax.device_put(np.broadcast_to(given, members))
 
     return Hyper(**{name: leaf(name, d.default) for name, d in declared(Hyper).items()})
 

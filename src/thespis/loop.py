@@ -44,6 +44,11 @@ class Clock(eqx.Module):
     updates = property(lambda self: self.time[1])
     remainder = property(lambda self: self.time[2])
 
+    @property
+    def now(self) -> int:
+        """The iteration, outside of compiled programs."""
+        return int(np.asarray(self.time)[0])
+
 
 class Actors(eqx.Module):
     """What acting changes, leaves [members, envs, ...] (inside `each`, of one member)."""

@@ -158,5 +158,5 @@ def shown(loop: Loop) -> Any:
 def state_shapes(config: Config, loop: Loop) -> Any:
     """Shapes and types of the algorithm's state, leaves [members, ...]."""
     hps = hyper.fill(config.Algorithm.Hyper, config.hp, len(config.seeds))
-    keys = loop.keys(jnp.asarray(config.seeds, jnp.int32), INIT, 0)
-    return jax.eval_shape(jax.vmap(loop.algo.init), keys, hps)
+    init = lambda seeds, hps: jax.vmap(loop.algo.init)(loop.keys(seeds, INIT, 0), hps)
+    return jax.eval_shape(init, np.asarray(config.seeds, np.int32), hps)

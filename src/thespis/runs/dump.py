@@ -70,6 +70,11 @@ class Found(NamedTuple):
 # --- a moment to return to ------------------------------------------------------------------
 
 
+def copied(tree: Any) -> Any:
+    """On the same devices, with nothing to compile."""
+    return jax.device_put(tree, jax.tree.map(lambda x: x.sharding, tree), may_alias=False)
+
+
 class Anchor(eqx.Module):
     """All that learning changes, except the rows that are in the replay afterwards as well."""
 
@@ -90,12 +95,12 @@ class Anchor(eqx.Module):
             next_ones = (replay.head + jnp.arange(window)) % replay.capacity
             lost = jax.tree.map(lambda rows: rows[next_ones], replay.rows)
         kept = x.state, x.tally, x.clock, replay.head, replay.size, replay.priorities
-        state, tally, clock, head, size, priorities = jax.tree.map(jnp.copy, kept)
+        state, tally, clock, head, size, priorities = copied(kept)
         return cls(state, tally, clock, head, size, priorities, lost)
 
     @property
     def iteration(self) -> int:
-        return int(self.clock.iteration)
+        return self.clock.now
 
     def of_member(self, now: Learner, member: int) -> Learner:
         """That moment's learner of one member, whose actors and environments do not matter."""
@@ -150,10 +155,10 @@ class Tracer:
         hps, seeds = of_one((hps, seeds), member)
         rows = of_one(now.replay.rows, member, 1)
         given = rows, int(anchor.head), anchor.iteration, hps, demos, seeds
-        failed = self.advance(anchor.of_member(now, member), given, int(now.clock.iteration))
+        failed = self.advance(anchor.of_member(now, member), given, now.clock.now)
         if bool(whole(failed)):
             return None
-        last = int(failed.clock.iteration) - 1
+        last = failed.clock.now - 1
         x = self.advance(anchor.of_member(now, member), given, last)
         row = self.row(*given[:3], x.clock.iteration)
         keys, batches = self.loop.keys(seeds, TRAIN, last), None
@@ -166,7 +171,7 @@ class Tracer:
     def advance(self, x: Learner, given, end: int) -> Learner:
         """Learn until `end`, or until something is not finite."""
         for learn, stop in ((False, min(self.start, end)), (True, end)):
-            if int(x.clock.iteration) < stop and bool(whole(x)):
+            if x.clock.now < stop and bool(whole(x)):
                 x = self.follow(x, *given, jnp.int32(stop), learn=learn)
         return x
 
@@ -210,7 +215,7 @@ def healthy(state) -> Bool[Array, "members"]:
 
 def examine(loop: Loop, state, hp, row: Row, batches, key, clock: Clock) -> Found | None:
     """Repeat the learning of one iteration, update by update, until something is not finite."""
-    iteration = int(clock.iteration)
+    iteration = clock.now
     if tensor := bad(row.obs, "obs") or bad(row.reward, "reward"):
         what = "reward" if tensor == "reward" else "observation"
         return Found(what, tensor, iteration, 0, 0, state, row)

@@ -33,7 +33,7 @@ class Faults(dict[int, str]):
 
         Somebody will `forget` it within `window` iterations.
         """
-        passed = int(x.clock.iteration) - self.anchor.iteration if self.anchor else 0
+        passed = x.clock.now - self.anchor.iteration if self.anchor else 0
         if self.anchor is None or passed + length > self.loop.capacity:
             self.anchor = Anchor.of(x, window)
 
@@ -53,7 +53,7 @@ class Faults(dict[int, str]):
         """Find also what is not finite but has not shown yet."""
         self.look(x, hps, seeds)
         for m in np.flatnonzero(~read(self.healthy(x.state))):
-            self.add(x, hps, seeds, int(m), "state", int(x.clock.iteration) - 1, 0)
+            self.add(x, hps, seeds, int(m), "state", x.clock.now - 1, 0)
 
     @cached_property
     def healthy(self):

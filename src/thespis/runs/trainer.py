@@ -50,7 +50,7 @@ class Trainer:
     def __init__(self, config: Config, pieces: tuple[Loop, Any], folder: Path, reporter: Reporter):
         self.config, self.folder, self.reporter = config, folder, reporter
         self.loop, eval_env = pieces
-        self.seeds = jnp.asarray(config.seeds, jnp.int32)
+        self.seeds = jax.device_put(np.asarray(config.seeds, np.int32))
         self.hps = hyper.fill(config.Algorithm.Hyper, config.hp, config.members)
         self.tuning = Tuning(config, self.loop, self.seeds) if config.tuner else None
         if self.tuning:

@@ -75,7 +75,7 @@ class Tuning:
 
     def change(self, one_round, x: Learner, hps, driver, who, scores) -> tuple[Learner, Any]:
         """Let a round replace members, and write down what it did to some of them."""
-        step = int(x.clock.iteration) * self.loop.envs
+        step = x.clock.now * self.loop.envs
         before, age = values(hps), step - np.asarray(self.rounds.born)
         x, hps, self.rounds, parents = one_round(x, hps, self.rounds, self.seeds)
         self.parents, after = np.asarray(parents), values(hps)
@@ -106,12 +106,12 @@ class Exchange:
 
     def __call__(self, x: Learner, hps, rounds: Rounds, seeds):
         """One round -> learner, hps, rounds, parents; `x` is used up."""
-        key = key_of(seeds, EXCHANGE, int(x.clock.iteration))
+        key = key_of(seeds, EXCHANGE, x.clock.now)
         return self.change(x, hps, rounds, seeds, key, self.tuner, self.tuner)
 
     def heal(self, x: Learner, hps, rounds: Rounds, seeds, sick: np.ndarray, attempt: int):
         """The same, but only those who are sick are replaced, and by all of any other."""
-        key = key_of(seeds, HEAL + attempt, int(x.clock.iteration))
+        key = key_of(seeds, HEAL + attempt, x.clock.now)
         scores = jnp.zeros_like(rounds.scores) + jnp.where(jnp.asarray(sick), jnp.nan, 0.0)[:, None]
         alike = dataclasses.replace(rounds, scores=scores)
         changes: dict[str, Any] = {"exploit": "truncation", "best": len(sick), "replaced": 0}
@@ -122,7 +122,7 @@ class Exchange:
 
     def change(self, x: Learner, hps, rounds: Rounds, seeds, key, tuner, what):
         """Decide, the same in all processes, and let members become copies."""
-        step = jnp.int32(int(x.clock.iteration) * self.loop.envs)
+        step = jnp.int32(x.clock.now * self.loop.envs)
         decided = of_leader(self.decide(hps, rounds, step, key, tuner=tuner))
         hps, after, parents = jax.tree.map(jnp.asarray, decided)
         x = together(self.copy, x, parents, rounds.scores, seeds, what=what)
