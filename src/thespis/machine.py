@@ -66,17 +66,22 @@ def use_cache() -> None:
 
 
 class Ledger:
-    """Seconds spent compiling (or fetching what was compiled before) since it was opened."""
+    """Seconds spent compiling (or fetching what was compiled before), by program."""
 
     def __init__(self):
         import jax
 
-        self.seconds = 0.0
+        self.programs: dict[str, float] = {}
         jax.monitoring.register_event_duration_secs_listener(self.note)
 
-    def note(self, event: str, duration_secs: float, **_) -> None:
+    @property
+    def seconds(self) -> float:
+        return sum(self.programs.values())
+
+    def note(self, event: str, duration_secs: float, fun_name: str = "", **_) -> None:
         if event.endswith(("/backend_compile_duration", "/jaxpr_to_mlir_module_duration")):
-            self.seconds += duration_secs
+            name = fun_name.removeprefix("jit(").removesuffix(")") or "others"
+            self.programs[name] = self.programs.get(name, 0.0) + duration_secs
 
     def close(self) -> None:
         import jax

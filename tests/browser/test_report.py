@@ -57,6 +57,8 @@ def test_the_page_opens_without_a_complaint(browser, page):
     assert browser.run("return document.title") == "SAC on jax:pendulum"
     assert browser.run("return document.querySelectorAll('#curves path.band').length") == 1
     assert browser.run("return document.querySelectorAll('#curves path.faint').length") == 5
+    compiled = "return [...document.querySelectorAll('#compiled td')].map(e => e.textContent)"
+    assert browser.run(compiled) == ["epoch", "2.2 s", "init", "0.3 s"]
     loaded = "return [...document.images].every(image => image.naturalWidth > 0)"
     browser.run("window.scrollTo(0, document.body.scrollHeight / 3)")
     browser.wait(lambda: browser.run(loaded))

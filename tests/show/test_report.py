@@ -111,6 +111,7 @@ def test_a_page_tells_the_configuration_the_command_and_why_a_run_failed(tmp_pat
     assert facts["config"]["Hyper-parameters"] == {"gamma": "0.99", "tau": "0.005"}
     assert facts["config"]["Schedule"] == {"from step 500": "tau 0.1"}
     assert (facts["elapsed"], facts["compiled"]) == (13.0, 2.5)
+    assert facts["programs"] == {"epoch": 2.2, "init": 0.3}
     assert facts["fps"] == pytest.approx(6000 / 10.5)
 
 

@@ -22,7 +22,7 @@ from thespis.runs.best import Best
 from thespis.runs.build import blank
 from thespis.runs.config import DIVERSITY, RETURN, SIMILARITY, Config
 from thespis.runs.demonstrations import Demonstrations
-from thespis.runs.directory import status
+from thespis.runs.directory import status, write_json
 from thespis.runs.dump import Found, of_one
 from thespis.runs.faults import Faults
 from thespis.runs.log_keys import other_names
@@ -61,7 +61,7 @@ class Trainer:
         self.demos = Demonstrations(config, self.loop) if config.demos is not None else None
         self.driver = driver(self.loop, self.seeds)
         self.ledger = machine.Ledger()
-        self.elapsed = self.compiled = 0.0  # in earlier sessions
+        self.elapsed = 0.0  # in earlier sessions
         self.began = time.monotonic()
         self.saved = -1  # the step of the newest checkpoint, once there is one
         self.start_of_learning = self.iterations(config.learning_starts or 1)
@@ -127,7 +127,8 @@ class Trainer:
                 f"processes read checkpoints of steps {sorted(steps)} in {folder}: give all of "
                 "them the same files"
             )
-        self.elapsed, self.compiled = info["elapsed"], info["compiled"]
+        self.elapsed = info["elapsed"]
+        self.ledger.programs = info.get("programs", {})
         self.best = found.pop("best")
         # Copies, since the loop reuses the memory of what it is given.
         found = jax.tree.map(jnp.array, found)
@@ -150,7 +151,7 @@ class Trainer:
             self.demos.pin(self.folder)
         names = other_names(self.config.log_keys)
         self.log = MetricsLog(self.folder, self.columns, self.config.members, names)
-        self.logged = self.step, self.spent - self.compile_seconds
+        self.logged = self.step, self.spent - self.ledger.seconds
         if self.tuning:
             fitness, known = self.tuning.tuner.fitness, self.columns
             if fitness not in known:
@@ -199,10 +200,6 @@ class Trainer:
     def spent(self) -> float:
         return self.elapsed + time.monotonic() - self.began
 
-    @property
-    def compile_seconds(self) -> float:
-        return self.compiled + self.ledger.seconds
-
     # --- running ----------------------------------------------------------------------------
 
     def run(self, stop: list[int]) -> str:
@@ -210,7 +207,7 @@ class Trainer:
         c = self.config
         total, start = self.iterations(c.steps), self.start_of_learning
         reached, chunk = False, 1
-        status(self.folder, "running", self.saved)
+        self.tell("running")
         while self.iteration < total and not reached:
             signals, chunks = from_all(np.array([len(stop), chunk])).T
             if signals.any():
@@ -231,7 +228,7 @@ class Trainer:
             self.faults.look(self.learner, self.used, self.seeds)
             busy = time.monotonic() - begin - (self.ledger.seconds - compiled)
             chunk = max(1, min(4 * length, int(CHUNK_SECONDS * length / max(busy, 1e-6))))
-            self.reporter.advance(self.step, total * c.envs, self.spent, self.compile_seconds)
+            self.reporter.advance(self.step, total * c.envs, self.spent, self.ledger.seconds)
             ends = self.iteration == total
             if self.faults or self.record_due or ends:
                 self.heal(now=self.record_due or ends)
@@ -244,8 +241,13 @@ class Trainer:
         if self.iteration >= total and not self.record_due:
             self.record(evaluate=True)  # after saving: it is no part of a longer run
         state = "done" if reached or self.iteration >= total else "stopped"
-        status(self.folder, state, self.saved)
+        self.tell(state)
         return state
+
+    def tell(self, state: str) -> None:
+        """How far the run is, and what was compiled for it."""
+        status(self.folder, state, self.saved)
+        write_json(self.folder / "compiled.json", self.ledger.programs)
 
     def prepare(self) -> None:
         """Change hyper-parameters and members, if it is time.
@@ -320,7 +322,7 @@ class Trainer:
                 self.tuning.score(returns)
             goal, enough = self.config.stop_reward, np.any if self.tuning else np.all
             reached = goal is not None and bool(enough(reward >= goal))
-        now = self.step, self.spent - self.compile_seconds
+        now = self.step, self.spent - self.ledger.seconds
         rows = [row | new for row, new in zip(self.rows(*now), evaluated, strict=True)]
         if self.tuning and self.tuning.tuner.fitness != RETURN:
             scores = [[row.get(self.tuning.tuner.fitness, np.nan)] for row in rows]
@@ -345,7 +347,7 @@ class Trainer:
         common = {
             "time/fps": (step - self.logged[0]) / max(seconds - self.logged[1], 1e-9),
             "time/elapsed_s": self.spent,
-            "time/compile_s": self.compile_seconds,
+            "time/compile_s": self.ledger.seconds,
             "train/n_updates": int(x.clock.updates),
             "replay/size": int(x.replay.size) * self.config.envs,
         }
@@ -429,7 +431,7 @@ class Trainer:
         info = {
             "rows": size,
             "elapsed": self.spent,
-            "compiled": self.compile_seconds,
+            "programs": self.ledger.programs,
             "env": envs.label(self.loop.env),
         }
         if self.tuning:
@@ -439,7 +441,7 @@ class Trainer:
         checkpoint.save(checkpoints, self.step, parts, info)
         checkpoint.prune(checkpoints)
         self.saved = self.step
-        status(self.folder, "running", self.step)
+        self.tell("running")
 
     def close(self) -> None:
         self.driver.close()

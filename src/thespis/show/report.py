@@ -101,6 +101,8 @@ class Source:
         self.config = directory.read_json(folder / "config.json")
         self.seeds = self.config.get("seeds", [0])
         self.status = directory.status_of(folder)
+        compiled = folder / "compiled.json"
+        self.programs = directory.read_json(compiled) if compiled.exists() else {}
 
     @cached_property
     def table(self) -> dict[str, np.ndarray]:
@@ -373,6 +375,7 @@ def facts(source: Source, colour: int) -> dict[str, Any]:
         "updates": source.last("train/n_updates"),
         "elapsed": elapsed,
         "compiled": compiled,
+        "programs": source.programs,
         "left": (total - step) / speed if running and speed > 0 else None,
         "seeds": source.seeds,
         "config": settings(config),

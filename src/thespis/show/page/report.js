@@ -509,6 +509,16 @@ function media(id, title, found, wide) {
   })));
 }
 
+function programs() {
+  const names = new Map();
+  for (const run of runs) for (const [name, seconds] of Object.entries(run.programs)) names.set(name, Math.max(seconds, names.get(name) ?? 0));
+  const shown = [...names.keys()].sort((a, b) => names.get(b) - names.get(a)).filter(name => names.get(name) >= 0.1);
+  if (!shown.length) return null;
+  const seconds = run => name => run.programs[name] == null ? "–" : `${run.programs[name].toFixed(1)} s`;
+  const rows = shown.map(name => [h("code", {}, name), ...runs.map(run => seconds(run)(name))]);
+  return section("compiled", "Compiled programs", table(["program", ...(one ? ["seconds"] : runs.map(run => run.path))], rows, runs.map((_, i) => i + 1)));
+}
+
 function configuration() {
   const search = h("input", { type: "search", placeholder: "Find a setting", "aria-label": "Find a setting" });
   const only = h("button", { type: "button", "aria-pressed": "false" }, "Only differences");
@@ -602,7 +612,7 @@ if (list) curves.append(list);
 const people = data.population && section("population", "Population", new Tree(data.population.tree).figure,
   data.population.schedules.length ? h("h3", {}, "Hyper-parameters along the winning line, and what the others tried") : null,
   h("div", { class: "grid" }, data.population.schedules.map(chart => new Chart(chart, "small").figure)));
-const parts = [!one && overview(), curves, people, media("films", "Films", data.films), media("pictures", "Pictures", data.pictures, true), metrics(), configuration()].filter(Boolean);
+const parts = [!one && overview(), curves, people, media("films", "Films", data.films), media("pictures", "Pictures", data.pictures, true), metrics(), programs(), configuration()].filter(Boolean);
 const made = new Date(data.made);
 
 document.getElementById("page").append(
