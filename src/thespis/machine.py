@@ -78,9 +78,9 @@ class Ledger:
     def seconds(self) -> float:
         return sum(self.programs.values())
 
-    def note(self, event: str, duration_secs: float, fun_name: str = "", **_) -> None:
+    def note(self, event: str, duration_secs: float, **more: str | int) -> None:
         if event.endswith(("/backend_compile_duration", "/jaxpr_to_mlir_module_duration")):
-            name = fun_name.removeprefix("jit(").removesuffix(")") or "others"
+            name = str(more.get("fun_name", "")).removeprefix("jit(").removesuffix(")") or "others"
             self.programs[name] = self.programs.get(name, 0.0) + duration_secs
 
     def close(self) -> None:

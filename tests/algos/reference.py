@@ -13,7 +13,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import random
 
 from thespis.core import Box, Discrete, Spec, Transition
 from thespis.hyper import declared
@@ -73,7 +72,7 @@ def plain(x) -> Any:
         case Learned():
             return Adam(plain(x.params), plain(x.first), plain(x.second), float(x.count))
         case MLP():
-            return [(turned(plain(w)), plain(b)) for w, b in zip(x.weights, x.biases)]
+            return [(plain(w), plain(b)) for w, b in zip(x.weights, x.biases)]
         case Critics():
             return [plain(network) for network in x.networks]
         case Running():
@@ -86,12 +85,6 @@ def plain(x) -> Any:
             return [plain(value) for value in x]
         case _:
             return np.array(x, np.float64)
-
-
-def turned(weight):
-    """As [in, out], whichever way the library stores its weights."""
-    network = jax.eval_shape(lambda key: MLP(key, (1, 2)), random.key(0))
-    return weight if network.weights[0].shape == (1, 2) else weight.T
 
 
 def close(actual, wanted, rtol=2e-4, atol=2e-5):
