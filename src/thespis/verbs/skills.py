@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from thespis.errors import ThespisError, or_all
-from thespis.options import Option, describe, fields, parse
+from thespis.options import Option, fields
+from thespis.verbs.common import JSON, opened, run_and_options
 
 HELP = """\
 usage: thespis skills VERB RUN [options]
@@ -23,7 +24,6 @@ Each has --help, and --json for scripts.
 example: thespis skills plot runs/dads/jax-pointmass_1 -o skills.png
 """
 
-JSON = Option("json", bool, "Print one machine-readable line.")
 MEMBER = Option("member", str, "Which member of several; best is the most diverse.", "best")
 SEED = Option("seed", int, "Seed of the start states, and of what is drawn.", 0)
 COUNT = Option("skills", int, "How many skills, if they cannot be counted.", 100)
@@ -45,19 +45,15 @@ def main(argv: list[str]) -> None:
 
         options = [*options, *fields(Planner)]
     options = [*options, MEMBER, SEED, JSON]
-    if "--help" in rest or "-h" in rest:
-        print(f"usage: thespis skills {verb} RUN [options]\n\n{describe(options)}\n")
-        print(f"example: thespis skills {verb} {example}")
+    usage, example = f"skills {verb} RUN", f"skills {verb} {example}"
+    path, given = run_and_options(usage, rest, options, example)
+    if path is None:
         return
-    words, given = parse(rest, options, 1)
-    if not words:
-        raise ThespisError(f"name the run: thespis skills {verb} RUN")
     given = {o.name: o.default for o in options} | given
 
-    from thespis.cli import opened
     from thespis.skills.skilled import Skilled
 
-    skilled = Skilled(opened(words[0]), given["member"])
+    skilled = Skilled(opened(path), given["member"])
     found = run(skilled, given)
     if given["json"]:
         print(json.dumps({"run": str(skilled.run.path), "member": skilled.member, **found}))

@@ -1,0 +1,1 @@
+"""What the command `thespis` can do, a function of its arguments for every verb."""

@@ -1,0 +1,41 @@
+"""Options and steps that several verbs share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thespis.errors import ThespisError
+from thespis.options import Option, describe, parse
+
+JSON = Option("json", bool, "Print one machine-readable line.")
+BEST = Option("best", bool, "The policy of the best evaluation instead of the last one.")
+SEED = Option("seed", int, "Seed of the start states.", 0)
+OUT = Option("out", str, "Folder of the runs.", "runs")
+
+
+def wants_help(usage: str, argv: list[str], options: list[Option], example: str) -> bool:
+    if "--help" not in argv and "-h" not in argv:
+        return False
+    print(f"usage: thespis {usage} [options]\n\n{describe(options)}\n\nexample: thespis {example}")
+    return True
+
+
+def run_and_options(
+    usage: str, argv: list[str], options: list[Option], example: str
+) -> tuple[str | None, dict[str, Any]]:
+    """The run that a verb is about and its options; no run if help was wanted and given."""
+    if wants_help(usage, argv, options, example):
+        return None, {}
+    words, given = parse(argv, options, 1)
+    if not words:
+        raise ThespisError(f"name the run: thespis {usage}")
+    return words[0], given
+
+
+def opened(path: str):
+    """A run, with XLA's threads as it was trained with."""
+    from thespis import api
+
+    run = api.load(path)
+    api.set_threads(run.config)
+    return run
