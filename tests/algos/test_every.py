@@ -185,6 +185,13 @@ def test_an_encoder_is_trained_by_the_critics_and_by_actors_that_have_their_own(
         assert moved(state.actor.params.encoder, new.actor.params.encoder)
 
 
+def test_imitators_have_eyes_as_well():
+    algo, state, batch = sighted(SQIL, objective="iq")
+    new, metrics, _ = jax.jit(algo.update)(state, algo.Hyper(), batch, random.key(2), jnp.int32(1))
+    assert reference.difference(state.critic.params.encoder, new.critic.params.encoder) > 0
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((new, metrics)))
+
+
 @plain
 def test_actors_do_without_what_is_privileged_and_critics_use_it(Algorithm):
     algo, state, batch = sighted(Algorithm, privileged=("truth",))

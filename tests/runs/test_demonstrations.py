@@ -99,6 +99,13 @@ def test_similarity_is_of_an_episode_that_was_not_learned_from(run, file):
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
+def test_a_run_ends_when_its_imitation_gets_no_better(file, tmp_path):
+    """Of an actor that never changes, the first evaluation has found the best."""
+    run = imitate(tmp_path, file, seeds=(0, 1), actor_lr=0.0, patience=2)
+    assert run.status == {"state": "done", "step": 300}
+    assert len(set(run.metrics["eval/similarity"][run.metrics["member"] == 0])) == 1
+
+
 def test_a_single_demonstration_judges_what_it_teaches(run):
     shown = Demonstrations(dataclasses.replace(run.config, demo_episodes=1), build(run.config)[0])
     both = (np.asarray(x.ring.rows.obs) for x in (shown.view, shown.held_out))

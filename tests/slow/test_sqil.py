@@ -1,6 +1,7 @@
 """Imitation from demonstrations of our own agents, to a threshold, by every one of three seeds.
 
-Returns are greedy ones of the last policy; nothing is chosen by them.
+Returns are greedy ones of the policy that is most similar to what was held out, or of the last
+where nothing was; nothing is chosen by them.
 """
 
 from dataclasses import dataclass
@@ -19,14 +20,14 @@ from thespis.envs.classic import Pendulum
 
 pytestmark = pytest.mark.slow
 
-# Who is imitated; CartPole-v1 moves like our own form of it, where experts learn faster.
-EXPERTS = {
-    "jax:pendulum": ("sac", "jax:pendulum", 20_000),
-    "CartPole-v1": ("discrete-sac", "jax:cartpole", 50_000),
-}
+# Who is imitated, and the imitators' steps. CartPole-v1 moves like our own form of it.
+EXPERTS = {"jax:pendulum": ("sac", 20_000), "jax:cartpole": ("discrete-sac", 50_000)}
+EXPERT_OF = {"CartPole-v1": "jax:cartpole"}
+STEPS = {"jax:pendulum": 10_000, "CartPole-v1": 20_000, "jax:cartpole": 30_000}
 SMALL = {"hidden": (64, 64), "progress": False}
+SILENT = {"monitor_gradients": False, "monitor_policy": False}
 SEEDS = 3
-everywhere = pytest.mark.parametrize("env", EXPERTS)
+everywhere = pytest.mark.parametrize("env", ["jax:pendulum", "CartPole-v1"])
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ def world(tmp_path_factory):
     @cache
     def expert(env: str):
         """Ten episodes, and the mean returns of chance and of the expert."""
-        algo, where, steps = EXPERTS[env]
-        run = thespis.train(algo, env=where, steps=steps, out=out, **SMALL)
+        algo, steps = EXPERTS[env]
+        run = thespis.train(algo, env=env, steps=steps, out=out, **SMALL)
         loop = run.parts[0]
         hp = loop.algo.Hyper()
         chance = Recorder(loop.algo, loop.env, 100, "random")
@@ -67,41 +68,47 @@ def world(tmp_path_factory):
         return run.record(episodes=10), low, run.evaluate(100)["mean_reward"]
 
     @cache
-    def imitators(env: str, objective: str, episodes: int, steps: int):
+    def imitators(env: str, objective: str, episodes: int):
         """`objective` may be cloning, which is not one of SQIL's."""
         chosen = {"bc_steps": 10**9} if objective == "cloning" else {"objective": objective}
-        chosen |= {"demos": expert(env)[0], "demo_episodes": episodes, "steps": steps}
-        chosen |= {"eval_freq": steps // 10, "seeds": range(SEEDS), "out": out}
-        return thespis.train("sqil", env=env, **SMALL, **chosen)
+        shown = expert(EXPERT_OF.get(env, env))[0]
+        chosen |= {"demos": shown, "demo_episodes": episodes, "steps": STEPS[env]}
+        chosen |= {"eval_freq": STEPS[env] // 10, "seeds": range(SEEDS), "out": out}
+        return thespis.train("sqil", env=env, **SMALL, **SILENT, **chosen)
 
     return expert, imitators
 
 
 def returns(run) -> np.ndarray:
-    return np.array(run.evaluate(100)["returns"]).mean(1)
+    which = "last" if run.config.demo_episodes == 1 else "best"
+    return np.array(run.evaluate(100, which=which)["returns"]).mean(1)
 
 
 def shares(world, env, *chosen) -> np.ndarray:
     """Of the way from chance to the expert, by every seed."""
     expert, imitators = world
-    _, low, high = expert(env)
-    run = imitators(env, *chosen)
-    share = (returns(run) - low) / (high - low)
+    _, low, high = expert(EXPERT_OF.get(env, env))
+    share = (returns(imitators(env, *chosen)) - low) / (high - low)
     print(f"{env}, {chosen}: chance {low:.1f}, expert {high:.1f}, shares {share.round(3)}")
     return share
 
 
 @everywhere
 def test_every_seed_comes_close_to_the_expert(world, env):
-    assert (shares(world, env, "sqil", 10, 20_000) >= 0.9).all()
+    assert (shares(world, env, "sqil", 10) >= 0.9).all()
 
 
 @everywhere
 def test_it_does_better_than_cloning_from_starts_twice_as_wide(world, env):
     _, imitators = world
     ours, clones = (
-        returns(thespis.load(imitators(env, which, 10, 20_000).path, eval_env=WIDE[env]()))
+        returns(thespis.load(imitators(env, which, 10).path, eval_env=WIDE[env]()))
         for which in ("sqil", "cloning")
     )
     print(f"{env}, wide starts: sqil {ours.round(1)}, clones {clones.round(1)}")
     assert ours.mean() > clones.mean()
+
+
+@pytest.mark.parametrize("objective", ["iq", "ls-iq"])
+def test_a_single_demonstration_is_enough(world, objective):
+    assert (shares(world, "jax:cartpole", objective, 1) >= 0.9).all()

@@ -72,6 +72,8 @@ class Config:
     stop_reward: float | None = None
     """End when the evaluation's mean reward reaches this: of every member, or of the best one
     in a population that is tuned."""
+    patience: int | None = None
+    """End after so many evaluations in a row in which no member was better than before."""
     init_from: str | None = None
     """RUN or RUN:PART[,PART]: start from the networks of another run, e.g. runs/sac/x_1:actor."""
     skills_from: str | None = None
@@ -474,6 +476,7 @@ def restored(saved: dict[str, Any]) -> Config:
         "schedule": [],
         "demos": None,
         "demo_episodes": None,
+        "patience": None,
         "skills_from": None,
         "skill_steps": 10,
         "log_keys": [],

@@ -288,7 +288,7 @@ class Trainer:
     # --- records ----------------------------------------------------------------------------
 
     def record(self, evaluate: bool) -> bool:
-        """Write a row of metrics per member -> whether the wanted reward is reached."""
+        """Write a row of metrics per member -> whether that is enough."""
         reached, evaluated = False, [{} for _ in self.config.seeds]
         if evaluate:
             played = self.evaluated()
@@ -322,6 +322,7 @@ class Trainer:
                 self.tuning.score(returns)
             goal, enough = self.config.stop_reward, np.any if self.tuning else np.all
             reached = goal is not None and bool(enough(reward >= goal))
+            reached |= self.waited >= (self.config.patience or np.inf)
         now = self.step, self.spent - self.ledger.seconds
         rows = [row | new for row, new in zip(self.rows(*now), evaluated, strict=True)]
         if self.tuning and self.tuning.tuner.fitness != RETURN:
@@ -338,6 +339,12 @@ class Trainer:
         self.logged = now
         self.faults.forget()
         return reached
+
+    @property
+    def waited(self) -> float:
+        """Evaluations since one of the members was at its best."""
+        since = self.step - int(self.best.step.max())
+        return since / (self.frequencies["eval"] * self.config.envs)
 
     def rows(self, step: int, seconds: float) -> list[dict[str, Any]]:
         """What is known of every member without an evaluation."""
