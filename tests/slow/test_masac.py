@@ -14,6 +14,7 @@ SPREAD = SMALL | {
     "envs": 16,
     "updates_per_step": 0.08,
     "learning_starts": 5000,
+    "batch_size": 128,
     "gamma": 0.95,
     "eval_freq": 20_000,
     "eval_episodes": 20,
