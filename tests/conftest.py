@@ -17,9 +17,6 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["IMAGEIO_FFMPEG_NO_PREVENT_SIGINT"] = "1"  # else it forks, which JAX warns of
 os.environ.setdefault("NPROC", "1")  # XLA's threads: the cores are shared by pytest's workers
-# Programs that compile faster; `XLA_FLAGS= make test` has them as users do.
-QUICK = "--xla_backend_optimization_level=0"
-os.environ.setdefault("XLA_FLAGS", QUICK)
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 

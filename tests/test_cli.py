@@ -135,6 +135,7 @@ def test_resume_one_of_several(pair, say):
     assert pair.status["step"] == 400
 
 
+@pytest.mark.optimised
 def test_eval(trained, pair, say):
     told = json.loads(say("eval", trained.path, "--episodes", "3", "--json")[0])
     assert list(told) == ["run", "mean_reward", "std_reward", "returns", "lengths"]

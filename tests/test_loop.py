@@ -368,6 +368,7 @@ def pair(algorithm):
     return agents(algorithm, 2).train(40)
 
 
+@pytest.mark.optimised
 def test_a_member_equals_its_run_alone_bit_for_bit(algorithm, pair):
     for i in range(2):
         hps = hyper.fill(algorithm.Hyper, {k: v[i] for k, v in RATES.items()})
@@ -457,6 +458,7 @@ def test_priorities_are_given_back_and_only_legal_rows_have_one(keen):
     assert (drawn <= 4 * 54).all()
 
 
+@pytest.mark.optimised
 def test_a_member_with_priorities_equals_its_run_alone_bit_for_bit(keen):
     run, both = keen
     for i in range(2):
@@ -489,6 +491,7 @@ def footprint(members, envs, ratio, capacity, kind=Clerk):
 
 
 @pytest.mark.parametrize(("kind", "who"), [(MANY, Clerk), (ONE, Clerk), (MANY, Keen)])
+@pytest.mark.optimised
 def test_a_larger_replay_needs_no_more_temporary_memory(kind, who):
     small, _ = footprint(*kind, kind=who)
     large, replay = footprint(*kind[:3], capacity=500 * kind[3], kind=who)

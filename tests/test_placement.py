@@ -25,7 +25,11 @@ def on(devices: int, env: str, replay: str) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("env", "replay"), [("jax:pendulum", "prioritized"), ("Pendulum-v1", "uniform")]
+    ("env", "replay"),
+    [
+        ("jax:pendulum", "prioritized"),
+        pytest.param("Pendulum-v1", "uniform", marks=pytest.mark.slow),
+    ],
 )
 def test_members_on_four_devices_equal_those_on_one(env, replay):
     one, four = on(1, env, replay), on(4, env, replay)

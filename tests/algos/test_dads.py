@@ -608,6 +608,7 @@ def test_members_of_a_population_copy_the_more_diverse():
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_a_member_equals_its_run_alone_and_new_hypers_compile_nothing():
     algo = DADS(ENV.spec, hidden=(8,), batch_size=8, alternatives=5)
     loop = Loop(algo, ENV, envs=2, capacity=64)

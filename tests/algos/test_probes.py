@@ -21,6 +21,8 @@ from thespis.envs.autoreset import Autoreset
 from thespis.envs.probes import PROBES, Chosen, Delayed, Ending, Endless, Matched, Observed
 from thespis.loop import DeviceDriver, Learner, Loop
 
+pytestmark = pytest.mark.optimised
+
 GAMMAS = (0.8, 0.5)
 STATES = {Observed: (-1, 1), Delayed: (0, 1), Matched: (-1, 1), Ending: (0, 0.2, 0.4, 0.6, 0.8)}
 STARTS = {Observed: (-1, 1), Matched: (-1, 1)}  # the others start at 0

@@ -117,7 +117,10 @@ def test_several_members_continue_as_exactly(three, tmp_path, monkeypatch):
     same(three.path, run.path)
 
 
-@pytest.mark.parametrize("more", [{"seeds": (0, 1)}, {"members": 3, "pbt.interval": 100}])
+SEEDS = pytest.param({"seeds": (0, 1)}, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("more", [SEEDS, {"members": 3, "pbt.interval": 100}])
 def test_killed_at_random_moments_and_continued_equals_never_stopped(tmp_path, more):
     """A child process that trains members, tuned or not, is really killed, again and again."""
     setting = {"steps": 1200, "devices": 1} | more
@@ -217,10 +220,12 @@ def test_a_best_policy_from_a_lost_future_is_forgotten(whole, copy):
 # --- members --------------------------------------------------------------------------------
 
 
+@pytest.mark.optimised
 def test_a_member_equals_the_run_of_its_seed_alone(three, whole):
     assert differences(three.path, whole.path, member=0) == []
 
 
+@pytest.mark.optimised
 def test_a_member_may_leave_and_go_on_alone(three, tmp_path, monkeypatch):
     alone = thespis.train("sac", out=tmp_path, **arguments(seed=1))
     assert differences(three.path, alone.path, member=1) == []
