@@ -4,7 +4,7 @@ import sys
 
 import thespis
 
-steps = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
+steps = int(sys.argv[1]) if len(sys.argv) > 1 else 6_000
 small = {"env": "jax:pendulum", "steps": steps, "hidden": (64, 64)}
 
 expert = thespis.train("sac", **small)

@@ -3,13 +3,14 @@
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 import thespis
 from tests.small import arguments
 from thespis.runs.config import make
-from thespis.show.progress import Rate, Silent, Speed, Terminal, duration, ranges
+from thespis.show.progress import Rate, Silent, Speed, Terminal, duration, outcome, ranges
 
 
 def terminal(width: int = 100, live: bool = False) -> tuple[Terminal, io.StringIO]:
@@ -125,6 +126,25 @@ def test_the_end_is_a_table_with_the_last_and_the_best_evaluation(tmp_path):
     assert "resume" not in text
     watcher.done(run, "stopped", None)
     assert f"stopped at step 400; to go on: thespis resume {run.path}" in out.getvalue()
+
+
+def test_of_imitators_the_best_is_the_most_similar_one():
+    nan = np.nan
+    table = {
+        "step": [100, 150, 200, 300],
+        "eval/mean_reward": [5.0, nan, 9.0, 7.0],
+        "eval/std_reward": [1.0, nan, 2.0, 3.0],
+        "eval/similarity": [0.4, nan, 0.5, 0.8],
+    }
+    table = {name: np.array(column) for name, column in table.items()}
+    row = outcome(3, {name: x[[0, 1, 3, 2]] for name, x in table.items()})
+    assert (row["reward"], row["best"], row["at step"]) == (9.0, 7.0, 300)
+    del table["eval/similarity"]
+    assert outcome(3, table)["best"] == 9.0
+
+    watcher, out = begun()
+    watcher.row(100, [{"eval/mean_reward": 5.0, "eval/similarity": 0.84, "time/fps": 1.0}])
+    assert "similarity  0.84" in out.getvalue()
 
 
 def test_the_end_of_a_population_marks_the_winner_and_tells_its_hypers(tmp_path):

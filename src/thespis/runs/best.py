@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from thespis.runs import checkpoint, metrics
-from thespis.runs.config import DIVERSITY, RETURN, SIMILARITY
+from thespis.runs.config import JUDGES
 
 
 class Best(eqx.Module):
@@ -73,7 +73,7 @@ def best_member(folder: Path, which: str = "last") -> int:
         return 0
     table, saved = metrics.read(folder / "metrics.csv"), checkpoint.latest(folder / "checkpoints")
     step = int(saved[0].name.rstrip(checkpoint.REPLACED)) if saved else 0
-    scores = next(table[name] for name in (SIMILARITY, DIVERSITY, RETURN) if name in table)
+    scores = next(table[name] for name in JUDGES if name in table)
     known = np.isfinite(scores) & (table["step"] <= step)
     last = known & (table["step"] == table["step"][known].max(initial=-1))
     rewards = np.where(last, scores, -np.inf)

@@ -22,6 +22,7 @@ SEEDS = 2**31  # seeds are 32-bit integers on devices
 RETURN = "eval/mean_reward"  # the fitness that has a value per episode
 DIVERSITY = "eval/diversity_reward"  # what algorithms without a task judge themselves by
 SIMILARITY = "eval/similarity"  # of imitators, to demonstrations they did not learn from
+JUDGES = (SIMILARITY, DIVERSITY, RETURN)  # the first that a run has chooses its best policy
 APART = ("algo", "options", "hp", "tuner", "pbt", "schedule")  # no plain fields of a run
 
 

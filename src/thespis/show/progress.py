@@ -17,6 +17,7 @@ from rich.table import Column
 from rich.text import Text
 
 from thespis import machine
+from thespis.runs.config import JUDGES, SIMILARITY
 from thespis.show.table import summary, wide
 
 MARKS = 40  # chunks of half a second over which the speed is measured
@@ -100,6 +101,8 @@ class Terminal(Silent):
         spread = f" ± {np.std(rewards):<7,.1f}" if len(rewards) > 1 else ""
         if self.config.tuner:
             spread += f"  best {max(rewards):>9,.1f} (member {np.argmax(rewards)})"
+        if SIMILARITY in rows[0]:
+            spread += f"  similarity {np.mean([r[SIMILARITY] for r in rows]):>5.2f}"
         width = len(f"{self.config.steps:,}")
         self.print(
             f"{step:>{width},} steps  reward {np.mean(rewards):>9,.1f}{spread}"
@@ -183,11 +186,15 @@ def of_members(run, table: dict[str, np.ndarray]) -> tuple[list[int], list[dict[
 
 
 def outcome(seed: int, table: dict[str, np.ndarray]) -> dict[str, Any] | None:
-    """One line of the final table; None before the first evaluation."""
+    """One line of the final table; None before the first evaluation.
+
+    The best is the evaluation whose policy was kept, whatever its reward.
+    """
     evaluated = np.flatnonzero(np.isfinite(table["eval/mean_reward"]))
     if not len(evaluated):
         return None
-    last, best = evaluated[-1], np.nanargmax(table["eval/mean_reward"])
+    judged = next(table[name] for name in JUDGES if name in table)
+    last, best = evaluated[-1], np.nanargmax(judged)
     return {
         "seed": seed,
         "steps": int(table["step"][last]),
