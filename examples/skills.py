@@ -1,6 +1,8 @@
-"""Skills without rewards, and plans made of them: DADS on Brax's ant (about ten minutes).
+"""Skills without rewards on Brax's ant, and how they reach goals nobody trained them for.
 
-Needs `pip install 'thespis[brax]'`. Leaves pictures of skills and plans in the folder of the run.
+Needs `pip install 'thespis[brax]'`. `python skills.py dads 300000` learns skills that can be
+foreseen and planned with, `metra` instead of `dads` skills that lead far apart. That takes ten
+minutes to half an hour. Pictures of skills and of ways to goals are left in the folder of the run.
 """
 
 import sys
@@ -10,16 +12,19 @@ import numpy as np
 import thespis
 from thespis.envs.brax import Brax
 from thespis.show import skills as show
-from thespis.skills.plan import Planner, pursue
+from thespis.skills.plan import pursue
 from thespis.skills.score import judged
 from thespis.skills.skilled import Skilled, rollout
 
+objective = sys.argv[1] if len(sys.argv) > 1 else "dads"
+steps = int(sys.argv[2]) if len(sys.argv) > 2 else 300_000
 ant = Brax("ant", limit=200)  # which offers its position as descriptor
 
 run = thespis.train(
     "dads",
     env=ant,
-    steps=int(sys.argv[1]) if len(sys.argv) > 1 else 200_000,
+    objective=objective,
+    steps=steps,
     envs=16,
     updates_per_step=0.25,
     hidden=(128, 128),
@@ -29,11 +34,13 @@ run = thespis.train(
 
 skilled = Skilled(run)
 played = rollout(skilled, skilled.skills(50), episodes=1)
-show.trajectories(played, run.path / "plots" / "skills.png", "DADS on Brax's ant")
+show.trajectories(played, run.path / "plots" / "skills.png", f"{objective.upper()} on Brax's ant")
 for name, value in judged(skilled, played).items():
     print(f"{name:<24}{value:.3f}")
 
-goals = 3.0 * np.array([(1, 1), (-1, 1), (-1, -1), (1, -1)])
-found, blind = (pursue(skilled, goals, Planner(), blind=b) for b in (False, True))
-show.pursuit(found, run.path / "plots" / "plan.png", "Plans to four goals")
+# Four goals that are half as far away as skills lead.
+reach = np.linalg.norm(played.end_points - played.descriptors[:, :, 0], axis=-1).mean()
+goals = 0.5 * reach * np.array([(1, 0), (0, 1), (-1, 0), (0, -1)])
+found, blind = (pursue(skilled, goals, blind=b) for b in (False, True))
+show.pursuit(found, run.path / "plots" / "plan.png", "Ways to four goals")
 print(f"score {found.scores.mean():.3f}, of random skills {blind.scores.mean():.3f}")
