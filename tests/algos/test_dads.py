@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from fractions import Fraction
 from functools import cache, partial
 
@@ -460,6 +461,14 @@ def test_what_cannot_work_is_refused(options, message):
 def test_an_environment_without_a_descriptor_is_refused_with_a_hint():
     with pytest.raises(ThespisError, match="offers no descriptor: .*--descriptor 0,1"):
         DADS(reference.spec())
+
+
+def test_a_descriptor_that_never_changes_ends_the_run_with_a_hint():
+    for algo in (make(descriptor="2"), make(objective="metra", descriptor="2")):
+        hint = "descriptor = 2 never changes, .*such as --descriptor 0,1"
+        assert re.search(hint, algo.complaint({"train/change": 0.0}))
+        assert algo.complaint({"train/change": 1e-9}) is None
+        assert algo.complaint({"eval/mean_reward": 0.0}) is None  # nothing was learned yet
 
 
 def test_observations_are_normalised_for_the_policy():
