@@ -120,7 +120,15 @@ class Loop:
         if self.side_by_side:
             return jax.vmap(f)(carried, *xs)
 
-        return jax.lax.map(lambda x: apart(f)(*x), (carried, *xs))
+        def visit(carried, x):
+            i, given = x
+            at = lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, 0, keepdims=False)
+            put = lambda leaf, new: jax.lax.dynamic_update_index_in_dim(leaf, new, i, 0)
+            member, out = apart(f)(jax.tree.map(at, carried), *given)
+            return jax.tree.map(put, carried, member), out
+
+        members = jnp.arange(jax.tree.leaves(xs)[0].shape[0])
+        return jax.lax.scan(visit, carried, (members, xs))  # in place, unlike `lax.map`
 
     def keys(self, seeds: Int[Array, "members"], stream: int, time) -> Array:
         """One key per member, a function of its seed and the time alone: nothing to save."""
