@@ -64,6 +64,20 @@ def test_recording_tells_what_it_wrote(expert, tmp_path, capsys):
     assert "name the demonstrations: -o FILE.npz" in capsys.readouterr().err
 
 
+def test_a_minari_dataset_teaches_what_a_file_does(
+    expert, run, file, tmp_path, monkeypatch, capsys
+):
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    cli.main(["demos", str(expert.path), "--episodes", "5", "-o", "toy/expert", "--json"])
+    name, loop = json.loads(capsys.readouterr().out)["demos"], build(run.config)[0]
+    kept, shown = (
+        Demonstrations(dataclasses.replace(run.config, demos=source), loop)
+        for source in (file, name)
+    )
+    assert shown.checksum == kept.checksum
+
+
 def test_a_run_remembers_its_demonstrations_by_name_and_checksum(run, file):
     saved = json.loads((run.path / "config.json").read_text())
     assert saved["demos"] == file
@@ -206,14 +220,17 @@ def test_python_environments_have_experts_too(tmp_path):
 # --- populations ----------------------------------------------------------------------------
 
 
-def test_a_population_is_tuned_by_similarity_where_the_reward_is_hidden(file, tmp_path):
-    tuner = {"fitness": "eval/similarity", "interval": 100, "best": 1, "replaced": 1}
+@pytest.mark.parametrize(
+    "fitness", ["eval/similarity", pytest.param("eval/mean_reward", marks=pytest.mark.slow)]
+)
+def test_a_population_is_tuned_by_similarity_where_the_reward_is_hidden(file, tmp_path, fitness):
+    tuner = {"fitness": fitness, "interval": 100, "best": 1, "replaced": 1}
     run = imitate(tmp_path, file, members=2, pbt=tuner, steps=301)
     table, lineage = run.metrics, run.lineage
     assert len(lineage["score"])
     for step, member, score in zip(lineage["step"], lineage["member"], lineage["score"]):
         here = (table["step"] == step) & (table["member"] == member)
-        np.testing.assert_allclose(table["eval/similarity"][here], score, rtol=1e-4)
+        np.testing.assert_allclose(table[fitness][here], score, rtol=1e-4)
 
 
 def test_populations_without_a_run_have_demonstrations_as_well(run, file):
