@@ -28,17 +28,19 @@ from workers.common import (
 )
 
 
-def random_replay(rows: int, seed=0) -> ReplayBuffer:
+def random_replay(rows: int, seed=0, block=1_000) -> ReplayBuffer:
+    """The same rows again and again, lest making them takes more memory than holding them."""
     k_obs, k_next, k_reward, k_action = random.split(random.key(seed), 4)
-    no = jax.numpy.zeros(rows)
+    no = jax.numpy.zeros(block)
     rows_ = Transition(
-        obs=random.normal(k_obs, (rows, OBS)),
-        next_obs=random.normal(k_next, (rows, OBS)),
-        rewards=random.normal(k_reward, (rows,)),
+        obs=random.normal(k_obs, (block, OBS)),
+        next_obs=random.normal(k_next, (block, OBS)),
+        rewards=random.normal(k_reward, (block,)),
         dones=no,
         truncations=no,
-        actions=jax.numpy.tanh(random.normal(k_action, (rows, ACTION))),
+        actions=jax.numpy.tanh(random.normal(k_action, (block, ACTION))),
     )
+    rows_ = jax.tree.map(lambda x: jax.numpy.tile(x, (rows // block, *[1] * (x.ndim - 1))), rows_)
     return ReplayBuffer.init(rows, Transition.init_dummy(OBS, ACTION)).insert(rows_)
 
 

@@ -37,10 +37,13 @@ from workers.common import (
 from workers.products import matmul
 
 
-def random_replay(rows: int, skills: bool = False, members: int = 1) -> Replay:
-    """One environment of every member; with or without a skill in every row."""
+def random_replay(rows: int, skills: bool = False, members: int = 1, block=1_000) -> Replay:
+    """One environment of every member; with or without a skill in every row.
+
+    The same rows again and again, lest making them takes more memory than holding them.
+    """
     k_obs, k_reward, k_action, k_skill = random.split(random.key(0), 4)
-    lead, no = (rows, members, 1), jnp.zeros((rows, members, 1), bool)
+    lead, no = (block, members, 1), jnp.zeros((block, members, 1), bool)
     obs = random.normal(k_obs, (*lead, OBS))
     action = jnp.tanh(random.normal(k_action, (*lead, ACTION)))
     extra = None
@@ -48,6 +51,8 @@ def random_replay(rows: int, skills: bool = False, members: int = 1) -> Replay:
         which = random.randint(k_skill, lead, 0, SKILLS)
         extra = Extra(jax.nn.one_hot(which, SKILLS), None)
     filled = Row(obs, random.normal(k_reward, lead), no, no, action, extra)
+    again = lambda x: jnp.tile(x, (rows // block, *[1] * (x.ndim - 1)))
+    filled = jax.tree.map(again, filled)
     return Replay(filled, jnp.asarray(0, jnp.int32), jnp.asarray(rows, jnp.int32))
 
 
