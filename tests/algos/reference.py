@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import random
 
 from thespis.core import Box, Discrete, Spec, Transition
 from thespis.hyper import declared
@@ -456,6 +457,40 @@ def observations(it: Spec, n: int, seed: int = 0):
         return jnp.asarray(known.get(jax.tree_util.keystr(path, simple=True), mask))
 
     return jax.tree_util.tree_map_with_path(leaf, it.obs)
+
+
+# Of SAC and its kin. Every number is its own, so that none can stand in for another.
+HYPER = {
+    "actor_lr": 0.03,
+    "critic_lr": 0.05,
+    "alpha_lr": 0.02,
+    "gamma": 0.9,
+    "tau": 0.1,
+    "reward_scale": 1.7,
+    "alpha": 0.3,
+    "target_entropy": -0.6,
+}
+
+
+def scalars(Hyper, values: dict[str, float]):
+    """Hyper-parameters of one member."""
+    return Hyper(**{name: jnp.float32(x) for name, x in values.items()})
+
+
+def midway(algo, hp, alpha=0.2):
+    """A state of SAC as found in training: moments, a target and a temperature of their own."""
+    state = algo.init(random.key(0), hp)
+    cooled = state.temperature
+    if cooled is not None:
+        x = jnp.asarray(alpha, jnp.float32)
+        cooled = aged(Learned.of(x if algo.temperature == "linear" else jnp.log(x)), 3)
+    return dataclasses.replace(
+        state,
+        actor=aged(state.actor, 1),
+        critic=aged(state.critic, 2),
+        target=algo.init(random.key(1), hp).target,
+        temperature=cooled,
+    )
 
 
 def aged(learned: Learned, seed: int) -> Learned:

@@ -27,16 +27,7 @@ from thespis.loop import DeviceDriver, Loop
 from thespis.pbt import PBT
 from thespis.runs import config as configs
 
-# Every number is its own, so that none can stand in for another.
-HYPER = {
-    "actor_lr": 0.03,
-    "critic_lr": 0.05,
-    "alpha_lr": 0.02,
-    "gamma": 0.9,
-    "tau": 0.1,
-    "reward_scale": 1.7,
-    "alpha": 0.3,
-    "target_entropy": -0.6,
+HYPER = reference.HYPER | {
     "dynamics_lr": 0.04,
     "dynamics_scale": 0.7,
     "importance_clip": 1.5,
@@ -56,7 +47,7 @@ def make(obs=3, **options) -> DADS:
 
 
 def scalars():
-    return DADS.Hyper(**{name: jnp.float32(x) for name, x in HYPER.items()})
+    return reference.scalars(DADS.Hyper, HYPER)
 
 
 def batch(algo: DADS, seed: int = 0):

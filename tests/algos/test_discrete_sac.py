@@ -27,15 +27,7 @@ from thespis.envs.autoreset import Autoreset
 from thespis.loop import DeviceDriver, Loop
 from thespis.optim import Learned
 
-# Every number is its own, so that none can stand in for another.
-HYPER = {
-    "actor_lr": 0.03,
-    "critic_lr": 0.05,
-    "alpha_lr": 0.02,
-    "gamma": 0.9,
-    "tau": 0.1,
-    "reward_scale": 1.7,
-    "alpha": 0.3,
+HYPER = reference.HYPER | {
     "target_entropy": 0.6,
     "q_clip": 0.15,
     "epsilon_start": 0.8,
@@ -49,23 +41,11 @@ def make(n=3, masked=False, **options) -> DiscreteSAC:
 
 
 def scalars(values=HYPER):
-    return DiscreteSAC.Hyper(**{name: jnp.float32(x) for name, x in values.items()})
+    return reference.scalars(DiscreteSAC.Hyper, values)
 
 
 def midway(algo: DiscreteSAC, hp):
-    """A state as found in training: moments, a target and a temperature of their own."""
-    state = algo.init(random.key(0), hp)
-    cooled = state.temperature
-    if cooled is not None:
-        x = jnp.float32(0.2 if algo.temperature == "linear" else np.log(0.2))
-        cooled = reference.aged(Learned.of(x), 3)
-    state = dataclasses.replace(
-        state,
-        actor=reference.aged(state.actor, 1),
-        critic=reference.aged(state.critic, 2),
-        target=algo.init(random.key(1), hp).target,
-        temperature=cooled,
-    )
+    state = reference.midway(algo, hp)
     if algo.normalize_observations:
         obs = jnp.asarray(np.random.default_rng(7).normal(2, 3, (1, 40, 2)), jnp.float32)
         if algo.masked:

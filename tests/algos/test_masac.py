@@ -22,20 +22,8 @@ from thespis.algos.masac import Team
 from thespis.core import Box, Discrete, Row, Spec, ThespisError, Transition
 from thespis.envs.autoreset import Autoreset
 from thespis.loop import DeviceDriver, Loop
-from thespis.optim import Learned
 
-# Every number is its own, so that none can stand in for another.
-HYPER = {
-    "actor_lr": 0.03,
-    "critic_lr": 0.05,
-    "alpha_lr": 0.02,
-    "gamma": 0.9,
-    "tau": 0.1,
-    "reward_scale": 1.7,
-    "alpha": 0.3,
-    "target_entropy": -0.6,
-    "discrete_entropy": 0.4,
-}
+HYPER = reference.HYPER | {"discrete_entropy": 0.4}
 FORMS = ("sizes", "discrete", "masked", "rewards", "flags", "state")
 
 
@@ -45,7 +33,7 @@ def make(**options) -> MASAC:
 
 
 def scalars(values=HYPER):
-    return MASAC.Hyper(**{name: jnp.float32(x) for name, x in values.items()})
+    return reference.scalars(MASAC.Hyper, values)
 
 
 def batch_of(algo: MASAC, seed: int = 0) -> Transition:
@@ -76,19 +64,9 @@ def batch_of(algo: MASAC, seed: int = 0) -> Transition:
 
 
 def midway(algo: MASAC, hp):
-    """A state as found in training: moments, a target and temperatures of their own."""
-    state = algo.init(random.key(0), hp)
-    cooled = state.temperature
-    if cooled is not None:
-        x = jnp.linspace(0.2, 0.3, cooled.params.size)
-        cooled = reference.aged(Learned.of(x if algo.temperature == "linear" else jnp.log(x)), 3)
-    state = dataclasses.replace(
-        state,
-        actor=reference.aged(state.actor, 1),
-        critic=reference.aged(state.critic, 2),
-        target=algo.init(random.key(1), hp).target,
-        temperature=cooled,
-    )
+    agents = algo.init(random.key(0), hp).temperature
+    alphas = None if agents is None else jnp.linspace(0.2, 0.3, agents.params.size)
+    state = reference.midway(algo, hp, alphas)
     if algo.normalize_observations:
         obs = reference.observations(algo.spec, 40, 7)
         zeros = jnp.zeros(40)

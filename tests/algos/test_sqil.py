@@ -21,17 +21,7 @@ from thespis.loop import DeviceDriver, Loop
 from thespis.replay import Replay
 
 KINDS = {"continuous": reference.spec(), "discrete": reference.discrete_spec()}
-HYPER = {
-    "actor_lr": 0.03,
-    "critic_lr": 0.05,
-    "alpha_lr": 0.02,
-    "gamma": 0.9,
-    "tau": 0.1,
-    "reward_scale": 1.7,
-    "alpha": 0.3,
-    "target_entropy": -0.6,
-    "entropy_share": 0.6,
-}
+HYPER = reference.HYPER | {"entropy_share": 0.6}
 kinds = pytest.mark.parametrize("kind", KINDS)
 objectives = pytest.mark.parametrize("objective", ["iq", "ls-iq"])
 
@@ -41,7 +31,7 @@ def make(kind, **options) -> SQIL:
 
 
 def scalars(**changes):
-    return SQIL.Hyper(**{name: jnp.float32(x) for name, x in (HYPER | changes).items()})
+    return reference.scalars(SQIL.Hyper, HYPER | changes)
 
 
 def batch_of(kind):

@@ -46,7 +46,7 @@ def make(Algorithm=TAAC, action=2, reward_dim=None, **options) -> TAAC:
 
 
 def scalars(values=HYPER):
-    return TAAC.Hyper(**{name: jnp.float32(x) for name, x in values.items()})
+    return reference.scalars(TAAC.Hyper, values)
 
 
 def midway(algo: TAAC, hp):

@@ -30,7 +30,7 @@ def make(action=2, **options) -> TD3:
 
 
 def scalars(values=HYPER):
-    return TD3.Hyper(**{name: jnp.float32(x) for name, x in values.items()})
+    return reference.scalars(TD3.Hyper, values)
 
 
 def midway(algo: TD3, hp):
