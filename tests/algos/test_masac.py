@@ -480,6 +480,13 @@ def test_masks_must_fit():
         MASAC(wrong)
 
 
+@pytest.mark.parametrize("given", [{"privileged": ("agents",)}, {"conv_kernels": (3,)}])
+def test_what_it_has_no_use_for_is_refused(given):
+    (name,) = given
+    with pytest.raises(ThespisError, match=f"{name}: MASAC reads images as plain numbers"):
+        MASAC(reference.team_spec(), **given)
+
+
 def test_choices_of_others_are_drawn_from_their_present_policies():
     """Not taken from the replay: an actor that always does the same is met by its very action."""
     algo, hp = make(discrete=True, sizes=(1, 1), hidden=()), scalars()

@@ -138,6 +138,14 @@ class MASAC(ActorCritic):
                 f"actions: give one entry per action, shape {(self.size,)}"
             )
 
+    def check_eyes(self) -> None:
+        for name in ("conv_channels", "conv_kernels", "conv_strides", "privileged"):
+            if getattr(self, name):
+                raise ThespisError(
+                    f"{name}: MASAC reads images as plain numbers, and only its critics see the "
+                    "state; leave it out"
+                )
+
     # --- what is known of the agents --------------------------------------------------------
 
     @property
