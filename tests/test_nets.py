@@ -112,7 +112,8 @@ def test_gradients_of_wide_square_and_narrow_layers(sizes, lead):
 def convolved(x, weight, bias, stride):
     """A convolution of [h, w, c] by four loops."""
     size, out = weight.shape[0], weight.shape[3]
-    rows, columns = ((n - size) // stride + 1 for n in x.shape[:2])
+    rows, columns = (-(-(n - size) // stride) + 1 for n in x.shape[:2])
+    x = np.pad(x, ((0, stride), (0, stride), (0, 0)))
     found = np.zeros((rows, columns, out))
     for i, j in np.ndindex(rows, columns):
         patch = x[i * stride : i * stride + size, j * stride : j * stride + size]
@@ -129,6 +130,15 @@ def test_convolutions_compute_what_loops_do():
     found = net(jnp.asarray(x, jnp.float32))
     assert found.shape == (3, Conv.width((9, 8, 2), SMALL))
     np.testing.assert_allclose(found, np.stack(wanted).reshape(3, -1), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "layers"), [((10, 10), SMALL), ((9, 8), SMALL), ((37, 40), NATURE)]
+)
+def test_every_pixel_is_seen_whatever_the_size_of_the_image(size, layers):
+    net = jax.tree.map(jnp.abs, Conv(random.key(0), (*size, 1), layers))
+    slope = jax.grad(lambda x: net(x).sum())(jnp.ones((*size, 1)))
+    assert (slope > 0).all()
 
 
 @pytest.mark.parametrize(

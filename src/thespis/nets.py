@@ -153,7 +153,8 @@ def pixels(shape: tuple[int, ...], x: Float[Array, "... n"]) -> Float[Array, "..
 
 
 class Conv(eqx.Module):
-    """ReLU convolutions without padding, over any leading axes, flat at the end."""
+    """ReLU convolutions, over any leading axes, flat at the end. Each reads all that is before it:
+    where its last step leads beyond the lower or right edge there are zeros."""
 
     weights: list[Array]
     biases: list[Array]
@@ -178,7 +179,7 @@ class Conv(eqx.Module):
         """Numbers that come out; 0 if the image is too small for these layers."""
         height, wide, _ = image
         for size, stride in zip(layers.kernels, layers.strides, strict=True):
-            height, wide = ((n - size) // stride + 1 for n in (height, wide))
+            height, wide = (_places(n, size, stride) for n in (height, wide))
             if min(height, wide) < 1:
                 return 0
         return height * wide * layers.channels[-1]
@@ -241,10 +242,21 @@ class Sighted(eqx.Module):
 
 def _patches(x: Float[Array, "b h w c"], size: int, stride: int) -> Float[Array, "b _ _ _"]:
     """What every position of a square kernel sees: row by row, then channels."""
-    height, wide = (stride * ((n - size) // stride) + 1 for n in x.shape[1:3])
+    reach = tuple(stride * (_places(n, size, stride) - 1) for n in x.shape[1:3])
+    for axis, last in zip((1, 2), reach, strict=True):
+        beyond = last + size - x.shape[axis]
+        if beyond:
+            zeros = jnp.zeros((*x.shape[:axis], beyond, *x.shape[axis + 1 :]))
+            x = jnp.concatenate([x, zeros], axis)
+    down, right = reach
+    cut = lambda i, j: x[:, i : i + down + 1 : stride, j : j + right + 1 : stride]
     places = itertools.product(range(size), repeat=2)
-    cut = lambda i, j: x[:, i : i + height : stride, j : j + wide : stride]
     return jnp.concatenate([cut(i, j) for i, j in places], -1)
+
+
+def _places(n: int, size: int, stride: int) -> int:
+    """Of a kernel along n pixels, as many as see them all; none if it is larger."""
+    return 0 if n < size else -(-(n - size) // stride) + 1
 
 
 def _affine(x, weight, bias):
