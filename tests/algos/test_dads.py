@@ -607,6 +607,14 @@ def test_members_of_a_population_copy_the_more_diverse():
         np.testing.assert_array_equal(leaf[0], leaf[1])
 
 
+def test_a_population_tunes_nothing_that_has_no_effect():
+    """Numbers of importance weights, of METRA and of rewards are tuned only if they are named."""
+    drawn, defaults = hyper.sample(DADS.Hyper, random.key(0), 3), vars(DADS.Hyper())
+    for name in ("importance_clip", "multiplier", "slack", "diversity_scale", "margin"):
+        np.testing.assert_allclose(getattr(drawn, name), [defaults[name]] * 3, rtol=1e-6)
+    assert len(set(np.asarray(drawn.dynamics_lr).tolist())) == 3
+
+
 @pytest.mark.slow
 @pytest.mark.optimised
 def test_a_member_equals_its_run_alone_and_new_hypers_compile_nothing():

@@ -136,19 +136,40 @@ class DADS(SAC):
             1.0, LogUniform(0.1, 1), "(least) standard deviation of predictions", low=1e-3
         )
         importance_clip: float = prior(
-            10.0, LogUniform(1, 100), "importance weights stay within this factor of 1", low=1
+            10.0,
+            LogUniform(1, 100),
+            "importance weights stay within this factor of 1",
+            low=1,
+            special=True,
         )
         multiplier: float = prior(
-            30.0, LogUniform(1, 100), "initial weight of metra's constraint", low=1e-6, initial=True
+            30.0,
+            LogUniform(1, 100),
+            "initial weight of metra's constraint",
+            low=1e-6,
+            initial=True,
+            special=True,
         )
         slack: float = prior(
-            1e-3, LogUniform(1e-4, 1e-1), "how far metra's constraint is more than kept", low=0
+            1e-3,
+            LogUniform(1e-4, 1e-1),
+            "how far metra's constraint is more than kept",
+            low=0,
+            special=True,
         )
         diversity_scale: float = prior(
-            1.0, LogUniform(0.1, 10), "factor of the own reward beside the environment's", low=0
+            1.0,
+            LogUniform(0.1, 10),
+            "factor of the own reward beside the environment's",
+            low=0,
+            special=True,
         )
         margin: float = prior(
-            0.1, Uniform(0, 0.5), "share of the best return that near the best may lack", low=0
+            0.1,
+            Uniform(0, 0.5),
+            "share of the best return that near the best may lack",
+            low=0,
+            special=True,
         )
 
     presets: ClassVar[dict[str, dict]] = {
