@@ -19,7 +19,6 @@ import json
 import os
 import platform
 import re
-import shlex
 import shutil
 import statistics
 import subprocess
@@ -262,23 +261,24 @@ HEADER = "{:<34}{:<12}{:>14}  {:<30}{:>8}{:>8}  {:<12}{:>7}  {}".format(
 )
 
 
-def saved(lines: list[dict], args) -> str:
+def saved(lines: list[dict]) -> str:
     """The table as a page, with the machine, the day and the command."""
     machine = processor()
     head = [
         "# Benchmarks",
         "",
         f"Measured on {time.strftime('%Y-%m-%d')} on {os.cpu_count()} cores of {machine}, Python "
-        f"{platform.python_version()}, by `python {shlex.join(sys.argv)}`.",
+        f"{platform.python_version()}, by `python benchmarks/run.py`.",
         "",
         "Thespis and every peer of a workload ran in turn, round after round; the ratio is the "
-        f"median over {args.rounds} rounds, with its range. `one core` is pinned to one core and "
-        "counts per CPU-second.",
+        "median over the rounds, with its range. `one core` is pinned to one core and counts per "
+        "CPU-second.",
         "",
-        "| workload | place | Thespis | compared with | | ratio | range | wanted | met |",
-        "|---|---|---:|---|---:|---:|---|---|---|",
+        "| workload | place | Thespis | compared with | | ratio | range | rounds | wanted | met |",
+        "|---|---|---:|---|---:|---:|---|---:|---|---|",
     ]
-    return "\n".join([*head, *(f"| {' | '.join(columns(line))} |" for line in lines)]) + "\n"
+    row = lambda line: [*columns(line)[:7], str(len(line["ratios"])), *columns(line)[7:]]
+    return "\n".join([*head, *(f"| {' | '.join(row(line))} |" for line in lines)]) + "\n"
 
 
 def processor() -> str:
@@ -296,7 +296,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="measured, per worker and round")
     parser.add_argument("--core", type=int, default=1, help="where `one core` runs")
     parser.add_argument("--home", type=Path, default=HOME, help="of the peers' environments")
-    parser.add_argument("--json", type=Path, help="where to write all figures")
+    parser.add_argument("--json", type=Path, help="all figures; those there are kept or replaced")
     parser.add_argument("--save", type=Path, help="where to write the table, as Markdown")
     parser.add_argument("--list", action="store_true", help="print the cases, measure nothing")
     args = parser.parse_args()
@@ -322,7 +322,8 @@ def main() -> None:
 
     print(f"load before the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(HEADER)
-    lines, failed = [], []
+    known = json.loads(args.json.read_text()) if args.json and args.json.exists() else []
+    lines, failed = {(line["case"], line["peer"]): line for line in known}, []
     for name, job in jobs:
         try:
             found = job()
@@ -330,12 +331,12 @@ def main() -> None:
             print(f"{name}: {error}", flush=True)
             failed.append(name)
             continue
-        lines += found
+        lines |= {(line["case"], line["peer"]): line for line in found}
         print("\n".join(show(line) for line in found), flush=True)
         if args.json:
-            args.json.write_text(json.dumps(lines, indent=1))
+            args.json.write_text(json.dumps(list(lines.values()), indent=1))
         if args.save:
-            args.save.write_text(saved(lines, args))
+            args.save.write_text(saved(list(lines.values())))
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
