@@ -47,6 +47,8 @@ def test_runs_that_differ_in_algorithm_environment_or_preset_are_different_curve
         run(tmp_path / "b", [0], algo="td3"),
         run(tmp_path / "c", [0], preset="qdax"),
         run(tmp_path / "d", [0], env="jax:cartpole", algo="discrete_sac"),
+        run(tmp_path / "e", [0], algo="sqil", options={"objective": "sqil"}),
+        run(tmp_path / "f", [1], algo="sqil", options={"objective": "ls-iq"}),
     ]
     found = [(c.label, c.env, len(c.runs)) for c in curves_of(folders)]
     assert found == [
@@ -54,6 +56,8 @@ def test_runs_that_differ_in_algorithm_environment_or_preset_are_different_curve
         ("TD3", "jax:pendulum", 1),
         ("SAC qdax", "jax:pendulum", 1),
         ("DISCRETE SAC", "jax:cartpole", 1),
+        ("SQIL", "jax:pendulum", 1),
+        ("SQIL ls-iq", "jax:pendulum", 1),
     ]
 
 

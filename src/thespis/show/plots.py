@@ -72,7 +72,7 @@ class Group:
 
 
 def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
-    """Runs of the same algorithm, environment, preset and tuner belong together.
+    """Runs of the same algorithm and objective, environment, preset and tuner belong together.
 
     Runs that repeat a seed are not independent, or differ in a setting: each of them is then
     a group of its own, named after its folder.
@@ -80,7 +80,10 @@ def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
     kinds: dict[tuple, list[tuple[Path, dict]]] = {}
     for folder in map(directory.find, run_folders):
         config = directory.read_json(folder / "config.json")
-        kind = (config["algo"], config["env"], config.get("preset"), config.get("tuner"))
+        objective = config.get("options", {}).get("objective", config["algo"])  # of imitators
+        objective = None if objective == config["algo"] else objective
+        more = objective, config.get("preset"), config.get("tuner")
+        kind = (config["algo"], config["env"], *more)
         kinds.setdefault(kind, []).append((folder, config))
 
     groups = []
