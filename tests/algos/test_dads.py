@@ -218,7 +218,13 @@ FORMS = [
     {"predicts": "observation", "dynamics_sees": "observation", "policy_sees": "observation"},
     {"objective": "metra"},
     {"objective": "metra", "skill_kind": "one-hot", "dynamics_data": "weighted"},
-    {"with_reward": True, "skill_kind": "one-hot", "dynamics_data": "replay"},
+    {
+        "with_reward": True,
+        "skill_kind": "one-hot",
+        "dynamics_data": "replay",
+        "policy_sees": "observation",
+        "dynamics_sees": "descriptor",
+    },
 ]
 
 
@@ -392,6 +398,7 @@ def test_three_choices_of_coordinates_stand_apart():
     sizes = lambda algo: [algo.size(x) for x in ("policy_sees", "dynamics_sees", "predicts")]
     assert sizes(algo) == [1, 0, 2]  # blind to the descriptor, of which the change is predicted
     assert sizes(make(policy_sees="observation")) == [3, 2, 2]  # then the dynamics see it too
+    assert sizes(make(with_reward=True)) == [3, 2, 2]  # a task may need to know the place
     assert sizes(make(policy_sees="observation", dynamics_sees="none")) == [3, 0, 2]
     assert sizes(make(dynamics_sees="descriptor[1:]", predicts="observation")) == [1, 1, 3]
     assert sizes(make(descriptor="observation")) == [3, 3, 3]

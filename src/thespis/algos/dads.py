@@ -97,7 +97,7 @@ class DADS(SAC):
     them, a function MODULE:NAME, or a name that the environment offers; by default its first."""
     policy_sees: str | None = None
     """Coordinates of the observation that policy and critics see; by default all but those of the
-    descriptor."""
+    descriptor, and all if there is a task (with_reward)."""
     dynamics_sees: str | None = None
     """What the skill dynamics see: descriptor, observation, none, or some of them such as
     descriptor[2:] or observation[0,1]; by default the descriptor, none if the policy sees none.
@@ -305,7 +305,7 @@ class DADS(SAC):
         part = not apart and by != "observation" and not is_function(by)
         hidden = choice("descriptor", by, sizes)[1] if part else ()
         rest = tuple(i for i in range(sizes["observation"]) if i not in hidden)
-        blind = policy is None and (apart or part)
+        blind = policy is None and (apart or (part and not self.with_reward))
         views = {
             "predicts": choice("predicts", self.predicts, sizes),
             "policy_sees": choice("policy_sees", policy or "observation", sizes),
