@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -50,6 +51,7 @@ VERBS = {
 
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
+    gc.set_threshold(50_000)  # looking through all that imports and traces leave takes a while
     if not argv or argv[0] in ("--help", "-h", "help"):
         print(HELP, end="")
         return 0
