@@ -250,7 +250,7 @@ def contrast(hp, value: Array, q: Array, valid: Array) -> Array:
     """IQ-Learn's terms besides squares, of Q_i(s, pi) and Q_i(s, a) [critics, batch].
 
     With implied rewards r = Q - gamma V(s') and c = 1 / reward_scale, it maximises
-    E_demo[r] - E[V(s) - gamma V(s')] - c E[r^2] (eq. 9 and 10). This is the first two divided
+    E_demo[r] - E[V(s) - gamma V(s')] - c E[r^2] (chi-square). This is the first two divided
     by -c, without targets and entropies, which have no gradient here.
     """
     shown = valid * (jnp.arange(len(valid)) >= len(valid) // 2).astype(jnp.float32)
