@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
 
+import thespis
 from tests.algos import reference, taac_reference
 from thespis import hyper
 from thespis.algos import ALGORITHMS, TAAC, TAACL, TAACQ
@@ -998,6 +999,18 @@ def test_the_report_counts_repetitions_and_the_runs_that_ended():
     assert told == {"repeat_rate": (4, 5), "run_length": (3, 1)}
     zero = {k: (m.total.sum(), m.count.sum()) for k, m in make(first="zero").report(rows).items()}
     assert zero["repeat_rate"] == (4, 7)  # then a first step may repeat as well
+
+
+# --- populations ----------------------------------------------------------------------------
+
+
+def test_a_population_tunes_its_switches_as_well(tmp_path):
+    small = {"steps": 300, "learning_starts": 64, "hidden": (4,), "batch_size": 8, "eval_freq": 100}
+    given = {"members": 3, "pbt": {"interval": 100}, "out": tmp_path, "progress": False}
+    run = thespis.train("taac", env="jax:pendulum", eval_episodes=1, **small, **given)
+    assert (run.lineage["member"] != run.lineage["parent"]).any()
+    assert len(set(run.metrics["hparams/target_switch_entropy"])) > 3  # priors, and changes
+    assert np.isfinite(run.policy("best")(np.zeros(3, np.float32))).all()
 
 
 # --- mistakes -------------------------------------------------------------------------------
