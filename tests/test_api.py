@@ -29,6 +29,7 @@ def test_training_returns_the_run_and_its_folder(run):
     assert {p.name for p in run.path.iterdir()} == {
         "best",
         "checkpoints",
+        "compiled.json",
         "config.json",
         "metrics.csv",
         "plots",

@@ -210,6 +210,7 @@ def test_train_a_population(population, say):
     assert {"learning_curve.png", "family_tree.png", "schedules.png"} <= plots
 
 
+@pytest.mark.slow
 def test_eval_and_play_take_one_member_the_best_or_all(population, say):
     three = ["eval", population.path, "--episodes", "2", "--json"]
     all_of = json.loads(say(*three)[0])["returns"]

@@ -1004,6 +1004,7 @@ def test_the_report_counts_repetitions_and_the_runs_that_ended():
 # --- populations ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_population_tunes_its_switches_as_well(tmp_path):
     small = {"steps": 300, "learning_starts": 64, "hidden": (4,), "batch_size": 8, "eval_freq": 100}
     given = {"members": 3, "pbt": {"interval": 100}, "out": tmp_path, "progress": False}

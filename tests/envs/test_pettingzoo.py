@@ -253,6 +253,7 @@ def motley(tmp_path_factory):
     return make, thespis.train("masac", env=make, shared_weights=False, out=out, **SMALL)
 
 
+@pytest.mark.slow
 def test_teams_of_different_agents_train_and_tell_of_each(motley):
     """Agent a gets 1 + 2 + 3 + 4, b twice 1 + 2 before it leaves, c three times all."""
     _, run = motley

@@ -189,6 +189,7 @@ def test_a_population_that_was_stopped_continues_exactly(whole, tmp_path, monkey
     same(whole.path, run.path)
 
 
+@pytest.mark.optimised
 def test_a_population_continues_exactly_on_another_number_of_devices(whole, tmp_path):
     begun = words(**{"members": 4, "eval_freq": 200, "pbt.interval": 100, "steps": 300})
     command = [sys.executable, "-m", "thespis.cli", "train", "sac", *begun]
@@ -393,6 +394,7 @@ def started(folder, given):
 # --- host environments ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_host_environments_of_copies_begin_new_episodes(tmp_path):
     run = thespis.train("sac", out=tmp_path, **population(env=Toy, buffer_size=300, steps=300))
     table = run.lineage
