@@ -1,7 +1,7 @@
 """The numbers of `jax.random`, drawn faster: on CPUs its bits come from a loop of small steps.
 
 Threefry-2x32, Salmon et al. 2011, https://doi.org/10.1145/2063384.2063405, written out in full
-so that the compiler merges it with what uses the numbers.
+so that the compiler merges all of it into one loop.
 """
 
 from __future__ import annotations
