@@ -25,19 +25,7 @@ from thespis.loop import DeviceDriver, Loop
 from thespis.replay import Replay
 from thespis.runs import config as configs
 
-# Every number is its own, so that none can stand in for another.
-HYPER = {
-    "actor_lr": 0.03,
-    "critic_lr": 0.05,
-    "alpha_lr": 0.02,
-    "gamma": 0.9,
-    "tau": 0.1,
-    "reward_scale": 1.7,
-    "reward_clip": 1.1,
-    "alpha": 0.3,
-    "target_entropy": -0.6,
-    "target_switch_entropy": 0.4,
-}
+HYPER = reference.HYPER | {"reward_clip": 1.1, "target_switch_entropy": 0.4}
 KINDS = {"taac": TAAC, "taac-l": TAACL, "taac-q": TAACQ}
 
 
