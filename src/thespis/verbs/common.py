@@ -13,6 +13,11 @@ SEED = Option("seed", int, "Seed of the start states.", 0)
 OUT = Option("out", str, "Folder of the runs.", "runs")
 
 
+def chosen_policy(given: dict[str, Any]) -> str:
+    """That of the best evaluation if `BEST` is given, else the last one."""
+    return "best" if given.get("best") else "last"
+
+
 def wants_help(usage: str, argv: list[str], options: list[Option], example: str) -> bool:
     if "--help" not in argv and "-h" not in argv:
         return False

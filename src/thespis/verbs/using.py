@@ -8,7 +8,7 @@ from typing import Literal
 
 from thespis.errors import ThespisError
 from thespis.options import Option
-from thespis.verbs.common import BEST, JSON, SEED, opened, run_and_options
+from thespis.verbs.common import BEST, JSON, SEED, chosen_policy, opened, run_and_options
 
 
 def evaluate(argv: list[str]) -> None:
@@ -24,7 +24,7 @@ def evaluate(argv: list[str]) -> None:
     if path is None:
         return
 
-    run, which = opened(path), "best" if given.get("best") else "last"
+    run, which = opened(path), chosen_policy(given)
     member = given.get("member")
     result = run.evaluate(given.get("episodes", 100), member, which, given.get("seed", 0))
     if given.get("json"):
@@ -72,7 +72,7 @@ def play(argv: list[str]) -> None:
     run = opened(path)
     from thespis.show.play import play as show
 
-    which, member = "best" if given.get("best") else "last", given.get("member", "best")
+    which, member = chosen_policy(given), given.get("member", "best")
     file, returns = show(
         run,
         member=member if member == "all" else run.member(member, which),
@@ -112,7 +112,7 @@ def demos(argv: list[str]) -> None:
     if "output" not in given:
         raise ThespisError("name the demonstrations: -o FILE.npz, or -o NAME of a Minari dataset")
 
-    run, which = opened(path), "best" if given.get("best") else "last"
+    run, which = opened(path), chosen_policy(given)
     from thespis.demos import save
 
     names = ("episodes", "member", "stochastic", "seed")
@@ -145,7 +145,7 @@ def export(argv: list[str]) -> None:
 
     from thespis.export import export as write
 
-    run, which = opened(path), "best" if given.get("best") else "last"
+    run, which = opened(path), chosen_policy(given)
     chosen = run.chosen(given.get("member", "best"), which)
     folder = Path(given["output"]) if "output" in given else run.path / "export"
     told = []
