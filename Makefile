@@ -1,5 +1,7 @@
 # Everything runs in .venv, made with nothing but Python and pip. `make help` lists the targets.
 
+unexport PYTHONDONTWRITEBYTECODE # every process would compile all of the source anew
+
 # 3.11 or newer; test processes, of one thread each; more for pytest, as in ARGS="-k replay".
 PYTHON  ?= python3
 WORKERS ?= 2

@@ -89,8 +89,8 @@ def cases() -> list[Case]:
 
 def placed(place: str, core: int, cache: Path) -> tuple[list[str], dict[str, str]]:
     """The prefix of a command and its environment variables."""
-    threads = ("NPROC", "OMP_NUM_THREADS", "XLA_FLAGS")
-    variables = {k: v for k, v in os.environ.items() if k not in threads}
+    unset = ("NPROC", "OMP_NUM_THREADS", "XLA_FLAGS", "PYTHONDONTWRITEBYTECODE")
+    variables = {k: v for k, v in os.environ.items() if k not in unset}
     variables |= {"JAX_PLATFORMS": "cpu", "PYTHONWARNINGS": "ignore"}
     # The same persistent cache of compiled programs for every JAX library, small ones included.
     variables |= {

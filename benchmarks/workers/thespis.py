@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 from jax import random
 
 import thespis
+from thespis import cli
 from thespis.algos import ALGORITHMS
 from thespis.algos.dads import Extra
 from thespis.core import Box, Row, Spec
@@ -129,16 +131,22 @@ class Over(Exception):
     """Enough was measured."""
 
 
-def train(args, env: str, more, **given) -> None:
-    """`thespis.train`, until there is to be no more; what watches a run tells how far it is."""
+@contextlib.contextmanager
+def watching(more):
+    """A folder for a run that ends when there is to be no more, as what watches it tells."""
 
     def advance(self, step: int, *_) -> None:
         if not more(step):
             raise Over
 
     Silent.advance = advance
-    given |= {"hidden": (args.hidden, args.hidden), "batch_size": BATCH, "steps": 100_000_000}
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Over):
+        yield folder
+
+
+def train(args, env: str, more, **given) -> None:
+    given |= {"hidden": (args.hidden, args.hidden), "batch_size": BATCH, "steps": 100_000_000}
+    with watching(more) as folder:
         thespis.train(args.algo, env, out=folder, progress=False, **given)
 
 
@@ -166,13 +174,20 @@ def cores(args) -> None:
 
 
 def first(args) -> None:
+    """By the command, as a user starts it."""
+
     def more(step: int) -> bool:
         if step > WARM_UP:
             report_first()
         return step <= WARM_UP
 
     # A row of metrics is due right after the first update, so that the run pauses there.
-    train(args, args.env, more, learning_starts=WARM_UP, log_freq=WARM_UP + 1)
+    given = f"--hidden {args.hidden} {args.hidden} --batch-size {BATCH} --steps 100000000"
+    given += f" --learning-starts {WARM_UP} --log-freq {WARM_UP + 1} --json"
+    with watching(more) as folder:
+        command = f"thespis train {args.algo} --env {args.env} --out {folder} {given}"
+        sys.argv = command.split()
+        cli.main()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-from thespis import __version__
+from thespis import __version__, machine
 from thespis.errors import ThespisError, or_all
 from thespis.verbs import showing, skills, training, using
 
@@ -50,7 +50,8 @@ VERBS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        argv, machine.keeping = sys.argv[1:], True
     gc.set_threshold(50_000)  # looking through all that imports and traces leave takes a while
     if not argv or argv[0] in ("--help", "-h", "help"):
         print(HELP, end="")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, update_wrapper
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from thespis.core import Mode, Row, where
 from thespis.hosts import gather, read
 from thespis.loop import EVALUATE, Loop, environment_seeds
 from thespis.placement import MEMBERS, SHARED, all_of, local, own, spread
+from thespis.programs import compiled
 
 Look = Callable[[Any, Any], Any]  # (obs, env_state) [n, ...] -> what is of interest [n, ...]
 LIMIT = 10_000  # steps of an episode whose environment knows no limit
@@ -187,7 +188,10 @@ class Evaluator:
     def on_device(self):
         choices = self.loop, self.env, self.episodes, self.mode, self.descriptor
         given = (MEMBERS, MEMBERS, MEMBERS, SHARED)
-        return jax.jit(spread(self.loop.mesh, partial(play, *choices), given, MEMBERS))
+        program = spread(
+            self.loop.mesh, update_wrapper(partial(play, *choices), play), given, MEMBERS
+        )
+        return compiled(program, choices)
 
     # --- host environments ------------------------------------------------------------------
 

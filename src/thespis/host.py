@@ -13,6 +13,7 @@ import numpy as np
 from thespis.core import Mode, Step
 from thespis.loop import TRAIN, Learner, Loop, environment_seeds
 from thespis.placement import MEMBERS, SHARED, all_of, local, mine, own, put, spread, whole
+from thespis.programs import compiled
 
 
 class HostDriver:
@@ -96,7 +97,8 @@ class HostDriver:
         leaves = jax.tree.leaves(specs)
         respond = over(respond, (leaves, given, MEMBERS), MEMBERS)
         absorb = over(absorb, (leaves, given, MEMBERS, MEMBERS), leaves)
-        return jax.jit(respond), jax.jit(absorb, donate_argnums=0)
+        made_of = dataclasses.replace(self.loop, env=None), mode, learn
+        return compiled(respond, made_of), compiled(absorb, made_of, donate_argnums=0)
 
     def fold(self, step: Step) -> Step:
         """Leaves [members * envs, ...] -> [members, envs, ...]."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 from thespis.core import Mean, Mode, Row, Step, apart, where
 from thespis.placement import MEMBERS, ROWS_OF_MEMBERS, SHARED, put, shardings, spread
 from thespis.priorities import Rule
+from thespis.programs import compiled
 from thespis.replay import Replay
 from thespis.tally import Tally
 
@@ -333,12 +334,12 @@ class Loop:
 
     def create(self, seeds, hps, demos=None, arrived: Step | None = None) -> Learner:
         """`init`, compiled, every member on its device. Trees that are given away share nothing."""
-        init = partial(jax.jit, self.init)
         if self.mesh is None:
-            return init()(seeds, hps, demos, arrived)
+            made_of = self if arrived is None else dataclasses.replace(self, env=None)
+            return compiled(self.init, made_of)(seeds, hps, demos, arrived)
         learner = jax.eval_shape(self.init, seeds, hps, demos, arrived)
         made_at = shardings(self.mesh, learner.specs)
-        return init(out_shardings=made_at)(seeds, hps, demos, arrived)
+        return jax.jit(self.init, out_shardings=made_at)(seeds, hps, demos, arrived)
 
     def place(self, learner: Learner) -> Learner:
         """Every member on its device."""
@@ -377,10 +378,14 @@ class DeviceDriver:
 
     def compile(self, structure, mode: Mode, learn: bool):
         """One program per phase; it reuses the learner's memory."""
-        epoch = partial(self.loop.epoch, mode=mode, learn=learn)
+
+        def epoch(x, hps, demos, seeds, length):
+            return self.loop.epoch(x, hps, demos, seeds, length, mode, learn)
+
         specs = jax.tree.unflatten(structure, range(structure.num_leaves)).specs
         given = (specs, MEMBERS, SHARED, MEMBERS, SHARED)
-        return jax.jit(spread(self.loop.mesh, epoch, given, specs), donate_argnums=0)
+        program = spread(self.loop.mesh, epoch, given, specs)
+        return compiled(program, (self.loop, mode, learn), donate_argnums=0)
 
     def close(self) -> None:
         pass

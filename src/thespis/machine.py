@@ -12,6 +12,9 @@ from pathlib import Path
 
 DEVICES = "--xla_force_host_platform_device_count"
 WIDE = 128  # layers narrower than this lose more by sharing a product than they gain
+FETCHED, KEPT = "/thespis/fetch_duration", "kept_"  # an event, and names of programs.py's programs
+
+keeping = False  # whether this process is the command, so that programs.py may keep programs
 
 
 def cores() -> int:
@@ -79,8 +82,10 @@ class Ledger:
         return sum(self.programs.values())
 
     def note(self, event: str, duration_secs: float, **more: str | int) -> None:
-        if event.endswith(("/backend_compile_duration", "/jaxpr_to_mlir_module_duration")):
-            name = str(more.get("fun_name", "")).removeprefix("jit(").removesuffix(")") or "others"
+        compiling = "/backend_compile_duration", "/jaxpr_to_mlir_module_duration", FETCHED
+        if event.endswith(compiling):
+            name = str(more.get("fun_name", "")).removeprefix("jit(").removesuffix(")")
+            name = name.removeprefix(KEPT) or "others"
             self.programs[name] = self.programs.get(name, 0.0) + duration_secs
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from thespis import envs
 from thespis.hosts import read
 from thespis.loop import Learner, Loop
 from thespis.placement import SHARED, all_of, own
+from thespis.programs import compiled
 from thespis.runs import dump
 from thespis.runs.config import Config
 from thespis.runs.dump import Anchor, Found, Tracer
@@ -57,7 +58,7 @@ class Faults(dict[int, str]):
 
     @cached_property
     def healthy(self):
-        return jax.jit(dump.healthy)
+        return compiled(dump.healthy, self.loop.mesh)
 
     def add(self, x: Learner, hps, seeds, m: int, name: str, iteration: int, env: int) -> None:
         if m in self:

@@ -1,0 +1,132 @@
+"""Programs that the command keeps: fetched when all is as it was, made anew when not."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import thespis
+from thespis import machine, programs
+from thespis.core import Box
+from thespis.evaluate import Evaluator
+from thespis.host import HostDriver
+from thespis.loop import DeviceDriver
+from thespis.runs import trainer
+from thespis.runs.metrics import read
+
+ONE = Box((-1.0,), (1.0,), (1,))  # any object of ours
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A process that keeps its programs here."""
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    monkeypatch.setattr(machine, "keeping", True)
+    yield tmp_path
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.fixture
+def traced():
+    """A function that notes each tracing of it."""
+
+    def double(x):
+        double.times += 1
+        return {"twice": 2 * x}
+
+    double.times = 0
+    return double
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted(folder.glob("thespis-*"))
+
+
+def test_a_program_is_fetched_without_tracing(folder, traced):
+    x = jnp.arange(3.0)
+    for _ in range(3):  # as in three processes
+        result = programs.compiled(traced, ONE)(x)
+        np.testing.assert_array_equal(result["twice"], [0, 2, 4])
+    assert traced.times == 1
+    assert len(kept(folder)) == 1
+
+
+@pytest.mark.parametrize("change", ["made_of", "type", "option", "source", "settings"])
+def test_whatever_changes_makes_another_program(folder, traced, monkeypatch, change):
+    programs.compiled(traced, ONE)(jnp.arange(3.0))
+    if change in ("source", "settings"):
+        monkeypatch.setattr(programs, change, lambda: b"another")
+    made_of = Box((-2.0,), (1.0,), (1,)) if change == "made_of" else ONE
+    options = {"donate_argnums": 0} if change == "option" else {}
+    x = jnp.arange(3) if change == "type" else jnp.arange(3.0)
+    programs.compiled(traced, made_of, **options)(x)
+    assert traced.times == 2
+    assert len(kept(folder)) == 2
+
+
+def test_a_damaged_program_is_made_anew(folder, traced):
+    programs.compiled(traced, ONE)(jnp.arange(3.0))
+    (file,) = kept(folder)
+    file.write_bytes(file.read_bytes()[:100])
+    result = programs.compiled(traced, ONE)(jnp.arange(3.0))
+    np.testing.assert_array_equal(result["twice"], [0, 2, 4])
+    assert file.stat().st_size > 100
+
+
+def test_what_was_given_away_is_used_up_by_a_fetched_program_too(folder):
+    def count(x, by):
+        return x + by
+
+    for _ in range(2):
+        x = jnp.arange(3.0)
+        result = programs.compiled(count, ONE, donate_argnums=0)(x, jnp.asarray(1.0))
+        np.testing.assert_array_equal(result, [1, 2, 3])
+        assert x.is_deleted()
+    assert len(kept(folder)) == 1
+
+
+def test_other_types_are_compiled_by_jax(folder, traced):
+    program = programs.compiled(traced, ONE)
+    program(jnp.arange(3.0))
+    np.testing.assert_array_equal(program(jnp.arange(4))["twice"], [0, 2, 4, 6])
+
+
+class Mine:
+    """A class that Thespis does not know."""
+
+
+@pytest.mark.parametrize("made_of", [Mine(), (ONE, Mine), (lambda x: x,)])
+def test_code_of_users_is_never_kept(folder, traced, made_of):
+    programs.compiled(traced, made_of)(jnp.arange(3.0))
+    assert not kept(folder)
+
+
+def test_python_keeps_no_programs(folder, traced, monkeypatch):
+    """Who imports Thespis may have changed any of it."""
+    monkeypatch.setattr(machine, "keeping", False)
+    programs.compiled(traced, ONE)(jnp.arange(3.0))
+    assert not kept(folder)
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_time(folder, traced):
+    jax.config.update("jax_compilation_cache_dir", "/proc/thespis")
+    result = programs.compiled(traced, ONE)(jnp.arange(3.0))
+    np.testing.assert_array_equal(result["twice"], [0, 2, 4])
+
+
+def test_training_with_fetched_programs_is_the_same_training(folder, tmp_path, monkeypatch):
+    for name, its_own in {"DeviceDriver": DeviceDriver, "HostDriver": HostDriver}.items():
+        monkeypatch.setattr(trainer, name, its_own)  # other tests share their programs
+    monkeypatch.setattr(trainer, "Evaluator", Evaluator)
+    given = {"hidden": (8,), "batch_size": 8, "learning_starts": 20, "log_freq": 20}
+    given |= {"eval_episodes": 1, "progress": False, "out": tmp_path / "runs"}
+    for env in ("jax:pendulum", "Pendulum-v1"):
+        made, fetched = (thespis.train("sac", env, steps=60, **given) for _ in range(2))
+        first, second = (read(run.path / "metrics.csv") for run in (made, fetched))
+        for name in (name for name in first if not name.startswith("time/")):
+            np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    names = {file.name.split("-")[1] for file in kept(folder)}
+    assert names == {"absorb", "epoch", "healthy", "init", "play", "respond"}
