@@ -40,7 +40,7 @@ class Sight:
         if "state" in obs:
             world = vector(of_state, obs["state"])
         n = len(world)
-        self.alive = [np.ones(n)] * algo.agents
+        self.alive, self.told = [np.ones(n)] * algo.agents, "alive" in obs
         if "alive" in obs:
             self.alive = [obs["alive"][:, i] for i in agents]
             world = np.concatenate([world, obs["alive"]], -1)
@@ -70,10 +70,13 @@ def inputs(algo, sight, actions, view):
         return np.concatenate([sight.own[view], *own], -1)
     if algo.critic == "state":
         return np.concatenate([sight.world, *own], -1)
-    parts = [actions[j] * sight.alive[j][:, None] for j in agents]
-    if view is not None:
-        parts[view] = actions[view] if algo.continuous else np.zeros_like(actions[view])
-    return np.concatenate([sight.world, *parts], -1)
+    present = [actions[j] * sight.alive[j][:, None] for j in agents]
+    if view is None:
+        return np.concatenate([sight.world, *present], -1)
+    order = [*range(view, algo.agents), *range(view)]
+    alive = [sight.alive[j][:, None] for j in order] if sight.told else []
+    others = [present[j] for j in order[1:]]
+    return np.concatenate([*(sight.own[j] for j in order), *alive, *own, *others], -1)
 
 
 def update(algo, state, hp, b, noise, pick):

@@ -324,10 +324,9 @@ def _soft(state, obs, key, lure):
         """Legal actions are worth 1, others `lure`, and so is any illegal action of others."""
 
         def __call__(self, x):
-            others = x[..., -2 * 3 :].reshape(*x.shape[:-1], 2, 3)
-            chosen = jnp.where(seen.legal[:, None], 0.0, others) * lure
+            chosen = jnp.where(seen.legal[:, ::-1], 0.0, x[..., -3:]) * lure  # by the other one
             own = jnp.where(seen.legal, 1.0, lure)
-            return own + chosen.sum((-1, -2))[..., None]
+            return own + chosen.sum(-1, keepdims=True)
 
     return algo.soft(state.actor.params, (Critics(()),), seen, key)[0]
 
@@ -500,7 +499,16 @@ def test_choices_of_others_are_drawn_from_their_present_policies():
             return jnp.zeros((*x.shape[:-1], 2))
 
     algo.soft(state.actor.params, (Spy(()),), seen, random.key(0))
-    others = read[0][..., 4:8].reshape(5, 2, 2, 2)  # after all observations: view, agent, choice
-    for view in range(2):
-        assert (others[:, view, view] == 0).all()
-        np.testing.assert_array_equal(others[:, view, 1 - view], np.tile([0, 1], (5, 1)))
+    (x,) = read
+    np.testing.assert_array_equal(x[..., 4:], np.tile([0, 1], (5, 2, 1)))  # after observations
+
+
+def test_joint_critics_read_everyone_in_turn_the_agent_itself_first():
+    algo = make(discrete=True, sizes=(1, 1, 1), hidden=())
+    seen = algo.look(midway(algo, scalars()), reference.observations(algo.spec, 5))
+    choices = jnp.tile(jnp.eye(3)[None], (5, 1, 1))[..., : algo.size]
+    x = np.asarray(algo.views_of(seen, choices))
+    own, choices = np.asarray(seen.own), np.asarray(choices)
+    for i, turn in enumerate([(0, 1, 2), (1, 2, 0), (2, 0, 1)]):
+        expected = [own[:, j] for j in turn] + [choices[:, j] for j in turn[1:]]
+        np.testing.assert_array_equal(x[:, i], np.concatenate(expected, -1))

@@ -80,7 +80,7 @@ class Seen(NamedTuple):
     """An observation as networks read it, leaves [batch, ...]."""
 
     own: Float[Array, "batch agents _"]
-    world: Float[Array, "batch _"]  # the global state, or all own ones; and who is alive
+    state: Float[Array, "batch _"] | None  # the global one, if there is one
     alive: Float[Array, "batch agents"]
     ended: Float[Array, "batch agents"]
     legal: Bool[Array, "batch agents n"]
@@ -91,7 +91,7 @@ class MASAC(ActorCritic):
     """SAC for several agents at once, with continuous or discrete actions."""
 
     critic: Literal["joint", "state", "own"] = "joint"
-    """What critics read: the state and all actions, the state and the own action, or what the
+    """What critics read: all observations and actions, the state and the own action, or what the
     agent itself sees and does (independent SAC)."""
     shared_weights: bool = True
     """One actor, and one network per critic, for all agents; else one for each agent."""
@@ -233,8 +233,10 @@ class MASAC(ActorCritic):
         mine, obs = self.size if self.continuous else 0, self.spec.obs
         if self.critic == "own":
             return width(self.own) + mine
-        world = width(obs[STATE if STATE in obs else AGENTS])
-        alive = self.agents if ALIVE in obs else 0
+        everyone, alive = width(obs[AGENTS]), self.agents if ALIVE in obs else 0
+        if self.critic == "joint" and self.views > 1:
+            return everyone + alive + (self.agents - 1) * self.size + mine
+        world = width(obs[STATE]) if STATE in obs else everyone
         return world + alive + (self.agents * self.size if self.critic == "joint" else mine)
 
     def make_stats(self) -> Any:
@@ -346,15 +348,9 @@ class MASAC(ActorCritic):
             own = jax.vmap(normalize.normalise, (0, 1), 1)(state.stats[0], own)
             world = None if world is None else normalize.normalise(state.stats[1], world)
         own = features(self.own, own)
-        if world is None:
-            world = own.reshape(len(own), -1)
-        else:
-            world = features(self.spec.obs[STATE], world)
+        world = None if world is None else features(self.spec.obs[STATE], world)
         number = lambda x: x.astype(jnp.float32)
-        alive, ended = number(alive), number(ended)
-        if ALIVE in obs:
-            world = jnp.concatenate([world, alive], -1)
-        return Seen(own, world, alive, ended, legal)
+        return Seen(own, world, number(alive), number(ended), legal)
 
     def views_of(self, seen: Seen, action: Float[Array, "batch agents _"]) -> Array:
         """What critics read for each of their views [batch, views, _].
@@ -362,20 +358,24 @@ class MASAC(ActorCritic):
         `action` are all numbers, or one-hot choices. Others are given: no gradient reaches them.
         Values are of all own choices, so critics do not read which one it was.
         """
-        agents, batch = self.agents, len(action)
+        batch, join = len(action), lambda *parts: jnp.concatenate(parts, -1)
         action = action * jnp.asarray(self.used, jnp.float32)[None]
+        mine = [action] if self.continuous else []
         if self.critic == "own":
-            return jnp.concatenate([seen.own, action], -1) if self.continuous else seen.own
-        world = jnp.broadcast_to(seen.world[:, None], (batch, self.views, seen.world.shape[-1]))
-        if self.critic == "state":
-            return jnp.concatenate([world, action], -1) if self.continuous else world
+            return join(seen.own, *mine)
+        alive = [seen.alive] if ALIVE in self.spec.obs else []
         present = action * seen.alive[..., None]
-        if self.views == 1:
-            return jnp.concatenate([world, present.reshape(batch, 1, -1)], -1)
-        mine = jnp.eye(agents, dtype=bool)[None, :, :, None]  # [., view, agent, .]
-        own = action if self.continuous else jnp.zeros_like(action)
-        everyone = jnp.where(mine, own[:, None], stop_gradient(present)[:, None])
-        return jnp.concatenate([world, everyone.reshape(batch, agents, -1)], -1)
+        if self.critic == "joint" and self.views > 1:
+            # Everyone in turn, the agent itself first: so its own things have their own places.
+            order = (np.arange(self.agents)[:, None] + np.arange(self.agents)) % self.agents
+            turned = lambda x: x[:, order].reshape(batch, self.agents, -1)
+            others = stop_gradient(present)[:, order[:, 1:]].reshape(batch, self.agents, -1)
+            return join(turned(seen.own), *map(turned, alive), *mine, others)
+        world = seen.own.reshape(batch, -1) if seen.state is None else seen.state
+        if self.critic == "joint":
+            return join(world, *alive, present.reshape(batch, -1))[:, None]
+        world = join(world, *alive)[:, None]
+        return join(jnp.broadcast_to(world, (batch, self.views, world.shape[-1])), *mine)
 
     # --- values -----------------------------------------------------------------------------
 
