@@ -92,15 +92,23 @@ class Kept:
             program = jax.jit(kept, **self.options).lower(*args).compile()
             binary, _, structure = serialize(program)
             result = jax.tree.unflatten(structure, range(structure.num_leaves))
-            file.parent.mkdir(parents=True, exist_ok=True)
-            part = file.with_name(f"{file.name}.{os.getpid()}")
-            part.write_bytes(pickle.dumps((binary, result)))
-            part.replace(file)
+            write(file, pickle.dumps((binary, result)))
             return program
         except (NotImplementedError, OSError, ValueError, pickle.PicklingError):
             return self.jitted  # it cannot be written; JAX's own cache may have it
         finally:
             jax.config.update(SHORTEST, shortest)
+
+
+def write(file: Path, data: bytes) -> None:
+    """As a whole or not at all, whoever else writes it."""
+    part = file.with_name(f"{file.name}.{os.getpid()}")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        part.write_bytes(data)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 # --- what a program is made of --------------------------------------------------------------
