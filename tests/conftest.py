@@ -21,7 +21,15 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jaxtyping  # noqa: E402
+import pytest  # noqa: E402
 
 import tests.typecheck  # noqa: E402, F401
 
 jaxtyping.install_import_hook("thespis", "tests.typecheck.check")
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Runs leave no plots: for tests that look at none."""
+    monkeypatch.setattr("thespis.show.population.draw", lambda folder: [])
+    monkeypatch.setattr("thespis.show.plots.learning_curve", lambda curves, path: path)

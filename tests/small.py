@@ -178,7 +178,7 @@ class Device(DeviceDriver):
         self.first = keep(("init", key_of(loop)), lambda: jax.jit(loop.init))
 
     def init(self, seeds, hps, demos=None):
-        return self.first(seeds, hps, demos)
+        return self.loop.place(self.first(seeds, hps, demos))
 
 
 class Host(HostDriver):
@@ -189,7 +189,7 @@ class Host(HostDriver):
         self.first = keep(("init", key_of(loop)), lambda: jax.jit(loop.init))
 
     def init(self, seeds, hps, demos=None):
-        return self.first(seeds, hps, demos, self.arrived)
+        return self.loop.place(self.first(seeds, hps, demos, self.arrived))
 
 
 def evaluator(loop, env, episodes):
@@ -202,8 +202,12 @@ def evaluator(loop, env, episodes):
 
 class Exchange(tuning.Exchange):
     @property
-    def program(self):
-        return keep(("exchange", key_of(self.loop)), lambda: super(Exchange, self).program)
+    def decide(self):
+        return keep("decide", lambda: super(Exchange, self).decide)
+
+    @property
+    def copy(self):
+        return keep(("copy", key_of(self.loop)), lambda: super(Exchange, self).copy)
 
 
 class Tracer(dump.Tracer):
@@ -211,7 +215,16 @@ class Tracer(dump.Tracer):
     def follow(self):
         return keep(("follow", key_of(self.loop)), lambda: super(Tracer, self).follow)
 
+    @property
+    def moment(self):
+        return keep(("moment", key_of(self.loop)), lambda: super(Tracer, self).moment)
+
+
+def program(loop, name):
+    return keep((name, loop.algo), lambda: jax.jit(getattr(loop.algo, name)))
+
 
 trainer.DeviceDriver, trainer.HostDriver = Device, Host
 tuning.HostDriver, tuning.Exchange, faults.Tracer = Host, Exchange, Tracer
+dump.program = program
 trainer.Evaluator = run.Evaluator = evaluator

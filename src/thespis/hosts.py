@@ -142,13 +142,14 @@ def quiet() -> Iterator[None]:
 
 def read(tree: Any) -> Any:
     """All of it as NumPy arrays, in every process."""
+    return jax.tree.map(_read_leaf, tree)
+
+
+def _read_leaf(x: Any) -> np.ndarray:
     from jax.experimental.multihost_utils import process_allgather
 
-    def one(x):
-        split = isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated)
-        return together(process_allgather, x, tiled=True) if split else np.asarray(x)
-
-    return jax.tree.map(one, tree)
+    split = isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated)
+    return together(process_allgather, x, tiled=True) if split else np.asarray(x)
 
 
 def gather(tree: Any) -> Any:

@@ -62,6 +62,11 @@ def put(mesh: Mesh | None, x: Any, specs: Any) -> Any:
     return jax.tree.map(one, x, shardings(mesh, specs))
 
 
+def to_device(tree: Any) -> Any:
+    """Copies of NumPy arrays that a program may use up, with nothing to compile."""
+    return jax.device_put(tree, may_alias=False)
+
+
 # --- the members of one process -------------------------------------------------------------
 
 

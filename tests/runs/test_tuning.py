@@ -20,6 +20,8 @@ from thespis.runs import config as configs
 from thespis.runs.build import build
 from thespis.show.progress import Silent
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 POPULATION = {"members": 4, "pbt": {"interval": 100}, "eval_freq": 200}
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from thespis.core import Row, Step
 from thespis.evaluate import Evaluator
 from thespis.hosts import read
 from thespis.loop import TRAIN, Clock, Learner, Loop
+from thespis.placement import to_device
 from thespis.priorities import Priorities
 from thespis.replay import Replay
 from thespis.runs import checkpoint
@@ -109,7 +110,7 @@ class Anchor(eqx.Module):
             lost = of_one(self.lost, member, 1)
             where = (np.asarray(self.head) + np.arange(len(lost.reward))) % now.replay.capacity
             rows = jax.tree.map(lambda ring, x: ring.at[where].set(x), rows, lost)
-        copy = lambda tree: jax.tree.map(jnp.array, jax.device_get(tree))
+        copy = lambda tree: to_device(jax.device_get(tree))
         priorities = self.priorities
         if priorities is not None:
             names = ("weight", "uses", "nodes", "highest")
@@ -131,10 +132,10 @@ def of_one(tree, member: int, axis: int = 0):
 
     def take(x):
         if isinstance(x, jax.Array) and not x.is_fully_addressable:  # a member of all processes
-            return jnp.array(read(jax.lax.slice_in_dim(x, member, member + 1, axis=axis)))
-        return jnp.array(np.take(np.asarray(x), [member], axis))
+            return read(jax.lax.slice_in_dim(x, member, member + 1, axis=axis))
+        return np.take(np.asarray(x), [member], axis)
 
-    return jax.tree.map(take, tree)
+    return to_device(jax.tree.map(take, tree))
 
 
 # --- finding --------------------------------------------------------------------------------
@@ -160,13 +161,8 @@ class Tracer:
             return None
         last = failed.clock.now - 1
         x = self.advance(anchor.of_member(now, member), given, last)
-        row = self.row(*given[:3], x.clock.iteration)
-        keys, batches = self.loop.keys(seeds, TRAIN, last), None
-        if last >= self.start:
-            batches = jax.jit(self.loop.draw)(x.replay, hps, demos, keys, x.clock)
-        first = lambda tree: jax.tree.map(lambda x: x[0], tree)
-        args = first(x.state), first(hps), first(row), first(batches), keys[0], x.clock
-        return examine(self.loop, *args)
+        begun = self.moment(x, *given, learn=last >= self.start)
+        return examine(self.loop, *begun, clock=x.clock)
 
     def advance(self, x: Learner, given, end: int) -> Learner:
         """Learn until `end`, or until something is not finite."""
@@ -180,6 +176,19 @@ class Tracer:
         """What arrived in an iteration, and what was done about it."""
         at = (head + iteration - begin) % ring.reward.shape[0]
         return jax.tree.map(lambda rows: rows[at], ring)
+
+    @cached_property
+    def moment(self):
+        """What an iteration begins with, of the only member."""
+        loop = self.loop
+
+        def moment(x: Learner, ring, head, begin, hps, demos, seeds, learn: bool):
+            row = self.row(ring, head, begin, x.clock.iteration)
+            keys = loop.keys(seeds, TRAIN, x.clock.iteration)
+            batches = loop.draw(x.replay, hps, demos, keys, x.clock) if learn else None
+            return jax.tree.map(lambda x: x[0], (x.state, hps, row, batches, keys))
+
+        return jax.jit(moment, static_argnames="learn")
 
     @cached_property
     def follow(self):
@@ -219,11 +228,11 @@ def examine(loop: Loop, state, hp, row: Row, batches, key, clock: Clock) -> Foun
     if tensor := bad(row.obs, "obs") or bad(row.reward, "reward"):
         what = "reward" if tensor == "reward" else "observation"
         return Found(what, tensor, iteration, 0, 0, state, row)
-    seen = jax.jit(loop.algo.observe)(state, row)
+    seen = program(loop, "observe")(state, row)
     if (tensor := bad(seen, "")) and not bad(state, ""):
         return Found("normaliser", tensor, iteration, 0, 0, state, row, after=seen)
     due = int(loop.tick(clock, True).updates - clock.updates) if batches is not None else 0
-    update, state = jax.jit(loop.algo.update), seen
+    update, state = program(loop, "update"), seen
     for i in range(due):
         batch = jax.tree.map(lambda x, i=i: x[i], batches)
         after, metrics = once(update, state, hp, batch, key, clock, i)
@@ -232,6 +241,12 @@ def examine(loop: Loop, state, hp, row: Row, batches, key, clock: Clock) -> Foun
             return Found(*name, iteration, updates, i, state, row, batch, after, metrics)
         state = after
     return None
+
+
+@lru_cache(maxsize=2)
+def program(loop: Loop, name: str):
+    """What its algorithm does, compiled once for all members that break."""
+    return jax.jit(getattr(loop.algo, name))
 
 
 def once(update, state, hp, batch, key, clock: Clock, i: int):
@@ -302,7 +317,7 @@ def reproduce(path: Path | str, env: Any = None, eval_env: Any = None) -> Found 
     shapes = {"state": less(1, x.state), "hyper": less(1, hps)}
     shapes |= {"row": less(2, x.replay.rows), "batch": less(2, batches)}
     shapes = {part: shapes[part] for part in saved["parts"]}
-    found = jax.tree.map(jnp.array, checkpoint.load(path, shapes))
+    found = to_device(checkpoint.load(path, shapes))
     state, hp = found["state"], found["hyper"]
 
     if info["what"] == "return":
@@ -311,7 +326,7 @@ def reproduce(path: Path | str, env: Any = None, eval_env: Any = None) -> Found 
     if "batch" not in found:
         return examine(loop, state, hp, found["row"], None, keys[0], clock)
     args = state, hp, found["batch"], keys[0], clock, info["update"]
-    after, metrics = once(jax.jit(loop.algo.update), *args)
+    after, metrics = once(program(loop, "update"), *args)
     name = culprit(found["batch"], after, metrics)
     if name is None:
         return None

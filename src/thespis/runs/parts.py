@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from thespis.loop import Learner
+from thespis.placement import to_device
 from thespis.priorities import Priorities, Rule
 from thespis.replay import Replay
 from thespis.runs.best import Best
@@ -62,11 +63,13 @@ def grow(parts: dict[str, Any], capacity: int, rule: Rule | None) -> Replay:
     """Stored rows in a ring of `capacity`, which is larger only if none was overwritten yet."""
 
     def place(x):
-        return jnp.zeros((capacity, *x.shape[1:]), x.dtype).at[: x.shape[0]].set(x)
+        ring = np.zeros((capacity, *x.shape[1:]), x.dtype)
+        ring[: x.shape[0]] = x
+        return ring
 
     if parts["rows"].reward.shape[0] != capacity:
-        parts = parts | {"head": parts["size"] % capacity}
-    parts = by_row(place, parts)
+        parts = by_row(place, parts | {"head": parts["size"] % capacity})
+    parts = to_device(parts)
     if rule is not None:
         weights = Priorities(**parts["priorities"], nodes=None, rule=rule)
         parts["priorities"] = jax.jit(Priorities.rebuilt)(weights)

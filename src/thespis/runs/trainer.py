@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from thespis import envs, hyper, machine
@@ -17,6 +16,7 @@ from thespis.evaluate import Episodes, Evaluator, rewards_itself
 from thespis.host import HostDriver
 from thespis.hosts import Rows, from_all, read
 from thespis.loop import DeviceDriver, Learner, Loop
+from thespis.placement import to_device
 from thespis.runs import checkpoint
 from thespis.runs.best import Best
 from thespis.runs.build import blank
@@ -130,15 +130,15 @@ class Trainer:
         self.elapsed = info["elapsed"]
         self.ledger.programs = info.get("programs", {})
         self.best = found.pop("best")
-        # Copies, since the loop reuses the memory of what it is given.
-        found = jax.tree.map(jnp.array, found)
+        replay = grow(found.pop("replay"), self.loop.capacity, self.loop.rule)
+        found = to_device(found)
         self.hps = self.used = found["hyper"]
         if self.tuning:
             self.tuning.rounds = found["tuning"]
         self.learner = self.driver.resume(
             Learner(
                 state=found["state"],
-                replay=grow(found["replay"], self.loop.capacity, self.loop.rule),
+                replay=replay,
                 **found["actors"],
                 **found["progress"],
             )

@@ -24,6 +24,7 @@ from thespis.population import BEGIN, EXCHANGE, inherit, key_of, restart
 from thespis.runs.config import Config
 from thespis.runs.lineage import LineageLog
 
+INHERITED = ("networks", "optimizer", "normalizer", "replay")  # all that copies depend on
 HEAL = 5  # a stream of randomness beside those of loop.py and population.py
 
 
@@ -107,7 +108,8 @@ class Exchange:
     def __call__(self, x: Learner, hps, rounds: Rounds, seeds):
         """One round -> learner, hps, rounds, parents; `x` is used up."""
         key = key_of(seeds, EXCHANGE, x.clock.now)
-        return self.change(x, hps, rounds, seeds, key, self.tuner, self.tuner)
+        kept = {name: getattr(self.tuner, name) for name in INHERITED if hasattr(self.tuner, name)}
+        return self.change(x, hps, rounds, seeds, key, self.tuner, Inherit(**kept))
 
     def heal(self, x: Learner, hps, rounds: Rounds, seeds, sick: np.ndarray, attempt: int):
         """The same, but only those who are sick are replaced, and by all of any other."""
