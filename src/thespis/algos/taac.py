@@ -431,11 +431,12 @@ class TAAC(ActorCritic):
 
     def log_beta(self, state: State, q0, q1) -> Float[Array, "... 2"]:
         """log beta(b | s, tau0, tau1): a softmax of both values at the switch's temperature."""
-        both = jnp.stack([q0, q1], -1)
+        advantage = q1 - q0
         if self.advantage_clip is not None:
-            advantage = jnp.clip(q1 - q0, *self.advantage_clip)
-            both = jnp.stack([jnp.zeros_like(advantage), advantage], -1)
-        return nn.log_softmax(both / jnp.maximum(jnp.exp(state.temperature.params[0]), 1e-10))
+            advantage = jnp.clip(advantage, *self.advantage_clip)
+        # No difference of large numbers, which the compiler may round once where it seems twice.
+        odds = advantage / jnp.maximum(jnp.exp(state.temperature.params[0]), 1e-10)
+        return nn.log_sigmoid(jnp.stack([-odds, odds], -1))
 
     def begins(self, repeats) -> Array:
         """Where a trajectory must be new, since there is none to go on with."""
