@@ -7,6 +7,7 @@ It shares no code with the library, only the names of options and fields. Networ
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -477,20 +478,61 @@ def scalars(Hyper, values: dict[str, float]):
     return Hyper(**{name: jnp.float32(x) for name, x in values.items()})
 
 
+# Tests run a program once or twice, so compiling it is what they pay for.
+HASTE = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+
+
+def quick(function):
+    """Compiled as one program, and in haste."""
+    return jax.jit(function, compiler_options=HASTE)
+
+
+@cache
+def update_of(algo):
+    """Its update, compiled once for all tests of a file; not for those that patch something."""
+    return quick(algo.update)
+
+
+def drawn(algo, hp, seed: int = 0):
+    """A state of the shape that `init` gives, with numbers of NumPy's: nothing is compiled."""
+    rng = np.random.default_rng(seed)
+    floats = lambda low, high, shape: jnp.asarray(rng.uniform(low, high, shape), jnp.float32)
+
+    def fill(x):
+        match x:
+            case Learned():
+                return aged(learned(jax.tree.map(fill, x.params)), seed + 1)
+            case Running():
+                mean, var = floats(-1, 1, x.mean.shape), floats(0.5, 2, x.var.shape)
+                return Running(mean, var, jnp.int32(40), x.prior)
+            case _ if jnp.issubdtype(x.dtype, jnp.floating):
+                reach = x.shape[-2] ** -0.5 if len(x.shape) > 1 else 0.5
+                return floats(-reach, reach, x.shape)
+            case _:
+                return jnp.asarray(np.zeros(x.shape, x.dtype))
+
+    whole = lambda x: isinstance(x, Learned | Running)
+    return jax.tree.map(fill, jax.eval_shape(algo.init, random.key(0), hp), is_leaf=whole)
+
+
 def midway(algo, hp, alpha=0.2):
     """A state of SAC as found in training: moments, a target and a temperature of their own."""
-    state = algo.init(random.key(0), hp)
-    cooled = state.temperature
-    if cooled is not None:
-        x = jnp.asarray(alpha, jnp.float32)
-        cooled = aged(Learned.of(x if algo.temperature == "linear" else jnp.log(x)), 3)
-    return dataclasses.replace(
-        state,
-        actor=aged(state.actor, 1),
-        critic=aged(state.critic, 2),
-        target=algo.init(random.key(1), hp).target,
-        temperature=cooled,
-    )
+    state = drawn(algo, hp)
+    if state.temperature is None:
+        return state
+    x = np.float32(alpha if algo.temperature == "linear" else np.log(alpha))
+    return dataclasses.replace(state, temperature=aged(learned(x), 3))
+
+
+def learned(params) -> Learned:
+    """Before any update."""
+    params = jax.tree.map(jnp.asarray, params)
+    zeros = jax.tree.map(lambda x: jnp.asarray(np.zeros_like(x)), params)
+    return Learned(params, zeros, zeros, jnp.int32(0))
 
 
 def aged(learned: Learned, seed: int) -> Learned:

@@ -22,6 +22,7 @@ from thespis.core import Box, Discrete, Row, Spec, ThespisError
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
 from thespis.loop import DeviceDriver, Loop
+from thespis.optim import Learned
 from thespis.replay import Replay
 from thespis.runs import config as configs
 
@@ -38,38 +39,22 @@ def scalars(values=HYPER):
     return reference.scalars(TAAC.Hyper, values)
 
 
-def midway(algo: TAAC, hp):
+def midway(algo: TAAC, hp=None, seed=0):
     """A state as found in training: moments, a target and temperatures of their own."""
-    state = algo.init(random.key(0), hp)
-    log_alpha = jnp.log(jnp.asarray([0.25, 0.2], jnp.float32))
-    state = dataclasses.replace(
-        state,
-        actor=reference.aged(state.actor, 1),
-        critic=reference.aged(state.critic, 2),
-        target=algo.init(random.key(1), hp).target,
-        temperature=reference.aged(type(state.temperature).of(log_alpha), 3),
-    )
-    rng = np.random.default_rng(7)
-    obs = jnp.asarray(rng.normal(2, 3, (1, 40, 2)), jnp.float32)
-    shape = (1, 40) if algo.spec.reward_dim is None else (1, 40, algo.spec.reward_dim)
-    reward = jnp.asarray(rng.normal(1, 2, shape), jnp.float32)
-    no, action = jnp.zeros((1, 40), bool), jnp.zeros((1, 40, 1))
-    return algo.observe(state, Row(obs, reward, no, no, action))
+    state = reference.drawn(algo, scalars() if hp is None else hp, seed)
+    return dataclasses.replace(state, temperature=reference.aged(heat(0.25, 0.2), 3))
+
+
+def heat(*alphas):
+    """Temperatures of the switch and of the proposal."""
+    return reference.learned(np.log(np.float32(alphas)))
 
 
 def updated(algo, state=None, hp=None, batch=None, key=2, step=0):
     hp = scalars() if hp is None else hp
     state = midway(algo, hp) if state is None else state
     batch = taac_reference.windows(algo) if batch is None else batch
-    return update_of(algo)(state, hp, batch, random.key(key), jnp.int32(step))
-
-
-def update_of(algo):
-    """Compiled in haste where shapes are not the usual ones: then one program costs least."""
-    usual = {"spec": make().spec, "n_step": 3, "encoder": (), "critics": 2, "hidden": (4,)}
-    if type(algo) is TAAC and all(getattr(algo, k) == v for k, v in usual.items()):
-        return algo.update
-    return jax.jit(algo.update, compiler_options={"xla_backend_optimization_level": 0})
+    return reference.update_of(algo)(state, hp, batch, random.key(key), jnp.int32(step))
 
 
 # --- one update -----------------------------------------------------------------------------
@@ -104,7 +89,8 @@ def test_update_is_what_numpy_computes(options, monkeypatch):
     state, batch = midway(algo, hp), taac_reference.windows(algo)
     noise, fresh = taac_reference.fixed_draws(monkeypatch, algo)
 
-    new, metrics, priorities = updated(algo, state, hp, batch)
+    update = reference.quick(algo.update)
+    new, metrics, priorities = update(state, hp, batch, random.key(2), jnp.int32(0))
 
     inputs = (taac_reference.plain(x) for x in (state, hp, batch))
     state_, metrics_, priorities_ = taac_reference.taac(algo, *inputs, noise, fresh)
@@ -113,7 +99,7 @@ def test_update_is_what_numpy_computes(options, monkeypatch):
     for name, value in metrics_.items():
         got = metrics[name]
         if name in ("repeat_rate", "run_length"):  # a mean that not every batch has
-            got, value = got.total / jnp.maximum(got.count, 1), value or 0
+            got, value = got.total / np.maximum(got.count, 1), value or 0
         np.testing.assert_allclose(got, value, 2e-4, 2e-5, err_msg=name)
     np.testing.assert_allclose(priorities, priorities_, 2e-4)
 
@@ -124,10 +110,10 @@ def test_the_actor_climbs_the_chosen_value_and_entropy():
     state, batch = midway(algo, hp), taac_reference.windows(algo)
     extra = batch.rows.extra
     obs = batch.rows.obs
-    valid = batch.valid[None] * (1.0 - batch.rows.final.astype(jnp.float32))
-    alpha = jnp.exp(state.temperature.params)
 
     def loss(actor, surrogate):
+        valid = batch.valid[None] * (1.0 - batch.rows.final.astype(jnp.float32))
+        alpha = jnp.exp(state.temperature.params)
         noise_key, _ = random.split(random.key(2))
         action, log_p = algo.policy(state, actor, obs, extra.last).sample(noise_key)
         held = jax.lax.stop_gradient
@@ -141,52 +127,60 @@ def test_the_actor_climbs_the_chosen_value_and_entropy():
             gain = beta * q(action)
         return ((alpha[1] * log_p - gain) * valid).sum() / valid.sum()
 
-    slopes = [jax.grad(loss)(state.actor.params, surrogate) for surrogate in (True, False)]
-    assert reference.difference(*slopes) < 1e-6
-    assert reference.difference(slopes[0], jax.tree.map(jnp.zeros_like, slopes[0])) > 1e-2
-    descended, _ = state.actor.descend(lambda a: (loss(a, True), None), hp.actor_lr)
+    @reference.quick
+    def learn(actor):
+        descended, _ = actor.descend(lambda a: (loss(a, True), None), hp.actor_lr)
+        return jax.grad(loss)(actor.params, True), jax.grad(loss)(actor.params, False), descended
+
+    slope, same, descended = learn(state.actor)
+    assert reference.difference(slope, same) < 1e-6
+    assert reference.difference(slope, jax.tree.map(np.zeros_like, slope)) > 1e-2
     assert reference.difference(updated(algo)[0].actor, descended) < 1e-5
 
 
 def test_a_common_optimiser_is_separate_ones_at_one_rate():
     """Adam works number by number, and no loss reaches into another's parameters."""
-    algo = make()
+    algo, parts = make(), ("actor", "critic", "temperature")
     rates = {"actor_lr": 0.04, "critic_lr": 0.04, "alpha_lr": 0.04}
-    hp = scalars(HYPER | rates)
-    state = midway(algo, hp)
-    parts = ("actor", "critic", "temperature")
-    alike = {p: dataclasses.replace(getattr(state, p), count=jnp.int32(3)) for p in parts}
-    state = dataclasses.replace(state, **alike)
-    separate, _, _ = updated(algo, state, hp)
+    hp, spied = scalars(HYPER | rates), []
 
-    spied = []
-
-    class Spy(type(state.actor)):
+    class Spy(Learned):
         def descend(self, loss, lr):
             spied.append(loss)
             return super().descend(loss, lr)
 
-    updated(algo, dataclasses.replace(state, **{p: Spy(**vars(alike[p])) for p in parts}), hp)
-    # In the order of the update: actor, critic, temperatures.
-    of = lambda what: [getattr(alike[p], what) for p in parts]
-    joint = type(state.actor)(*(of(x) for x in ("params", "first", "second")), jnp.int32(3))
-    total = lambda all_: (sum(loss(p)[0] for p, loss in zip(all_, spied)), None)
+    @reference.quick
+    def learn(state, batch):
+        alike = [getattr(state, part) for part in parts]
+        spies = {part: Spy(**vars(x)) for part, x in zip(parts, alike)}
+        watched = dataclasses.replace(state, **spies)
+        separate, _, _ = algo.update(watched, hp, batch, random.key(2), jnp.int32(0))
+        # In the order of the update: actor, critic, temperatures.
+        of = lambda what: [getattr(x, what) for x in alike]
+        joint = Learned(*(of(x) for x in ("params", "first", "second")), jnp.int32(3))
+        total = lambda all_: (sum(loss(p)[0] for p, loss in zip(all_, spied)), None)
+        return [getattr(separate, part).params for part in parts], joint.descend(total, 0.04)[0]
+
     with jax.debug_key_reuse(False):  # the same proposals once more
-        joint, _ = joint.descend(total, 0.04)
-    for part, params in zip(parts, joint.params):
-        assert reference.difference(getattr(separate, part).params, params) < 1e-6
+        separate, joint = learn(midway(algo, hp), taac_reference.windows(algo))
+    for one, other in zip(separate, joint.params):
+        assert reference.difference(one, other) < 1e-6
 
 
 def test_a_batch_without_a_row_to_learn_from_stays_finite():
     algo = make()
     batch = taac_reference.windows(algo)
-    none = dataclasses.replace(batch, valid=jnp.zeros_like(batch.valid))
-    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(updated(algo, batch=none)))
+    none = dataclasses.replace(batch, valid=jnp.asarray(np.zeros_like(batch.valid)))
+    assert finite(updated(algo, batch=none))
+
+
+def finite(tree) -> bool:
+    return all(np.isfinite(x).all() for x in jax.tree.leaves(tree))
 
 
 def test_the_target_follows_at_its_period():
     algo = make(target_period=3)
-    state = midway(algo, scalars())
+    state = midway(algo)
     moved = [
         reference.difference(updated(algo, state, step=i)[0].target, state.target) > 0
         for i in range(6)
@@ -214,14 +208,13 @@ def test_returns_are_those_of_a_walk_along_each_window(
     stored, fresh, ends, limits = (rng.random(shape) < rate for rate in rates)
     terminated, truncated = ends, limits & ~ends
     reward, value = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
-    none = jnp.zeros((*shape, 0))
-    extra = Extra(none, none, jnp.ones(shape, jnp.int32), jnp.asarray(stored))
+    none = jnp.asarray(np.zeros((*shape, 0), np.float32))
+    extra = Extra(none, none, jnp.asarray(np.ones(shape, np.int32)), jnp.asarray(stored))
     flags = jnp.asarray(terminated), jnp.asarray(truncated)
     rows = Row(none, jnp.asarray(reward), *flags, none, extra)
     hp = scalars(HYPER | {"gamma": gamma, "reward_scale": 1.0})
-    state = dataclasses.replace(STATELESS, reward_stats=None)
-    backup = backup_of(n_step=length - 1, returns=kind, ignore_done=ignore_done)
-    target, cut = backup(state, hp, rows, jnp.asarray(fresh)[1:], jnp.asarray(value)[1:, :, None])
+    backup = backup_of(returns=kind, ignore_done=ignore_done)
+    target, cut = map(np.asarray, backup(STATELESS, hp, rows, fresh[1:], value[1:, :, None]))
 
     dead = terminated & (not ignore_done)
     for i in range(shape[1]):
@@ -239,40 +232,37 @@ def test_returns_are_those_of_a_walk_along_each_window(
 
 @cache
 def backup_of(**options):
-    hasty = {"xla_backend_optimization_level": 0}
-    return jax.jit(make(**options).backup, compiler_options=hasty)
+    return reference.quick(make(**options).backup)
 
 
-STATELESS = jax.tree.map(lambda x: None, make().init(random.key(0), scalars()))
+STATELESS = jax.tree.map(lambda x: None, jax.eval_shape(make().init, random.key(0), scalars()))
 
 
 def test_the_first_switch_of_a_window_does_not_matter():
     """It chose the trajectory whose value is learned; only later ones end the sum."""
     algo = make()
     batch = taac_reference.windows(algo)
-    flip = lambda x: dataclasses.replace(x, switch=x.switch.at[0].set(~x.switch[0]))
-    other = dataclasses.replace(
-        batch, rows=dataclasses.replace(batch.rows, extra=flip(batch.rows.extra))
-    )
+    switch = np.array(batch.rows.extra.switch)
+    switch[0] = ~switch[0]
+    extra = dataclasses.replace(batch.rows.extra, switch=jnp.asarray(switch))
+    other = dataclasses.replace(batch, rows=dataclasses.replace(batch.rows, extra=extra))
     one, two = updated(algo, batch=batch), updated(algo, batch=other)
     assert reference.difference(one[0], two[0]) == 0
 
 
 def test_time_limits_bootstrap_and_terminations_do_not():
     """A window of two rows: the second is final."""
-    algo = make(n_step=1, critics=1)
-    state, hp = midway(algo, scalars()), scalars()
+    hp, batch = scalars(), taac_reference.windows(make(n_step=1))
+    backup = backup_of()
 
     def target(terminated, truncated):
-        batch = taac_reference.windows(algo)
-        flags = lambda on: jnp.asarray([[False], [on]]) & jnp.ones((2, 6), bool)
+        flags = lambda on: jnp.asarray(np.repeat([[False], [on]], 6, 1))
         rows = dataclasses.replace(
             batch.rows, terminated=flags(terminated), truncated=flags(truncated)
         )
-        value = jnp.full((1, 6, 1), 7.0)
-        return algo.backup(state, hp, rows, jnp.zeros((1, 6), bool), value)[0][0, :, 0] - (
-            hp.reward_scale * rows.reward[1]
-        )
+        value = np.full((1, 6, 1), 7.0, np.float32)
+        target, _ = backup(STATELESS, hp, rows, np.zeros((1, 6), bool), value)
+        return np.asarray(target)[0, :, 0] - HYPER["reward_scale"] * np.asarray(rows.reward)[1]
 
     np.testing.assert_allclose(target(False, False), 7 * 0.9, rtol=1e-5)
     np.testing.assert_allclose(target(False, True), 7 * 0.9, rtol=1e-5)
@@ -282,16 +272,16 @@ def test_time_limits_bootstrap_and_terminations_do_not():
 def test_rows_that_end_an_episode_are_not_learned_from():
     algo = make()
     batch = taac_reference.windows(algo)
-    final = batch.rows.final
+    final = np.asarray(batch.rows.terminated) | np.asarray(batch.rows.truncated)
     assert final.any()
 
     def with_answers(fill):
         """Another action, trajectory and switch in the final rows."""
-        swap = lambda x: jnp.where(final[..., None], fill, x)
+        swap = lambda x: jnp.asarray(np.where(final[..., None], np.float32(fill), x))
         extra = dataclasses.replace(
             batch.rows.extra,
             trajectory=swap(batch.rows.extra.trajectory),
-            switch=jnp.where(final, fill > 0, batch.rows.extra.switch),
+            switch=jnp.asarray(np.where(final, fill > 0, batch.rows.extra.switch)),
         )
         rows = dataclasses.replace(batch.rows, action=swap(batch.rows.action), extra=extra)
         return updated(algo, batch=dataclasses.replace(batch, rows=rows))[0]
@@ -329,7 +319,7 @@ def test_default_entropies_are_those_of_the_paper():
 
 
 def test_temperatures_are_two_of_the_state_and_start_at_alpha():
-    state = make().init(random.key(0), scalars())
+    state = reference.quick(make().init)(random.key(0), scalars())
     np.testing.assert_allclose(state.temperature.params, np.log([0.3, 0.3]), rtol=1e-6)
 
 
@@ -349,13 +339,14 @@ named = lambda algo: f"{type(algo).__name__}-{getattr(algo, 'inverse_mode', '')}
 def test_trajectories_equal_numpys(algo):
     rng = np.random.default_rng(0)
     last, x = (rng.uniform(-1, 1, (50, n)) for n in (2 * algo.parts, 2))
-    as_jax = lambda x: jnp.asarray(x, jnp.float32)
+    follow = reference.quick(lambda x, last: (algo.advance(last), algo.new(x, last)))
+    advanced, new = map(np.asarray, follow(np.float32(x), np.float32(last)))
     for got, wanted in (
-        (algo.advance(as_jax(last)), taac_reference.advance(algo, last)),
-        (algo.new(as_jax(x), as_jax(last)), taac_reference.new(algo, x, last)),
+        (advanced, taac_reference.advance(algo, last)),
+        (new, taac_reference.new(algo, x, last)),
     ):
         np.testing.assert_allclose(got, wanted, atol=1e-6)
-        assert abs(np.asarray(got)).max() <= 1
+        assert abs(got).max() <= 1
 
 
 def test_the_trajectories_of_each_kind_by_hand():
@@ -390,26 +381,34 @@ def carried(algo, n, repeats=1, seed=0):
     """A memory from within an episode."""
     rng = np.random.default_rng(seed)
     trajectory = jnp.asarray(rng.uniform(-1, 1, (n, algo.parts * 2)), jnp.float32)
-    return Memory(trajectory, jnp.full(n, repeats, jnp.int32))
+    return Memory(trajectory, jnp.asarray(np.full(n, repeats, np.int32)))
 
 
-def act(algo, mode, n=1000, memory=None, state=None, key=1, values=HYPER):
-    hp = scalars(values)
-    state = midway(algo, hp) if state is None else state
-    memory = carried(algo, n) if memory is None else memory
-    obs = jnp.asarray(np.random.default_rng(3).normal(size=(n, 2)), jnp.float32)
-    return algo.act(state, hp, memory, obs, random.key(key), jnp.int32(0), mode)
+def act(algo, mode, memory, state=None, key=1, obs=None):
+    state = midway(algo) if state is None else state
+    given = np.random.default_rng(3).normal(size=(len(memory.repeats), 2)) if obs is None else obs
+    out = act_of(algo, mode)(state, memory, np.float32(given), random.key(key))
+    return jax.tree.map(np.asarray, out)
+
+
+@cache
+def act_of(algo, mode):
+    return reference.quick(
+        lambda state, memory, obs, key: algo.act(
+            state, scalars(), memory, obs, key, jnp.int32(0), mode
+        )
+    )
 
 
 @pytest.mark.parametrize("algo", VARIANTS, ids=named)
 @pytest.mark.parametrize("mode", ["random", "explore", "greedy"])
 def test_a_step_follows_the_new_trajectory_or_the_old_one(algo, mode):
     memory = carried(algo, 500)
-    action, after, extra = act(algo, mode, 500, memory)
-    switch = np.asarray(extra.switch)
+    action, after, extra = act(algo, mode, memory)
+    switch = extra.switch
     assert 0 < switch.mean() < 1
     goes_on = taac_reference.advance(algo, np.float64(memory.trajectory))
-    followed = np.asarray(extra.trajectory)
+    followed = extra.trajectory
     np.testing.assert_allclose(followed[~switch], goes_on[~switch], atol=1e-6)
     assert (abs(followed[switch] - goes_on[switch]).max(-1) > 1e-4).all()
     np.testing.assert_array_equal(action, followed[:, :2])
@@ -421,22 +420,18 @@ def test_a_step_follows_the_new_trajectory_or_the_old_one(algo, mode):
 
 def test_the_switch_knows_the_value_of_this_very_proposal():
     """Its odds are the softmax of the two values at its own temperature."""
-    algo, hp = make(), scalars()
-    state, n = midway(algo, hp), 20_000
-    state = dataclasses.replace(
-        state, temperature=type(state.temperature).of(jnp.log(jnp.float32([0.01, 9.0])))
-    )
+    algo, n = make(), 20_000
+    state = dataclasses.replace(midway(algo), temperature=heat(0.01, 9.0))
     one = carried(algo, 1)
-    memory = jax.tree.map(lambda x: jnp.repeat(x, n, 0), one)
-    obs = jnp.ones((n, 2))
-    _, _, extra = algo.act(state, hp, memory, obs, random.key(1), jnp.int32(0), "explore")
-    taken = np.asarray(extra.trajectory)[np.asarray(extra.switch)]
+    memory = jax.tree.map(lambda x: jnp.asarray(np.repeat(x, n, 0)), one)
+    obs = np.ones((n, 2), np.float32)
+    _, _, extra = act(algo, "explore", memory, state, obs=obs)
+    taken = extra.trajectory[extra.switch]
     critics = taac_reference.plain(state.critic.params)
     value = lambda a: taac_reference.lowest(critics, np.ones((len(a), 2)), a, [1.0])[:, 0]
     # Of proposals drawn from the actor, better ones are taken more often: by Bayes' rule.
-    proposals = np.asarray(
-        algo.policy(state, state.actor.params, obs, memory.trajectory).sample(random.key(9))[0]
-    )
+    propose = lambda *x: algo.policy(state, state.actor.params, *x).sample(random.key(9))[0]
+    proposals = np.asarray(reference.quick(propose)(obs, memory.trajectory))
     advantage = value(np.float64(proposals)) - value(np.float64(one.trajectory))
     chance = 1 / (1 + np.exp(-advantage / 0.01))
     np.testing.assert_allclose(extra.switch.mean(), chance.mean(), atol=0.02)
@@ -447,9 +442,9 @@ def test_the_switch_knows_the_value_of_this_very_proposal():
 
 def test_greedy_steps_take_the_likeliest_proposal_and_the_better_trajectory():
     algo = make()
-    state, memory = midway(algo, scalars()), carried(algo, 200)
-    action, _, extra = act(algo, "greedy", 200, memory, state)
-    obs = np.random.default_rng(3).normal(size=(200, 2)).astype(np.float32)
+    state, memory = midway(algo), carried(algo, 500)
+    action, _, extra = act(algo, "greedy", memory, state)
+    obs = np.random.default_rng(3).normal(size=(500, 2)).astype(np.float32)
     plain = taac_reference.plain
     best, _ = taac_reference.act(
         plain(state.actor.params), np.float64(obs), np.float64(memory.trajectory), 0.0
@@ -463,17 +458,15 @@ def test_greedy_steps_take_the_likeliest_proposal_and_the_better_trajectory():
 
 
 def test_epsilon_greedy_samples_proposal_and_switch_independently():
-    state, memory = midway(make(), scalars()), carried(make(), 4000)
-    play = lambda epsilon, key=1: act(
-        make(epsilon_greedy=epsilon), "greedy", 4000, memory, state, key
-    )
+    state, memory = midway(make(), seed=4), carried(make(), 4000)
+    play = lambda epsilon, key=1: act(make(epsilon_greedy=epsilon), "greedy", memory, state, key)
     greedy, half, free = (play(epsilon) for epsilon in (0.0, 0.5, 1.0))
     assert reference.difference(greedy, play(0.0, key=2)) == 0
-    explored = act(make(), "explore", 4000, memory, state)
+    explored = act(make(), "explore", memory, state)
     odds = lambda out: float(out[2].switch.mean())
     np.testing.assert_allclose(odds(free), odds(explored), atol=0.03)
     both = greedy[2].switch & half[2].switch
-    same = jnp.abs(greedy[0] - half[0]).max(-1) == 0
+    same = abs(greedy[0] - half[0]).max(-1) == 0
     # Where both take a proposal, half of them are the mode.
     np.testing.assert_allclose((same & both).sum() / both.sum(), 0.5, atol=0.05)
     changed = (greedy[2].switch != half[2].switch).mean()
@@ -482,33 +475,31 @@ def test_epsilon_greedy_samples_proposal_and_switch_independently():
 
 def test_warm_up_switches_at_random_and_takes_uniform_actions():
     """So runs last two steps on average."""
-    _, _, extra = act(make(), "random", 8000)
+    _, _, extra = act(make(), "random", carried(make(), 8000))
     np.testing.assert_allclose(extra.switch.mean(), 0.5, atol=0.03)
-    taken = np.asarray(extra.trajectory)[np.asarray(extra.switch)]
+    taken = extra.trajectory[extra.switch]
     for one in taken.T:
         counts, _ = np.histogram(one, 10, (-1, 1))
         assert (abs(counts - len(taken) / 10) < 110).all()
 
 
 def test_advantage_clipping_bounds_the_odds():
-    algo = make(advantage_clip=(0.0, None))
-    state = midway(algo, scalars())
-    log_beta = lambda algo, advantage: algo.log_beta(state, jnp.zeros(()), jnp.float32(advantage))
-    np.testing.assert_allclose(np.exp(log_beta(algo, -3.0)), 0.5, rtol=1e-6)
-    assert np.exp(log_beta(algo, 0.5))[1] > 0.85
-    both = make(advantage_clip=(-0.1, 0.1))
+    def beta(clip, *advantages):
+        algo, zero = make(advantage_clip=clip), np.zeros(2, np.float32)
+        return np.exp(reference.quick(algo.log_beta)(midway(algo), zero, np.float32(advantages)))
+
     odds = lambda x: 1 / (1 + np.exp(-x / 0.25))
-    np.testing.assert_allclose(np.exp(log_beta(both, 3.0))[1], odds(0.1), rtol=1e-5)
-    np.testing.assert_allclose(np.exp(log_beta(both, -3.0))[1], odds(-0.1), rtol=1e-5)
+    worse, better = beta((0.0, None), -3.0, 0.5)
+    np.testing.assert_allclose(worse, 0.5, rtol=1e-6)
+    assert better[1] > 0.85
+    both = beta((-0.1, 0.1), 3.0, -3.0)
+    np.testing.assert_allclose(both[:, 1], (odds(0.1), odds(-0.1)), rtol=1e-5)
 
 
 def test_a_switch_that_is_cold_stays_finite():
     algo = make()
-    state = midway(algo, scalars())
-    state = dataclasses.replace(
-        state, temperature=type(state.temperature).of(jnp.float32([-60.0, -60.0]))
-    )
-    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(updated(algo, state)))
+    cold = reference.learned(np.float32([-60.0, -60.0]))
+    assert finite(updated(algo, dataclasses.replace(midway(algo), temperature=cold)))
 
 
 # --- hyper-parameters are data --------------------------------------------------------------
@@ -546,8 +537,8 @@ def population():
     """Members that differ from the first in one hyper-parameter each, and one update of all."""
     algo = make(normalize_rewards=True)
     hps = reference.members(TAAC.Hyper, HYPER | BOLD, CHANGED)
-    state, batch = midway(algo, scalars()), taac_reference.windows(algo)
-    update = jax.jit(jax.vmap(algo.update, in_axes=(None, 0, None, None, None)))
+    state, batch = midway(algo), taac_reference.windows(algo)
+    update = reference.quick(jax.vmap(algo.update, in_axes=(None, 0, None, None, None)))
     new = update(state, hps, batch, random.key(2), jnp.int32(0))
     return algo, hps, state, batch, update, new
 
@@ -555,7 +546,8 @@ def population():
 def test_each_hyper_parameter_changes_what_it_should_and_nothing_else(population):
     algo, hps, _, _, _, (new, _, _) = population
     assert EFFECT.keys() == CHANGED.keys() == reference.updating(TAAC.Hyper)
-    initial = jax.vmap(lambda hp: algo.init(random.key(0), hp).temperature)(hps)
+    first = jax.vmap(lambda hp: algo.init(random.key(0), hp).temperature)
+    initial = reference.quick(first)(hps)
     parts = {p: getattr(new, p) for p in PARTS} | {"initial temperature": initial}
     assert reference.effects(parts, CHANGED) == EFFECT
 
@@ -564,13 +556,14 @@ def test_members_equal_themselves_alone(population):
     algo, hps, state, batch, _, new = population
     for i in (0, 4):
         hp = jax.tree.map(jnp.asarray, reference.member(hps, i))
-        alone = algo.update(state, hp, batch, random.key(2), jnp.int32(0))
+        alone = updated(algo, state, hp, batch)
         assert reference.difference(alone, reference.member(new, i)) < 5e-5
 
 
 def test_new_hyper_parameters_compile_nothing(population):
     _, hps, state, batch, update, _ = population
-    update(state, jax.tree.map(lambda x: x * 0.9, hps), batch, random.key(2), jnp.int32(1))
+    other = jax.tree.map(lambda x: jnp.asarray(np.float32(0.9) * x), hps)
+    update(state, other, batch, random.key(2), jnp.int32(1))
     assert update._cache_size() <= 1  # 0 if others pushed it out
 
 
@@ -589,24 +582,33 @@ def test_randomness_comes_from_the_key(population):
 @cache
 def filled(rows, envs=3, capacity=30):
     """A replay whose observations tell (time, environment)."""
-    zeros = jnp.zeros((1, envs))
-    row = lambda t: Row(
-        obs=jnp.stack([jnp.full(envs, t), jnp.arange(envs)], -1)[None].astype(jnp.float32),
-        reward=zeros,
-        terminated=zeros > 0,
-        truncated=zeros > 0,
-        action=zeros[..., None],
-    )
-    replay = Replay.empty(capacity, row(0))
-    rows_ = jax.vmap(row)(jnp.arange(rows))
-    replay, _ = jax.lax.scan(lambda ring, x: (ring.add(x), None), replay, rows_)
-    return replay.of(jnp.int32(0))
+
+    @reference.quick
+    def fill():
+        zeros = jnp.zeros((1, envs))
+        row = lambda t: Row(
+            obs=jnp.stack([jnp.full(envs, t), jnp.arange(envs)], -1)[None].astype(jnp.float32),
+            reward=zeros,
+            terminated=zeros > 0,
+            truncated=zeros > 0,
+            action=zeros[..., None],
+        )
+        rows_ = jax.vmap(row)(jnp.arange(rows))
+        empty = Replay.empty(capacity, row(0))
+        return jax.lax.scan(lambda ring, x: (ring.add(x), None), empty, rows_)[0]
+
+    return fill()
 
 
-def starts(algo, rows=40):
+def windows(algo, rows=40):
+    draw = lambda ring, key: algo.sample(ring.of(jnp.int32(0)), None, None, key, jnp.int32(0))
+    return jax.tree.map(np.asarray, reference.quick(draw)(filled(rows), random.key(0)))
+
+
+def starts(algo):
     """Times and environments where windows began, and whether the rows are consecutive."""
-    b = algo.sample(filled(rows), None, None, random.key(0), jnp.int32(0))
-    obs = np.asarray(b.rows.obs)
+    b = windows(algo)
+    obs = b.rows.obs
     assert obs.shape == (algo.n_step + 1, algo.batch_size, 2)
     np.testing.assert_array_equal(np.diff(obs[..., 0], axis=0), 1)
     np.testing.assert_array_equal(np.diff(obs[..., 1], axis=0), 0)
@@ -645,14 +647,8 @@ def test_a_share_of_the_windows_is_recent():
 
 
 def test_windows_that_the_replay_cannot_fill_are_invalid():
-    view = filled(3)
-    b = make(batch_size=5).sample(view, None, None, random.key(0), jnp.int32(0))
-    assert not b.valid.any()
-    assert (
-        make(batch_size=5, n_step=2)
-        .sample(view, None, None, random.key(0), jnp.int32(0))
-        .valid.all()
-    )
+    assert not windows(make(batch_size=5), rows=3).valid.any()
+    assert windows(make(batch_size=5, n_step=2), rows=3).valid.all()
 
 
 # --- in the loop ----------------------------------------------------------------------------
@@ -667,7 +663,7 @@ def stored():
     seeds, hps = jnp.arange(1), hyper.fill(TAAC.Hyper, {}, 1)
     driver = DeviceDriver(loop, seeds)
     learner = driver.init(seeds, hps)
-    learner = driver.run(learner, hps, None, seeds, 200, "explore", True)
+    learner = driver.run(learner, hps, None, seeds, 200, "explore", False)
     rows = jax.tree.map(lambda x: np.asarray(x)[:, 0], learner.replay.rows)
     return algo, rows
 
@@ -707,11 +703,11 @@ def test_defect_45_a_forced_switch_is_stored_as_a_switch(stored):
     assert rows.extra.repeats.max() == 3
 
     algo, memory = make(max_repeat_steps=2), carried(make(), 500, repeats=2)
-    free = act(make(), "greedy", 500, memory)[2].switch
+    free = act(make(), "greedy", memory)[2].switch
     assert not free.all()
     for mode in ("random", "explore", "greedy"):
-        assert act(algo, mode, 500, memory)[2].switch.all()
-        assert not act(algo, mode, 500, carried(algo, 500, repeats=1))[2].switch.all()
+        assert act(algo, mode, memory)[2].switch.all()
+        assert not act(algo, mode, carried(algo, 500, repeats=1))[2].switch.all()
 
 
 def test_maximum_repetition_does_not_change_what_is_learned():
@@ -723,17 +719,15 @@ def test_defect_48_every_window_has_a_priority():
     algo = make()
     _, _, priorities = updated(algo)
     assert priorities.shape == (taac_reference.BATCH,)
-    assert (priorities[:-1] > 0).any()
+    assert (np.asarray(priorities)[:-1] > 0).any()
 
 
 def test_defect_49_no_entropy_is_in_the_target_by_design():
     """However hot the proposal's temperature: only the actor's loss has its entropy."""
     algo = make()
-    state = midway(algo, scalars())
-    heat = lambda alpha: dataclasses.replace(
-        state, temperature=type(state.temperature).of(jnp.log(jnp.float32([0.25, alpha])))
-    )
-    cold, hot = (updated(algo, heat(alpha))[0] for alpha in (1e-6, 10.0))
+    state = midway(algo)
+    at = lambda alpha: dataclasses.replace(state, temperature=heat(0.25, alpha))
+    cold, hot = (updated(algo, at(alpha))[0] for alpha in (1e-6, 10.0))
     assert reference.difference(cold.critic, hot.critic) == 0
     assert reference.difference(cold.actor, hot.actor) > 1e-3
 
@@ -741,46 +735,54 @@ def test_defect_49_no_entropy_is_in_the_target_by_design():
 @pytest.mark.parametrize("Algorithm", [TAACL, TAACQ])
 def test_defect_50_a_saturated_proposal_still_has_a_gradient(Algorithm):
     algo = make(Algorithm, action=1, inverse_mode=False)
-    last = jnp.float32([0.9] + [0.0] * (algo.parts - 1))
-    height = lambda x: algo.new(x, last)[0]
-    assert height(jnp.float32([0.8])) == 1.0
-    assert jax.grad(height)(jnp.float32([0.8]))[0] >= 2
+    last = np.float32([0.9] + [0.0] * (algo.parts - 1))
+    height = lambda x: algo.new(x, jnp.asarray(last))[0]
+    value, slope = reference.quick(jax.value_and_grad(height))(np.float32([0.8]))
+    assert value == 1.0
+    assert np.asarray(slope)[0] >= 2
 
 
 @pytest.mark.parametrize("algo", VARIANTS, ids=named)
 def test_defect_51_a_random_first_trajectory_is_one_the_policy_could_begin(algo):
     algo = dataclasses.replace(algo, first="random")
-    first = np.asarray(algo.memory(random.key(0), 4000).trajectory)
+    memory = reference.quick(lambda key: algo.memory(key, 4000))
+    first = np.asarray(memory(random.key(0)).trajectory)
     assert 0.9 < abs(first[:, :2]).max() <= 1
     np.testing.assert_allclose(first[:, :2].mean(0), 0, atol=0.05)
     if algo.parts == 3 and algo.inverse_mode:
         assert 0.4 < abs(first[:, 4:]).max() <= 0.5
         np.testing.assert_allclose(first[:, 2:4], 2 * first[:, 4:], atol=1e-6)
     assert len(np.unique(first)) > 3900
-    other = algo.memory(random.key(1), 4000).trajectory
+    other = memory(random.key(1)).trajectory
     assert reference.difference(first, other) > 0.1
+
+
+@cache
+def begun(algo):
+    """The memory of episodes that have just begun."""
+    return reference.quick(lambda key: algo.memory(key, 500))(random.key(0))
 
 
 def test_defect_52_the_first_step_repeats_nothing_unless_asked():
     for mode in ("random", "explore", "greedy"):
         for first, always in (("new", True), ("zero", False), ("random", False)):
             algo = make(first=first)
-            memory = algo.memory(random.key(0), 500)
-            assert act(algo, mode, 500, memory)[2].switch.all() == always
-    start = make(first="zero").memory(random.key(0), 3)
-    assert (start.trajectory == 0).all()
+            memory = begun(algo)
+            assert act(algo, mode, memory)[2].switch.all() == always
+    start = begun(make(first="zero"))
+    assert (np.asarray(start.trajectory) == 0).all()
 
 
 def test_a_random_first_trajectory_is_what_training_reads():
     algo = make(first="random")
-    memory = algo.memory(random.key(0), 50)
-    _, _, extra = act(algo, "explore", 50, memory)
+    memory = begun(algo)
+    _, _, extra = act(algo, "explore", memory)
     np.testing.assert_array_equal(extra.last, memory.trajectory)
 
 
 @pytest.mark.parametrize("Algorithm", KINDS.values())
 def test_defect_53_all_of_the_state_is_single_precision(Algorithm):
-    state = make(Algorithm).init(random.key(0), scalars())
+    state = jax.eval_shape(make(Algorithm).init, random.key(0), scalars())
     floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.floating)]
     assert {x.dtype for x in floats} == {jnp.dtype("float32")}
     assert not any(x.weak_type for x in jax.tree.leaves(state))
@@ -798,18 +800,22 @@ def test_defect_55_losses_do_not_depend_on_the_length_of_windows():
     """Longer windows of the same rows leave the balance of actor, critics and temperatures."""
     short, long = make(n_step=1, returns="one-step"), make(n_step=5, returns="one-step")
     batch = taac_reference.windows(short)
-    stay = lambda x: jnp.concatenate([x[:1], x[1:]] * 3)
+    stay = lambda x: jnp.asarray(np.concatenate([x, x, x]))
     # Three copies one after another; the joints are final rows, which are left out.
-    final = batch.rows.truncated.at[1].set(True)
-    rows = dataclasses.replace(batch.rows, truncated=final, terminated=jnp.zeros_like(final))
+    final, none = np.array(batch.rows.truncated), jnp.asarray(np.zeros((2, 6), bool))
+    final[1] = True
+    rows = dataclasses.replace(batch.rows, truncated=jnp.asarray(final), terminated=none)
     one = dataclasses.replace(batch, rows=rows)
     many = dataclasses.replace(batch, rows=jax.tree.map(stay, rows))
-    state = midway(short, scalars())
+    given = midway(short), scalars()
     # The same proposals, so that only the lengths differ.
     mode = lambda self, key: (self.mode(), self.mean.sum(-1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("thespis.dists.TanhGaussian.sample", mode)
-        a, b = (updated(algo, state, batch=x)[1] for algo, x in ((short, one), (long, many)))
+        a, b = (
+            reference.quick(algo.update)(*given, x, random.key(2), jnp.int32(0))[1]
+            for algo, x in ((short, one), (long, many))
+        )
     for name in ("actor_loss", "critic_loss", "ent_coef_loss"):
         np.testing.assert_allclose(a[name], b[name], rtol=1e-5, err_msg=name)
 
@@ -826,9 +832,14 @@ def test_defect_57_actions_of_any_bounds_and_shape(Algorithm):
         bounds,
     )
     algo, hp = Algorithm(spec, hidden=(4,)), scalars()
-    obs = {"a": jnp.ones((5, 2)), "b": jnp.ones((5, 2, 2), jnp.uint8)}
-    state, memory = algo.init(random.key(0), hp), algo.memory(random.key(1), 5)
-    action, _, _ = algo.act(state, hp, memory, obs, random.key(2), jnp.int32(0), "explore")
+    obs = {"a": np.ones((5, 2), np.float32), "b": np.ones((5, 2, 2), np.uint8)}
+
+    @reference.quick
+    def play(obs):
+        state, memory = algo.init(random.key(0), hp), algo.memory(random.key(1), 5)
+        return algo.act(state, hp, memory, obs, random.key(2), jnp.int32(0), "explore")[0]
+
+    action = np.asarray(play(obs))
     assert action.shape == (5, 6)
     assert abs(action).max() <= 1
     with pytest.raises(ThespisError, match="continuous actions"):
@@ -841,7 +852,7 @@ def test_defect_57_actions_of_any_bounds_and_shape(Algorithm):
 def test_only_the_critics_train_a_shared_encoder():
     """The actor's loss would move it as well, if it were not held fast."""
     algo = make(encoder=(3,))
-    state = midway(algo, scalars())
+    state = midway(algo)
     still = scalars(HYPER | {"critic_lr": 0.0})
     moved, kept = updated(algo, state)[0], updated(algo, state, still)[0]
     before = state.critic.params.encoder
@@ -857,19 +868,18 @@ def test_only_the_critics_train_convolutions_through_which_all_see():
     windows = taac_reference.windows(algo, obs=2)
     images = lambda seed: np.random.default_rng(seed).integers(0, 255, (2, 1, 8, 8), np.uint8)
     shape = (*windows.rows.reward.shape, 8, 8)
-    obs = {"camera": jnp.broadcast_to(images(0), shape), "speed": windows.rows.obs}
+    obs = {"camera": np.broadcast_to(images(0), shape), "speed": windows.rows.obs}
     batch = dataclasses.replace(windows, rows=dataclasses.replace(windows.rows, obs=obs))
-    state, update = algo.init(random.key(0), scalars()), update_of(algo)
-    still = scalars(HYPER | {"critic_lr": 0.0})
-    moved, kept = (update(state, hp, batch, random.key(2), 0)[0] for hp in (scalars(), still))
+    state, still = midway(algo), scalars(HYPER | {"critic_lr": 0.0})
+    moved, kept = (updated(algo, state, hp, batch)[0] for hp in (scalars(), still))
     before = state.critic.params.eyes
     assert reference.difference(moved.critic.params.eyes, before) > 1e-3
-    assert reference.difference(moved.target.eyes, before) > 1e-5
+    assert reference.difference(moved.target.eyes, state.target.eyes) > 1e-5
     assert reference.difference(kept.critic.params, state.critic.params) == 0
 
-    @jax.jit
+    @reference.quick
     def proposal(camera):
-        seen = {"camera": jnp.asarray(camera)[:, 0], "speed": jnp.ones((2, 2))}
+        seen = {"camera": camera[:, 0], "speed": jnp.ones((2, 2))}
         memory = algo.memory(random.key(0), 2)
         return algo.act(state, still, memory, seen, random.key(1), jnp.int32(0), "greedy")[0]
 
@@ -900,23 +910,25 @@ def test_sizes_of_networks():
 def test_defect_46_a_weight_of_zero_does_not_erase_a_bootstrap():
     """The critics of a dimension that is only watched learn its whole return."""
     algo = make(reward_dim=2, reward_weights=(1.0, 0.0))
-    q = jnp.asarray([[[3.0, 5.0]], [[2.0, 4.0]]])  # [critics, batch, d]
-    np.testing.assert_array_equal(algo.lowest(q), [[2.0, 4.0]])
+    q = np.float32([[[3.0, 5.0]], [[2.0, 4.0]]])  # [critics, batch, d]
+    np.testing.assert_array_equal(reference.quick(algo.lowest)(q), [[2.0, 4.0]])
     only = make(reward_dim=2, reward_weights=(1.0, 1.0))
-    np.testing.assert_array_equal(algo.lowest(q), only.lowest(q))
+    np.testing.assert_array_equal(reference.quick(only.lowest)(q), [[2.0, 4.0]])
 
 
 def test_the_minimum_is_pessimistic_in_the_direction_of_each_weight():
     algo = make(reward_dim=2, reward_weights=(0.5, -2.0), critics=2)
-    q = jnp.asarray([[[3.0, 5.0]], [[2.0, 4.0]]])
-    np.testing.assert_array_equal(algo.lowest(q), [[2.0, 5.0]])
-    np.testing.assert_allclose(algo.scalar(algo.lowest(q)), [0.5 * 2 - 2 * 5])
+    q = np.float32([[[3.0, 5.0]], [[2.0, 4.0]]])
+    low, value = reference.quick(lambda q: (algo.lowest(q), algo.scalar(algo.lowest(q))))(q)
+    np.testing.assert_array_equal(low, [[2.0, 5.0]])
+    np.testing.assert_allclose(value, [0.5 * 2 - 2 * 5])
 
 
 def test_defect_47_a_reward_vector_of_one_equals_a_plain_reward():
     plain, vector = make(), make(reward_dim=1)
     batch = taac_reference.windows(plain)
-    rows = dataclasses.replace(batch.rows, reward=batch.rows.reward[..., None])
+    reward = jnp.asarray(np.asarray(batch.rows.reward)[..., None])
+    rows = dataclasses.replace(batch.rows, reward=reward)
     one = updated(plain, batch=batch)
     two = updated(vector, batch=dataclasses.replace(batch, rows=rows))
     assert reference.difference(one, two) < 1e-5  # but for rounding
@@ -925,11 +937,12 @@ def test_defect_47_a_reward_vector_of_one_equals_a_plain_reward():
 def test_each_dimension_has_a_discount_of_its_own():
     algo = make(reward_dim=2, gammas=(0.0, 1.0), n_step=1)
     batch = taac_reference.windows(algo)
-    going = jnp.zeros_like(batch.rows.terminated)
-    rows = dataclasses.replace(batch.rows, terminated=going)
-    hp, value = scalars(HYPER | {"reward_scale": 1.0}), jnp.full((1, 6, 2), 7.0)
-    target, _ = algo.backup(midway(algo, hp), hp, rows, going[1:], value)
-    np.testing.assert_allclose(target[0] - rows.reward[1], [[0.0, 7.0]] * 6, atol=1e-4)
+    going = np.zeros((2, 6), bool)
+    rows = dataclasses.replace(batch.rows, terminated=jnp.asarray(going))
+    hp, value = scalars(HYPER | {"reward_scale": 1.0}), np.full((1, 6, 2), 7.0, np.float32)
+    target, _ = reference.quick(algo.backup)(STATELESS, hp, rows, going[1:], value)
+    rest = np.asarray(target)[0] - np.asarray(rows.reward)[1]
+    np.testing.assert_allclose(rest, [[0.0, 7.0]] * 6, atol=1e-4)
 
 
 # --- presets --------------------------------------------------------------------------------
@@ -979,14 +992,17 @@ def test_the_report_counts_repetitions_and_the_runs_that_ended():
     switch = [1, 0, 0, 1, 0, 1, 1, 0]
     repeats = [0, 1, 2, 3, 1, 2, 0, 1]
     final = [0, 0, 0, 0, 0, 1, 0, 0]
-    as_bool = lambda x: jnp.asarray(x, bool)
-    extra = Extra(jnp.zeros((8, 1)), jnp.zeros((8, 1)), jnp.asarray(repeats), as_bool(switch))
-    zeros = jnp.zeros(8)
-    rows = Row(zeros, zeros, as_bool(final), zeros > 0, zeros, extra)
-    told = {k: (m.total.sum(), m.count.sum()) for k, m in make().report(rows).items()}
-    assert told == {"repeat_rate": (4, 5), "run_length": (3, 1)}
-    zero = {k: (m.total.sum(), m.count.sum()) for k, m in make(first="zero").report(rows).items()}
-    assert zero["repeat_rate"] == (4, 7)  # then a first step may repeat as well
+    as_bool = lambda x: jnp.asarray(np.array(x, bool))
+    zeros, none = (jnp.asarray(np.zeros(shape, np.float32)) for shape in (8, (8, 0)))
+    extra = Extra(none, none, jnp.asarray(np.int32(repeats)), as_bool(switch))
+    rows = Row(zeros, zeros, as_bool(final), as_bool([0] * 8), zeros, extra)
+
+    def told(algo):
+        report = reference.quick(algo.report)(rows)
+        return {k: (np.sum(m.total), np.sum(m.count)) for k, m in report.items()}
+
+    assert told(make()) == {"repeat_rate": (4, 5), "run_length": (3, 1)}
+    assert told(make(first="zero"))["repeat_rate"] == (4, 7)  # a first step may repeat as well
 
 
 # --- populations ----------------------------------------------------------------------------
