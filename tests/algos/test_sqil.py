@@ -1,9 +1,9 @@
 """SQIL: what its batches are made of, that it learns like SAC from them, and what it reports."""
 
 import dataclasses
-from dataclasses import dataclass
 from functools import cache
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,13 +42,11 @@ def batch_of(kind):
 
 def midway(algo: SQIL, hp):
     """A state as found in training, whose temperature is not that of the hyper-parameter."""
-    state = algo.init(random.key(0), hp)
-    return dataclasses.replace(
-        state,
-        actor=reference.aged(state.actor, 1),
-        critic=reference.aged(state.critic, 2),
-        target=algo.init(random.key(1), hp).target,
-    )
+    state = reference.drawn(algo, hp)
+    if state.temperature is None:
+        return state
+    x = np.float32(0.3 if algo.temperature == "linear" else np.log(0.3))
+    return dataclasses.replace(state, temperature=reference.learned(x))
 
 
 # --- batches --------------------------------------------------------------------------------
@@ -60,16 +58,24 @@ ENDS = {1: {3: "terminated", 8: "truncated"}, 2: {5: "truncated", 9: "terminated
 def rows_of(who: int, reward: float, kind: str = "continuous"):
     """12 rows of two episodes and a beginning, in a ring of one member and environment."""
     time = np.arange(12)
-    flag = lambda name: jnp.asarray([ENDS[who].get(t) == name for t in time])[:, None, None]
-    obs = jnp.asarray(np.stack([np.full(12, who), time], -1), jnp.float32)[:, None, None]
-    action = obs / 20 if kind == "continuous" else jnp.asarray(time % 3)[:, None, None]
-    row = Row(obs, jnp.full((12, 1, 1), reward), flag("terminated"), flag("truncated"), action)
+    ring = lambda x: jnp.asarray(np.asarray(x)[:, None, None])
+    flag = lambda name: ring([ENDS[who].get(t) == name for t in time])
+    obs = np.stack([np.full(12, who), time], -1).astype(np.float32)
+    action = obs / 20 if kind == "continuous" else np.int32(time % 3)
+    pay = np.full(12, reward, np.float32)
+    row = Row(ring(obs), ring(pay), flag("terminated"), flag("truncated"), ring(action))
     return Replay(row, jnp.int32(0), jnp.int32(12)).of(jnp.int32(0))
 
 
 def drawn(algo, reward=7.0, kind="continuous", seed=0, **hypers):
     own, shown = rows_of(1, reward, kind), rows_of(2, -reward, kind)
-    return algo.sample(own, shown, scalars(**hypers), random.key(seed), jnp.int32(0))
+    given = own, shown, scalars(**hypers), random.key(seed), jnp.int32(0)
+    return jax.tree.map(np.asarray, sample_of(algo)(*given))
+
+
+@cache
+def sample_of(algo):
+    return reference.quick(algo.sample)
 
 
 @kinds
@@ -77,7 +83,7 @@ def drawn(algo, reward=7.0, kind="continuous", seed=0, **hypers):
 @pytest.mark.parametrize("absorbing", [True, False])
 def test_batches_are_half_the_agents_and_half_demonstrated_worth_0_and_1(kind, n_step, absorbing):
     algo = make(kind, batch_size=64, n_step=n_step, absorbing=absorbing)
-    b = jax.tree.map(np.asarray, drawn(algo, kind=kind))
+    b = drawn(algo, kind=kind)
     np.testing.assert_array_equal(b.obs[:, 0], [1] * 32 + [2] * 32)  # the agent first
     for i in np.flatnonzero(b.valid):
         who, time = b.obs[i].astype(int)
@@ -106,7 +112,7 @@ def test_no_reward_of_the_environment_or_of_a_file_reaches_a_batch(kind):
 def test_other_objectives_have_rewards_of_their_own(objective, absorbing):
     """IQ-Learn: only absorbing states are worth something. LS-IQ: -1, or 1 for ever."""
     algo = make("continuous", batch_size=64, objective=objective, absorbing=absorbing)
-    b = jax.tree.map(np.asarray, drawn(algo))
+    b = drawn(algo)
     valid, shown = b.valid > 0, np.arange(64) >= 32
     ends = absorbing * b.terminated * 0.9 / (1 - 0.9)
     if objective == "iq":
@@ -197,10 +203,10 @@ def test_critics_learn_the_objective(kind, objective, monkeypatch):
     small = {"reward_scale": 0.02} if objective == "ls-iq" else {}  # so that values are bounded
     b, shown = batch_of(kind), np.arange(10) >= 5
     if objective == "ls-iq":
-        b = dataclasses.replace(b, steps=jnp.where(shown, 1e9, b.steps))
+        b = dataclasses.replace(b, steps=jnp.asarray(np.where(shown, np.float32(1e9), b.steps)))
     state, hp, b, key, step = given(algo, b, **small)
     noise = reference.fixed_noise(monkeypatch)
-    new, metrics, _ = jax.jit(algo.update)(state, hp, b, key, step)
+    new, metrics, _ = reference.quick(algo.update)(state, hp, b, key, step)
 
     s, b = reference.plain(state), reference.plain(b)
     scale, valid = float(hp.reward_scale), b["valid"]
@@ -326,7 +332,7 @@ def test_monitors_can_be_switched_off_and_cost_nothing(kind):
 @kinds
 def test_no_hyper_parameter_needs_another_program(kind):
     algo, b = make(kind, bc_steps=1), batch_of(kind)
-    update = jax.jit(algo.update)
+    update = reference.quick(algo.update)
     for changes in ({}, {"gamma": 0.5, "alpha": 0.1}, {"entropy_share": 0.2, "tau": 1.0}):
         update(*given(algo, b, **changes))
     assert update._cache_size() <= 1  # 0 if others pushed it out
@@ -371,15 +377,17 @@ def test_at_first_the_actor_clones_the_demonstrations_alone(kind):
 # --- in the loop ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Poisoned(CartPole):
-    """Pays what no agent could learn from."""
+class Poisoned(Autoreset):
+    """Pays what no agent could learn from; how much is part of its state."""
 
-    pay: float = 0.0
+    def reset(self, key, n):
+        state, step = super().reset(key, n)
+        return (state, jnp.zeros(n)), step
 
-    def step(self, state, action):
-        state, reward, terminated = super().step(state, action)
-        return state, jnp.full_like(reward, self.pay), terminated
+    def step(self, state, action, key):
+        inside, pay = state
+        inside, step = super().step(inside, action, key)
+        return (inside, pay), step._replace(reward=pay)
 
 
 def shown_cartpole(steps=30):
@@ -393,21 +401,32 @@ def shown_cartpole(steps=30):
 
 
 @cache
+def driver_of(objective, members=1):
+    env = Poisoned(CartPole())
+    algo = SQIL(env.spec, objective=objective, **SMALL)
+    return DeviceDriver(Loop(algo, env, envs=2, capacity=100), range(members))
+
+
+SMALL = {"hidden": (4,), "batch_size": 8, "monitor_gradients": False, "monitor_policy": False}
+
+
+@cache
 def learned(pay: float = 0.0, seeds: tuple[int, ...] = (3,), objective="sqil"):
     """The state after 60 iterations, the first 20 of which only store."""
-    env = Autoreset(Poisoned(pay=pay))
-    algo = SQIL(env.spec, hidden=(4,), batch_size=8, objective=objective)
-    loop = Loop(algo, env, envs=2, capacity=100)
     hps = hyper.fill(SQIL.Hyper, {"gamma": [0.9 + 0.01 * s for s in seeds]}, len(seeds))
-    driver, given = DeviceDriver(loop, seeds), (shown_cartpole(), jnp.asarray(seeds))
+    driver, given = driver_of(objective, len(seeds)), (shown_cartpole(), jnp.asarray(seeds))
     x = driver.init(given[1], hps, given[0])
+    pays = jnp.asarray(np.full((len(seeds), 2), pay, np.float32))
+    x = eqx.tree_at(lambda x: x.world.env[1], x, pays)
     x = driver.run(x, hps, *given, 20, "random", False)
     return jax.device_get(driver.run(x, hps, *given, 40, "explore", True))
 
 
 @pytest.mark.parametrize("pay", [1e9, np.nan])
 def test_what_the_environment_pays_changes_nothing_from_the_first_row_on(pay):
-    assert reference.difference(learned(pay).state, learned().state) == 0
+    one, other = learned(pay), learned()
+    np.testing.assert_array_equal(one.replay.rows.reward[1:60], np.float32(pay))
+    assert reference.difference(one.state, other.state) == 0
 
 
 @objectives
@@ -425,7 +444,7 @@ def test_members_share_the_demonstrations_and_equal_their_runs_alone():
 
 def test_demonstrations_are_not_copied_for_each_member():
     env, shown = Autoreset(CartPole()), shown_cartpole(20_000)
-    loop = Loop(SQIL(env.spec, hidden=(4,), batch_size=8), env, capacity=100)
+    loop = Loop(SQIL(env.spec, **SMALL), env, capacity=100)
     seeds, hps = jnp.arange(8), hyper.fill(SQIL.Hyper, {}, 8)
     x = jax.eval_shape(loop.init, seeds, hps, shown)
     program = DeviceDriver(loop, seeds).programs(jax.tree.structure(x), "explore", True)
@@ -438,11 +457,12 @@ def test_demonstrations_are_not_copied_for_each_member():
 def test_masks_and_other_observations_are_seen_as_sac_sees_them(kind):
     if kind == "continuous":
         spec = Spec({"a": jax.ShapeDtypeStruct((2,), jnp.float32)}, Box((-1.0,), (1.0,), (1,)))
-        algo, obs = SQIL(spec, hidden=(4,)), {"a": jnp.ones((3, 2))}
+        algo, obs = SQIL(spec, hidden=(4,)), {"a": np.ones((3, 2), np.float32)}
     else:
         algo = SQIL(reference.discrete_spec(masked=True), hidden=(4,))
-        only = jnp.asarray([[True, False, False]] * 3)
-        obs = {"action_mask": only, "x": jnp.ones((3, 2))}
-    state = algo.init(random.key(0), scalars())
-    act = algo.act(state, scalars(), None, obs, random.key(1), jnp.int32(0), "explore")[0]
+        only = np.array([[True, False, False]] * 3)
+        obs = {"action_mask": only, "x": np.ones((3, 2), np.float32)}
+    hp = scalars()
+    explore = lambda *x: algo.act(*x, random.key(1), jnp.int32(0), "explore")[0]
+    act = np.asarray(reference.quick(explore)(reference.drawn(algo, hp), hp, None, obs))
     assert (act == 0).all() if kind == "discrete" else act.shape == (3, 1)
