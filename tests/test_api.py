@@ -16,6 +16,8 @@ from thespis.envs.classic import Pendulum
 from thespis.runs import checkpoint, metrics
 from thespis.runs import config as configs
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):

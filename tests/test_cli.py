@@ -19,6 +19,8 @@ from tests.small import arguments, arrays, differences, stop_at, wait_for, words
 from thespis.cli import VERBS, main
 from thespis.runs import checkpoint, directory, metrics
 
+undrawn = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
@@ -77,6 +79,7 @@ def complain(capsys, tmp_path):
 # --- verbs ----------------------------------------------------------------------------------
 
 
+@undrawn
 def test_train_tells_one_line_of_json(trained, say):
     (line,) = say("train", "sac", *words(), "--seed", "0", "--json", "--out", "here")
     told = json.loads(line)
@@ -90,8 +93,10 @@ def test_train_tells_one_line_of_json(trained, say):
     assert {**saved[0], "command": ""} == {**saved[1], "command": ""}
 
 
+@undrawn
 def test_train_takes_seeds_prefixes_presets_and_other_names(say):
     argv = words(steps=None, hidden=None, seeds="0-1", total_timesteps="4e2", preset="qdax")
+    argv += ["--learning-starts", "400", "--buffer-size", "400"]  # it need not learn
     argv += ["--algo.hidden=8,8", "--hp.gamma", "0.9", "--learning_rate", "1e-3", "--json"]
     told = json.loads(say("train", "sac", *argv)[0])
     assert told["seeds"] == [0, 1]
@@ -105,6 +110,7 @@ def test_train_takes_seeds_prefixes_presets_and_other_names(say):
     assert saved["hp"]["alpha_lr"] == 1e-3
 
 
+@undrawn
 def test_train_shows_its_rows_and_a_table(say, capsys):
     assert main(["train", "sac", *words()]) == 0
     told = capsys.readouterr()
@@ -117,6 +123,7 @@ def test_train_shows_its_rows_and_a_table(say, capsys):
     assert lines[-1] == "run    runs/sac/jax-pendulum_1"
 
 
+@undrawn
 def test_stop_and_resume(trained, say, monkeypatch, capsys):
     stop_at(monkeypatch, 200, signal.SIGTERM)
     told = json.loads(say("train", "sac", *words(), "--json")[0])
@@ -128,6 +135,7 @@ def test_stop_and_resume(trained, say, monkeypatch, capsys):
     assert (told["state"], told["step"]) == ("done", 500)
 
 
+@undrawn
 def test_resume_one_of_several(pair, say):
     told = json.loads(say("resume", pair.path, "--member", "1", "--steps", "500", "--json")[0])
     assert told["seeds"] == [7]
@@ -228,6 +236,7 @@ def test_eval_and_play_take_one_member_the_best_or_all(population, say):
     assert len({one["returns"][0] for one in told["members"]}) == 3
 
 
+@undrawn
 def test_rerun_trains_the_winner_again(population, say):
     told = json.loads(say("rerun", population.path, "--member", "best", "--json")[0])
     best = population.member("best")
@@ -447,6 +456,7 @@ def test_one_line_says_what_is_wrong_with_a_run(trained, argv, message, complain
     assert {p: p.stat().st_mtime_ns for p in trained.path.rglob("*")} == before
 
 
+@undrawn
 def test_a_run_that_stopped_before_its_first_evaluation(say, monkeypatch, complain):
     stop_at(monkeypatch, 1)
     run = json.loads(say("train", "sac", *words(), "--json", "--out", "early")[0])
@@ -486,6 +496,7 @@ def test_an_environment_that_fails_is_named_with_the_step(fault, message, capsys
     assert main(["eval", folder, "--episodes", "1"]) in (0, 2)  # it may fail again by itself
 
 
+@undrawn
 def test_a_really_full_disk_loses_nothing(trained, tmp_path):
     """The system lets the child write no file larger than its first checkpoints."""
     copy = shutil.copytree(trained.path, tmp_path / "run")
