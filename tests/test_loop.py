@@ -116,12 +116,13 @@ class Run:
     """A driver and what it needs; programs are compiled once for all tests that share it."""
 
     def __init__(self, loop, members, hp=None, seed=0):
-        self.driver = DeviceDriver(loop, jnp.arange(members))
+        self.driver = DeviceDriver(loop, np.arange(members))
+        self.first = jax.jit(self.driver.init)
         self.hps = hyper.fill(loop.algo.Hyper, hp or {}, members)
-        self.seeds = jnp.arange(seed, seed + members, dtype=jnp.int32)
+        self.seeds = np.arange(seed, seed + members, dtype=np.int32)
 
     def init(self):
-        return self.driver.init(self.seeds, self.hps)
+        return self.first(self.seeds, self.hps)
 
     def train(self, *lengths, start=None, mode="explore", learn=True):
         """From the beginning, unless a learner is given."""
@@ -372,7 +373,7 @@ def pair(algorithm):
 def test_a_member_equals_its_run_alone_bit_for_bit(algorithm, pair):
     for i in range(2):
         hps = hyper.fill(algorithm.Hyper, {k: v[i] for k, v in RATES.items()})
-        alone = agents(algorithm, 1).but(hps, seeds=jnp.array([3 + i], jnp.int32)).train(40)
+        alone = agents(algorithm, 1).but(hps, seeds=np.array([3 + i], np.int32)).train(40)
         assert_equal(member(pair, i), member(alone, 0))
 
 
@@ -381,14 +382,14 @@ def test_any_split_into_epochs_gives_the_same_bits(algorithm, pair):
 
 
 def test_another_seed_gives_another_run(algorithm, pair):
-    other = agents(algorithm, 2).but(seeds=jnp.array([10, 11], jnp.int32)).train(40)
+    other = agents(algorithm, 2).but(seeds=np.array([10, 11], np.int32)).train(40)
     assert (other.replay.rows.obs[0] != pair.replay.rows.obs[0]).any()
     weight = lambda x: x.state.actor.params.weights[0]
     assert (weight(other) != weight(pair)).all()
 
 
 def test_members_of_one_seed_start_alike_and_part_by_their_hypers(algorithm):
-    run = agents(algorithm, 2).but(seeds=jnp.array([5, 5], jnp.int32))
+    run = agents(algorithm, 2).but(seeds=np.array([5, 5], np.int32))
     assert_equal(*(member(run.init(), i) for i in range(2)))
     weight = run.train(40).state.actor.params.weights[0]
     assert (weight[0] != weight[1]).any()
