@@ -16,9 +16,9 @@ HERE = Path(__file__).parent
 FOUR = {"NPROC": "1", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
 
 
-def on(devices: int, env: str, replay: str) -> dict:
-    """What a process with four devices makes of a population on so many of them."""
-    command = [sys.executable, HERE / "placed.py", env, str(devices), replay]
+def placed(env: str, replay: str) -> list[dict]:
+    """What a process with four devices makes of a population on one and on all of them."""
+    command = [sys.executable, HERE / "placed.py", env, replay]
     done = subprocess.run(command, env=os.environ | FOUR, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -32,7 +32,7 @@ def on(devices: int, env: str, replay: str) -> dict:
     ],
 )
 def test_members_on_four_devices_equal_those_on_one(env, replay):
-    one, four = on(1, env, replay), on(4, env, replay)
+    one, four = placed(env, replay)
     assert (one["devices"], four["devices"]) == (1, 4)
     assert one["prints"] == four["prints"]
     np.testing.assert_allclose(one["metrics"], four["metrics"], rtol=1e-5)
