@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.small import differences, wait_for, words
+import thespis
+from tests.small import arguments, differences, wait_for, words
 from thespis import hosts, machine
 from thespis.errors import ThespisError
 from thespis.placement import MEMBERS, mine, own, whole
@@ -32,8 +33,8 @@ POPULATION = {
 }
 
 
-def start(*argv) -> subprocess.Popen:
-    pipe, env = subprocess.PIPE, os.environ | {"NPROC": "1", "XLA_FLAGS": HURRY}
+def start(*argv, flags: str = HURRY) -> subprocess.Popen:
+    pipe, env = subprocess.PIPE, os.environ | {"NPROC": "1", "XLA_FLAGS": flags}
     return subprocess.Popen([*map(str, argv)], stdout=pipe, stderr=pipe, text=True, env=env)
 
 
@@ -43,10 +44,10 @@ def free_port() -> str:
         return f"127.0.0.1:{s.getsockname()[1]}"
 
 
-def together(*argv, n: int = 2) -> list[subprocess.Popen]:
+def together(*argv, n: int = 2, flags: str = HURRY) -> list[subprocess.Popen]:
     """The same command, once per process."""
     at = ["--coordinator", free_port(), "--processes", n]
-    return [start(*COMMAND, *argv, *at, "--process", i) for i in range(n)]
+    return [start(*COMMAND, *argv, *at, "--process", i, flags=flags) for i in range(n)]
 
 
 def end(*children: subprocess.Popen) -> list[tuple[str, str]]:
@@ -64,10 +65,10 @@ def same(a: Path, b: Path) -> None:
 
 def test_two_processes_asked_to_end_and_continued_by_one_equal_one_alone(tmp_path):
     every = {"steps": 3000, "eval_freq": 500, "checkpoint_freq": 250, "pbt.interval": 500}
-    options = words(**POPULATION | every | {"buffer_size": 1000})
-    train = ["train", "td3", "--json", *options, "--out"]
-    alone = start(*COMMAND, *train, tmp_path / "alone")
-    pair = together(*train, tmp_path / "pair")
+    given = POPULATION | every | {"buffer_size": 1000}
+    train = ["train", "td3", "--json", *words(**given), "--out", tmp_path / "pair"]
+    pair = together(*train, flags=os.environ.get("XLA_FLAGS", ""))  # compiled as here
+    alone = thespis.train("td3", out=tmp_path / "alone", **arguments(**given))
     folder = tmp_path / "pair" / "td3" / "jax-pendulum_1"
     saved = lambda: max([0, *(int(p.name) for p in (folder / "checkpoints").glob("0*[0-9]"))])
     wait_for(lambda: saved() >= 750 or any(child.poll() is not None for child in pair), 600)
@@ -78,9 +79,8 @@ def test_two_processes_asked_to_end_and_continued_by_one_equal_one_alone(tmp_pat
     assert follower == ("", "")
     assert [p.name for p in (tmp_path / "pair" / "td3").iterdir()] == ["jax-pendulum_1"]
     assert 750 <= saved() < 3000
-    again = start(*COMMAND, "resume", folder, "--json")
-    assert [json.loads(out)["state"] for out, _ in end(again, alone)] == ["done", "done"]
-    same(tmp_path / "alone" / "td3" / "jax-pendulum_1", folder)
+    assert thespis.resume(folder, progress=False).status["state"] == "done"
+    same(alone.path, folder)
 
 
 STEPPED = """

@@ -2,7 +2,6 @@
 
 import dataclasses
 import errno
-import json
 import os
 import random
 import shutil
@@ -24,6 +23,8 @@ from thespis.runs import checkpoint, directory, metrics, process, trainer, trans
 from thespis.runs import config as configs
 from thespis.runs.build import build
 from thespis.show.progress import Silent
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def same(a, b) -> None:
@@ -133,10 +134,7 @@ def test_killed_at_random_moments_and_continued_equals_never_stopped(tmp_path, m
     begin += words(**setting, checkpoint_freq=40)
     kill(start(command + begin), folder)
     kill(start([*command, "resume", str(folder)]), folder)
-    child = start([*command, "resume", str(folder), "--json"])
-    out, err = child.communicate(timeout=120)
-    assert child.returncode == 0, err
-    assert json.loads(out)["state"] == "done"
+    assert thespis.resume(folder, progress=False).status["state"] == "done"
     same(whole.path, folder)
     if "members" in more:
         assert len(whole.lineage["step"]) == 3 * 10  # at 200, 300, ... 1100
@@ -313,10 +311,12 @@ def test_a_replay_larger_than_the_machine_is_refused_at_once(tmp_path):
 # --- host environments ----------------------------------------------------------------------
 
 
+HOST = {"env": Toy, "envs": 2, "buffer_size": 1000}
+
+
 def test_host_environments_begin_new_episodes_after_a_stop(tmp_path, monkeypatch):
     """The learner goes on; no transition joins the two sides of the stop."""
-    host = {"env": Toy, "envs": 2, "buffer_size": 1000}
-    run = stopped(monkeypatch, tmp_path, 150, **host)
+    run = stopped(monkeypatch, tmp_path, 150, **HOST)
     at = run.status["step"] // 2
     before = arrays(run.path)
     thespis.resume(run.path, env=Toy, progress=False)
@@ -336,7 +336,7 @@ def test_host_environments_begin_new_episodes_after_a_stop(tmp_path, monkeypatch
 
 def test_host_environments_learn_as_if_never_stopped(tmp_path, monkeypatch):
     """The checkpoint itself holds everything that the learner had."""
-    host = arguments(env=Toy, out=tmp_path, checkpoint_freq=150)
+    host = arguments(**HOST, out=tmp_path, checkpoint_freq=150)
     run = thespis.train("sac", **host)
     stop_at(monkeypatch, 300)
     other = thespis.train("sac", **host)
