@@ -1,6 +1,7 @@
 """The documentation: every link leads somewhere, every command is explained, every example runs."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -66,8 +67,9 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_examples_run(example, tmp_path):
-    command = [sys.executable, str(example), QUICK.get(example.stem, "300")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_the_examples_run(example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(example), QUICK.get(example.stem, "300")])
+    runpy.run_path(str(example), run_name="__main__")
