@@ -1,5 +1,7 @@
 """Demonstrations: recorded, written, read back, checked, and drawn from like a replay."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -194,6 +196,9 @@ def test_bounds_are_the_ends_of_the_units():
 # --- drawing --------------------------------------------------------------------------------
 
 
+draw = jax.jit(lambda view, key: view.transitions(key, 32, 0.9))
+
+
 @kinds
 @settings(max_examples=10, deadline=None)
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4), seed=st.integers(0, 99))
@@ -202,7 +207,7 @@ def test_every_transition_drawn_is_one_of_an_episode(kind, lengths, seed):
     ended = [i % 2 == 0 for i in range(len(lengths))]
     shown = episodes(kind, lengths, ended)
     view = demos.view(SPECS[kind], shown, capacity=30)
-    b = jax.tree.map(np.asarray, view.transitions(random.key(seed), 32, 0.9))
+    b = jax.tree.map(np.asarray, draw(view, random.key(seed)))
     for k in np.flatnonzero(b.valid):
         i, t = b.obs[k].astype(int)
         last = t + 1 == lengths[i]
@@ -221,7 +226,16 @@ def test_every_transition_drawn_is_one_of_an_episode(kind, lengths, seed):
 def policy_of(Algorithm, env, **options):
     algo = Algorithm(env.spec, hidden=(4,), **options)
     hp = algo.Hyper()
-    return algo, algo.init(random.key(0), hp), hp
+    return algo, jax.jit(algo.init)(random.key(0), hp), hp
+
+
+def greedy(algo, state, hp, obs):
+    act = lambda *given: algo.act(*given, random.key(0), jnp.int32(0), "greedy")[0]
+    return np.asarray(jax.jit(act)(state, hp, None, obs))
+
+
+def similar(algo):
+    return jax.jit(partial(demos.similarity, algo))
 
 
 class Ended(Toy):
@@ -256,8 +270,8 @@ def test_whole_episodes_are_recorded_with_their_last_observation(case):
     assert not np.array_equal(record(state, hp, 6)[0].obs, found[0].obs)
     if Algorithm is SAC:  # what it did is what the greedy policy does, in the environment's units
         e = found[3]
-        act = algo.act(state, hp, None, jnp.asarray(e.obs), random.key(0), jnp.int32(0), "greedy")
-        np.testing.assert_allclose(e.action, 2 * act[0][:-1], rtol=1e-4, atol=1e-5)
+        action = greedy(algo, state, hp, e.obs[:-1])
+        np.testing.assert_allclose(e.action, 2 * action, rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_recorded_is_what_the_environment_did():
@@ -291,17 +305,17 @@ def test_similarity_is_1_for_the_same_actions_and_0_for_their_mean():
     algo, state, hp = policy_of(SAC, env)
     shown = Recorder(algo, env, 3)(state, hp, 0)
     view = demos.view(env.spec, shown, capacity=200)  # rows that are not there do not count
-    similarity = lambda state: float(demos.similarity(algo, state, hp, view))
+    program = similar(algo)
+    similarity = lambda state: float(program(state, hp, view))
     np.testing.assert_allclose(similarity(state), 1, atol=1e-6)
     acted = np.concatenate([env.spec.action.unit(e.action) for e in shown])
     last = lambda s: (s.actor.params.weights[-1], s.actor.params.biases[-1])
-    constant = jnp.arctanh(jnp.asarray([acted.mean(), 0.0], jnp.float32))
-    still = eqx.tree_at(last, state, (jnp.zeros_like(last(state)[0]), constant))
+    constant = np.arctanh(np.array([acted.mean(), 0.0], np.float32))
+    still = eqx.tree_at(last, state, (np.zeros_like(last(state)[0]), constant))
     np.testing.assert_allclose(similarity(still), 0, atol=1e-3)
-    other = algo.init(random.key(9), hp)
-    obs = jnp.asarray(np.concatenate([e.obs[:-1] for e in shown]))
-    greedy = algo.act(other, hp, None, obs, random.key(0), jnp.int32(0), "greedy")[0]
-    wanted = 1 - ((greedy - acted) ** 2).mean() / acted.var()
+    other = jax.jit(algo.init)(random.key(9), hp)
+    action = greedy(algo, other, hp, np.concatenate([e.obs[:-1] for e in shown]))
+    wanted = 1 - ((action - acted) ** 2).mean() / acted.var()
     np.testing.assert_allclose(similarity(other), wanted, rtol=1e-3)
 
 
@@ -309,9 +323,9 @@ def test_similarity_is_of_an_agent_that_remembers_its_episode():
     env = Autoreset(Pendulum(limit=9))
     algo = FrameStack.of(SAC, env.spec, 3, hidden=(4,))
     hp = algo.Hyper()
-    state = algo.init(random.key(0), hp)
+    state = jax.jit(algo.init)(random.key(0), hp)
     view = demos.view(env.spec, Recorder(algo, env, 3)(state, hp, 0))
-    np.testing.assert_allclose(demos.similarity(algo, state, hp, view), 1, atol=1e-5)
+    np.testing.assert_allclose(similar(algo)(state, hp, view), 1, atol=1e-5)
 
 
 def test_similarity_of_choices_is_the_share_that_agrees():
@@ -321,6 +335,7 @@ def test_similarity_of_choices_is_the_share_that_agrees():
     flipped = [e._replace(action=np.where(np.arange(e.length) % 4 == 0, 1 - e.action, e.action))
                for e in shown]  # fmt: skip
     share = np.mean(np.concatenate([np.arange(e.length) % 4 != 0 for e in shown]))
+    similarity = similar(algo)
     for given_, wanted in ((shown, 1.0), (flipped, share)):
         view = demos.view(env.spec, given_)
-        np.testing.assert_allclose(demos.similarity(algo, state, hp, view), wanted, rtol=1e-5)
+        np.testing.assert_allclose(similarity(state, hp, view), wanted, rtol=1e-5)

@@ -20,6 +20,8 @@ from thespis.runs import checkpoint, metrics
 from thespis.runs.build import build
 from thespis.runs.demonstrations import Demonstrations
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FEW = {"demo_episodes": 4}  # as many rows from a file as from an expert: one program for both
 
 
@@ -106,8 +108,8 @@ def test_similarity_is_of_an_episode_that_was_not_learned_from(run, file):
     np.testing.assert_array_equal(held, episodes[3].obs)
     np.testing.assert_array_equal(learned, np.concatenate([e.obs for e in episodes[:3]]))
     state, hps = run.state("last")
-    found = [demos.similarity(pieces[0].algo, *jax.tree.map(lambda x, m=m: x[m], (state, hps)),
-                              shown.held_out) for m in (0, 1)]  # fmt: skip
+    one = jax.jit(partial(demos.similarity, pieces[0].algo))
+    found = [one(*jax.tree.map(lambda x, m=m: x[m], (state, hps)), shown.held_out) for m in (0, 1)]
     table = run.metrics
     wanted = [table["eval/similarity"][table["member"] == m][-1] for m in (0, 1)]
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
@@ -187,11 +189,11 @@ def test_an_expert_plays_new_episodes_all_the_time(expert, run):
 
 def test_an_expert_and_a_file_give_the_same_kind_of_batch(expert, run, file):
     loop, _ = build(run.config)
-    algo, hp, own = loop.algo, loop.algo.Hyper(), demos.blank(loop.env.spec)
+    sample, hp, own = jax.jit(loop.algo.sample), loop.algo.Hyper(), demos.blank(loop.env.spec)
 
     def batch(source):
         shown = Demonstrations(dataclasses.replace(run.config, demos=source), loop).at(0)
-        return algo.sample(own, shown, hp, random.key(0), jnp.int32(0))
+        return sample(own, shown, hp, random.key(0), jnp.int32(0))
 
     live, kept = batch(str(expert.path)), batch(file)
     shape = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), tree)
