@@ -44,11 +44,16 @@ def pair(tmp_path_factory):
 def exported(algo, env=None, seed=1) -> Exported:
     """Of a network as it begins, with statistics that have seen something."""
     hp = algo.Hyper()
-    state = algo.init(random.key(seed), hp)
-    if getattr(state, "stats", None) is not None:
+
+    @jax.jit
+    def begin(key):
+        state = algo.init(key, hp)
+        if getattr(state, "stats", None) is None:
+            return state
         busy = lambda x: x + 0.3 if jnp.issubdtype(x.dtype, jnp.floating) else x
-        state = dataclasses.replace(state, stats=jax.tree.map(busy, state.stats))
-    return Exported(algo, env, state, hp)
+        return dataclasses.replace(state, stats=jax.tree.map(busy, state.stats))
+
+    return Exported(algo, env, begin(random.key(seed)), hp)
 
 
 def policies(it: Exported):
