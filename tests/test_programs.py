@@ -117,6 +117,7 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(folder, traced):
     np.testing.assert_array_equal(result["twice"], [0, 2, 4])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_training_with_fetched_programs_is_the_same_training(folder, tmp_path, monkeypatch):
     for name, its_own in {"DeviceDriver": DeviceDriver, "HostDriver": HostDriver}.items():
         monkeypatch.setattr(trainer, name, its_own)  # other tests share their programs
@@ -124,7 +125,7 @@ def test_training_with_fetched_programs_is_the_same_training(folder, tmp_path, m
     given = {"hidden": (8,), "batch_size": 8, "learning_starts": 20, "log_freq": 20}
     given |= {"eval_episodes": 1, "progress": False, "out": tmp_path / "runs"}
     for env in ("jax:pendulum", "Pendulum-v1"):
-        made, fetched = (thespis.train("sac", env, steps=60, **given) for _ in range(2))
+        made, fetched = (thespis.train("td3", env, steps=60, **given) for _ in range(2))
         first, second = (read(run.path / "metrics.csv") for run in (made, fetched))
         for name in (name for name in first if not name.startswith("time/")):
             np.testing.assert_array_equal(first[name], second[name], err_msg=name)

@@ -17,6 +17,7 @@ from thespis import envs
 from thespis.core import Box, ThespisError
 from thespis.envs.autoreset import Autoreset
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 needs_mo = pytest.mark.skipif(
     importlib.util.find_spec("mo_gymnasium") is None, reason="needs mo-gymnasium"
 )
@@ -85,11 +86,12 @@ def test_tasks_and_environments_of_ones_own_may_have_vector_rewards():
     task, env = Autoreset(Task()), envs.make(Pair)
     assert task.spec.reward_dim == env.spec.reward_dim == 2
     running = env.open(2, 0)
-    state, arrived = task.reset(random.key(0), 2)
+    reset, step = jax.jit(task.reset, static_argnums=1), jax.jit(task.step)
+    state, arrived = reset(random.key(0), 2)
     np.testing.assert_array_equal(arrived.reward, running.reset().reward)
     for t in range(7):  # over the end of an episode
         action = np.full((2, 1), 0.25 * t - 0.5, np.float32)
-        state, arrived = task.step(state, jnp.asarray(action), random.key(t))
+        state, arrived = step(state, action, random.key(t))
         there = running.step(action)
         np.testing.assert_allclose(arrived.reward, there.reward)
         np.testing.assert_array_equal(arrived.final, there.final)

@@ -22,15 +22,16 @@ def healthy():
     """The arguments of one iteration's learning, two updates of it; all is well."""
     config = make("sac", RUN | {"normalize_observations": True, "updates_per_step": 2.0})
     loop, _ = build(config)
-    key, hp = jax.random.key(0), jax.tree.map(jnp.float32, loop.algo.Hyper())
+    key, hp = jax.random.key(0), jax.tree.map(np.float32, loop.algo.Hyper())
     shapes = blank(config, loop)
     batches = jax.eval_shape(
         loop.draw, shapes.replay, shapes_of(hp), None, shapes_of(key), shapes.clock
     )
-    some = lambda x, axes: jnp.full(x.shape[axes:], 0.5).astype(x.dtype)
+    some = lambda x, axes: np.full(x.shape[axes:], 0.5).astype(x.dtype)
     batches = jax.tree.map(lambda x: some(x, 1), batches)
     row = jax.tree.map(lambda x: some(x, 2), shapes.replay.rows)
-    return loop, loop.algo.init(key, hp), hp, row, batches, key, Clock.zero()
+    state = jax.device_get(jax.jit(loop.algo.init)(key, hp))
+    return loop, state, hp, row, batches, key, Clock.zero()
 
 
 def shapes_of(tree):

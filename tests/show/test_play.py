@@ -187,7 +187,7 @@ def test_a_task_without_a_picture_is_named(tmp_path):
     class Unknown(Pendulum):
         name = "unknown"
 
-    run = thespis.train("sac", out=tmp_path, **arguments(env=Unknown(), steps=200))
+    run = thespis.train("sac", out=tmp_path, **arguments(env=Unknown(), steps=100))
     with pytest.raises(ThespisError, match="unknown cannot be drawn: there is no picture of it"):
         play(run, path=tmp_path / "film.gif")
     assert not (tmp_path / "film.gif").exists()
