@@ -96,7 +96,6 @@ def test_train_tells_one_line_of_json(trained, say):
 @undrawn
 def test_train_takes_seeds_prefixes_presets_and_other_names(say):
     argv = words(steps=None, hidden=None, seeds="0-1", total_timesteps="4e2", preset="qdax")
-    argv += ["--learning-starts", "400", "--buffer-size", "400"]  # it need not learn
     argv += ["--algo.hidden=8,8", "--hp.gamma", "0.9", "--learning_rate", "1e-3", "--json"]
     told = json.loads(say("train", "sac", *argv)[0])
     assert told["seeds"] == [0, 1]

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import thespis
-from tests.small import Toy, arguments
+from tests.small import Toy, arguments, stop_at
 from thespis.core import ThespisError
 from thespis.envs import Autoreset
 from thespis.envs.classic import Pendulum
@@ -183,11 +183,12 @@ def test_without_a_display_there_is_no_window(run):
         play(run, human=True)
 
 
-def test_a_task_without_a_picture_is_named(tmp_path):
+def test_a_task_without_a_picture_is_named(tmp_path, monkeypatch):
     class Unknown(Pendulum):
         name = "unknown"
 
-    run = thespis.train("sac", out=tmp_path, **arguments(env=Unknown(), steps=100))
+    stop_at(monkeypatch, 1)
+    run = thespis.train("sac", out=tmp_path, **arguments(env=Unknown()))
     with pytest.raises(ThespisError, match="unknown cannot be drawn: there is no picture of it"):
         play(run, path=tmp_path / "film.gif")
     assert not (tmp_path / "film.gif").exists()
