@@ -507,8 +507,9 @@ def drawn(algo, hp, seed: int = 0):
             case Learned():
                 return aged(learned(jax.tree.map(fill, x.params)), seed + 1)
             case Running():
-                mean, var = floats(-1, 1, x.mean.shape), floats(0.5, 2, x.var.shape)
-                return Running(mean, var, jnp.int32(40), x.prior)
+                numbers = floats(-1, 1, x.mean.shape), floats(0.5, 2, x.var.shape)
+                count = jnp.asarray(np.full(x.count.shape, 40, np.int32))
+                return jax.tree.unflatten(jax.tree.structure(x), [*numbers, count])
             case _ if jnp.issubdtype(x.dtype, jnp.floating):
                 reach = x.shape[-2] ** -0.5 if len(x.shape) > 1 else 0.5
                 return floats(-reach, reach, x.shape)

@@ -59,19 +59,14 @@ def batch_of(algo: MASAC, seed: int = 0) -> Transition:
         action = jnp.asarray(np.where(legal, rng.random(legal.shape), -1).argmax(-1), jnp.int32)
     reward = b.reward
     if it.reward_dim:
-        reward = jnp.stack([b.reward, jnp.asarray(rng.normal(size=n), jnp.float32)], -1)
+        reward = jnp.asarray(np.stack([b.reward, np.float32(rng.normal(size=n))], -1))
     return dataclasses.replace(b, obs=obs, next_obs=next_obs, action=action, reward=reward)
 
 
 def midway(algo: MASAC, hp):
-    agents = algo.init(random.key(0), hp).temperature
-    alphas = None if agents is None else jnp.linspace(0.2, 0.3, agents.params.size)
-    state = reference.midway(algo, hp, alphas)
-    if algo.normalize_observations:
-        obs = reference.observations(algo.spec, 40, 7)
-        zeros = jnp.zeros(40)
-        state = algo.observe(state, Row(obs, zeros, zeros > 0, zeros > 0, zeros))
-    return state
+    agents = jax.eval_shape(algo.init, random.key(0), hp).temperature
+    alphas = None if agents is None else np.linspace(0.2, 0.3, agents.params.size)
+    return reference.midway(algo, hp, alphas)
 
 
 FULL = {"flags": True, "rewards": True}
@@ -107,7 +102,8 @@ def test_update_is_what_numpy_computes(options, monkeypatch):
     state, batch = midway(algo, hp), batch_of(algo)
     noise = masac_reference.fixed_draws(monkeypatch, algo.agents, algo.size)
 
-    new, metrics, priorities = algo.update(state, hp, batch, random.key(2), jnp.int32(0))
+    update = reference.quick(algo.update)
+    new, metrics, priorities = update(state, hp, batch, random.key(2), jnp.int32(0))
 
     inputs = (reference.plain(x) for x in (state, hp, batch))
     wanted = masac_reference.update(algo, *inputs, noise, masac_reference.last_legal)
@@ -115,8 +111,8 @@ def test_update_is_what_numpy_computes(options, monkeypatch):
     assert metrics.keys() == wanted[1].keys()
     for name, value in wanted[1].items():
         np.testing.assert_allclose(metrics[name], value, 1e-4, 1e-5, err_msg=name)
-    valid = batch.valid > 0
-    np.testing.assert_allclose(priorities[valid], wanted[2][valid], 1e-4, 1e-5)
+    valid = np.asarray(batch.valid) > 0
+    np.testing.assert_allclose(np.asarray(priorities)[valid], wanted[2][valid], 1e-4, 1e-5)
 
 
 @pytest.mark.parametrize("discrete", [False, True])
@@ -128,18 +124,21 @@ def test_one_agent_that_shares_with_nobody_is_sac(discrete):
     hp, theirs = scalars(), {"target_entropy": 0.4 if discrete else -0.6}
     shared = {k: v for k, v in HYPER.items() if hasattr(one.Hyper(), k)} | theirs
     b = reference.choices() if discrete else reference.transitions()
-    mine = one.init(random.key(0), one.Hyper(**shared))
-    state = algo.init(random.key(0), hp)
+    mine = reference.quick(one.init)(random.key(0), one.Hyper(**shared))
+    state = reference.quick(algo.init)(random.key(0), hp)
     leaves = jax.tree.leaves((mine.actor, mine.critic, mine.target))
     structure = jax.tree.structure((state.actor, state.critic, state.target))
     parts = dict(zip(("actor", "critic", "target"), jax.tree.unflatten(structure, leaves)))
     state = dataclasses.replace(state, **parts)
-    team = lambda obs: {"agents": obs[:, None]}
+    several = lambda x: jnp.asarray(np.asarray(x)[:, None])
+    team = lambda obs: {"agents": several(obs)}
     many = dataclasses.replace(
-        b, obs=team(b.obs), next_obs=team(b.next_obs), action=b.action[:, None], extra=None
+        b, obs=team(b.obs), next_obs=team(b.next_obs), action=several(b.action), extra=None
     )
-    new, metrics, priorities = algo.update(state, hp, many, random.key(2), jnp.int32(0))
-    alone, told, errors = one.update(mine, one.Hyper(**shared), b, random.key(2), jnp.int32(0))
+    learn = lambda it, *given: reference.quick(it.update)(*given, random.key(2), jnp.int32(0))
+    new, metrics, priorities = learn(algo, state, hp, many)
+    alone, told, errors = learn(one, mine, one.Hyper(**shared), b)
+    valid = np.asarray(b.valid) > 0
     for part in ("actor", "critic", "target", "temperature"):
         a, c = (
             np.concatenate([np.ravel(x) for x in jax.tree.leaves(getattr(s, part))])
@@ -147,7 +146,7 @@ def test_one_agent_that_shares_with_nobody_is_sac(discrete):
         )
         np.testing.assert_allclose(a, c, atol=2e-5, err_msg=part)
     np.testing.assert_allclose(metrics["critic_loss"], told["critic_loss"], rtol=1e-5)
-    np.testing.assert_allclose(priorities[b.valid > 0], errors[b.valid > 0], rtol=1e-4)
+    np.testing.assert_allclose(np.asarray(priorities)[valid], np.asarray(errors)[valid], rtol=1e-4)
 
 
 # --- who may change whom --------------------------------------------------------------------
@@ -156,7 +155,8 @@ def test_one_agent_that_shares_with_nobody_is_sac(discrete):
 def changed(algo, batch, other):
     """Which networks of agents, by their number, learn otherwise from another batch."""
     state, hp = midway(algo, scalars()), scalars()
-    news = [algo.update(state, hp, b, random.key(2), jnp.int32(0))[0] for b in (batch, other)]
+    update = reference.update_of(algo)
+    news = [update(state, hp, b, random.key(2), jnp.int32(0))[0] for b in (batch, other)]
     nets = [(s.actor.params.networks, list(zip(*(t.networks for t in s.target)))) for s in news]
     actors, critics = (
         {i for i, (x, y) in enumerate(zip(*pair)) if reference.difference(x, y) > 1e-7}
@@ -169,8 +169,10 @@ def test_independent_agents_learn_nothing_of_each_other():
     """Neither what the other saw, did, got, nor that it left."""
     algo = make(critic="own", shared_weights=False, **FULL)
     batch = batch_of(algo)
-    bent = lambda x: x.at[:, 1].multiply(-2.0)
-    flag = lambda obs: obs["alive"].at[:3, 1].set(False)
+    put = lambda x, at, value: jnp.asarray(np.where(at, np.asarray(value, x.dtype), x))
+    second = np.array([[False, True]])
+    bent = lambda x: put(x, second if x.ndim == 2 else second[..., None], -2 * np.asarray(x))
+    flag = lambda obs: put(obs["alive"], second & (np.arange(reference.BATCH) < 3)[:, None], False)
     other = dataclasses.replace(
         batch,
         obs={**batch.obs, "agents": bent(batch.obs["agents"]), "alive": flag(batch.obs)},
@@ -196,8 +198,9 @@ def test_an_agent_that_is_away_teaches_nothing(critic, discrete):
     away[:, 1] = True
     gone = {"alive": jnp.asarray(~away), "ended": jnp.asarray(away)}
     batch = dataclasses.replace(batch, obs=batch.obs | gone, next_obs=batch.next_obs | gone)
-    odd = batch.action.at[:, 1].set(0 if discrete else 0.7)
-    other = dataclasses.replace(batch, action=odd, reward=batch.reward.at[:, 1].set(50.0))
+    odd, paid = np.array(batch.action), np.array(batch.reward)
+    odd[:, 1], paid[:, 1] = 0 if discrete else 0.7, 50
+    other = dataclasses.replace(batch, action=jnp.asarray(odd), reward=jnp.asarray(paid))
     assert changed(algo, batch, other) == (set(), set())
 
 
@@ -205,10 +208,15 @@ def test_ended_agents_expect_nothing_and_those_cut_off_do():
     algo, hp = make(critic="own", **FULL), scalars()
     batch = batch_of(algo)
     state = midway(algo, hp)
-    now, then = algo.look(state, batch.obs), algo.look(state, batch.next_obs)
-    value = jnp.full((reference.BATCH, 2), 100.0)
-    target, valid = algo.targets(hp, batch, now, then, value)
-    worth = np.asarray(target - 1.7 * batch.reward) / 100 / 0.9 ** np.asarray(batch.steps)[:, None]
+
+    @reference.quick
+    def targets(batch):
+        now, then = algo.look(state, batch.obs), algo.look(state, batch.next_obs)
+        return algo.targets(hp, batch, now, then, jnp.full((reference.BATCH, 2), 100.0))
+
+    target, valid = map(np.asarray, targets(batch))
+    rest = target - np.float32(1.7) * np.asarray(batch.reward)
+    worth = rest / 100 / 0.9 ** np.asarray(batch.steps)[:, None]
     wanted = np.ones((reference.BATCH, 2))
     wanted[[1, 4, 9]] = 0  # the whole episode terminated
     wanted[[4, 5, 8], 1] = 0  # this agent did, while the other goes on; number 7 was cut off
@@ -233,11 +241,14 @@ def test_statistics_are_of_each_agent_while_it_is_there():
     obs = reference.observations(algo.spec, 30, 3)
     alive = np.random.default_rng(0).random((30, 2)) < 0.5
     obs |= {"alive": jnp.asarray(alive)}
-    zeros = jnp.zeros(30)
-    state = algo.observe(
-        algo.init(random.key(0), scalars()), Row(obs, zeros, zeros > 0, zeros > 0, zeros)
-    )
-    own, _ = state.stats
+
+    @reference.quick
+    def observe(obs):
+        zeros = jnp.zeros(30)
+        rows = Row(obs, zeros, zeros > 0, zeros > 0, zeros)
+        return algo.observe(algo.init(random.key(0), scalars()), rows).stats
+
+    own, _ = jax.tree.map(np.asarray, observe(obs))
     for i in range(2):
         seen = np.asarray(obs["agents"])[alive[:, i], i]
         np.testing.assert_allclose(own.mean[i], seen.mean(0), rtol=1e-4, atol=1e-6)
@@ -270,14 +281,16 @@ def test_each_hyper_parameter_changes_what_it_should_and_compiles_nothing(discre
     sets = [bold, *(bold | {name: x} for name, x in CHANGED.items())]
     hps = hyper.fill(MASAC.Hyper, {name: [s[name] for s in sets] for name in bold}, len(sets))
     state, batch = midway(algo, scalars()), batch_of(algo)
-    update = jax.jit(jax.vmap(algo.update, in_axes=(None, 0, None, None, None)))
+    update = reference.quick(jax.vmap(algo.update, in_axes=(None, 0, None, None, None)))
     new, _, _ = update(state, hps, batch, random.key(2), jnp.int32(0))
-    initial = jax.vmap(lambda hp: algo.init(random.key(0), hp).temperature)(hps)
+    first = jax.vmap(lambda hp: algo.init(random.key(0), hp).temperature)
+    initial = reference.quick(first)(hps)
     parts = {p: getattr(new, p) for p in ("actor", "critic", "target", "temperature")}
     found = reference.effects(parts | {"initial temperature": initial}, CHANGED)
     idle = "target_entropy" if discrete else "discrete_entropy"
     assert found == EFFECT | {idle: set()}
-    update(state, jax.tree.map(lambda x: x * 0.9, hps), batch, random.key(2), jnp.int32(1))
+    others = jax.tree.map(lambda x: jnp.asarray(np.float32(0.9) * x), hps)
+    update(state, others, batch, random.key(2), jnp.int32(1))
     assert update._cache_size() <= 1  # 0 if others pushed it out
 
 
@@ -304,9 +317,9 @@ def test_no_illegal_action_is_ever_taken_sampled_or_bootstrapped_from(seed):
 
 def lured(algo, hp, bias):
     """A policy that likes some actions much better, whatever it sees and whether they are legal."""
-    state = algo.init(random.key(0), hp)
+    state = reference.drawn(algo, hp)
     biases = lambda s: [net.biases[-1] for net in s.actor.params.networks]
-    return eqx.tree_at(biases, state, [jnp.array(bias)] * len(biases(state)))
+    return eqx.tree_at(biases, state, [jnp.asarray(np.float32(bias))] * len(biases(state)))
 
 
 LURED = make(discrete=True, masked=True, sizes=(1, 2), hidden=()), scalars()
@@ -384,32 +397,37 @@ def probed(request):
     fast = {"actor_lr": 1e-2, "critic_lr": 1e-2, "tau": 0.05, "alpha": 0.01, "gamma": 0.5}
     hps, seeds = hyper.fill(MASAC.Hyper, fast), jnp.arange(1)
     driver = DeviceDriver(loop, seeds)
-    learner = jax.tree.map(jnp.array, loop.init(seeds, hps))
-    learner = driver.run(learner, hps, None, seeds, 500, "random", True)
-    return algo, env, jax.tree.map(lambda x: x[0], (learner.state, hps))
+    learner = driver.run(driver.init(seeds, hps), hps, None, seeds, 500, "random", True)
+    return algo, env, jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), (learner.state, hps))
 
 
 def test_values_and_policies_of_agents_that_leave_at_different_times(probed):
     algo, env, (state, hp) = probed
-    s = jnp.array([-1.0, 1.0, -1.0, 1.0])
-    observed = jax.vmap(env.task.observe)((s, jnp.zeros(4)))
-    later = jax.vmap(env.task.observe)((s, jnp.ones(4)))
+    s, none = np.float32([-1.0, 1.0, -1.0, 1.0]), np.zeros(4, np.float32)
+    observe = reference.quick(jax.vmap(env.task.observe))
+    observed, later = observe((s, none)), observe((s, none + 1))
     up = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
     action, worth = jnp.asarray(up, jnp.int32), up
     if algo.continuous:
         worth = np.where(up, 0.75, 0.25)
         action = jnp.asarray(np.where(up, 0.5, -0.5), jnp.float32)[..., None]
-    q = lambda obs: np.asarray(algo.q(state.critic.params, algo.look(state, obs), action))
+
+    @reference.quick
+    def judge(obs):
+        greedy = random.key(0), jnp.int32(0), "greedy"
+        value = algo.q(state.critic.params, algo.look(state, obs), action)
+        return value, algo.act(state, hp, None, obs, *greedy)[0]
+
+    q = lambda obs: np.asarray(judge(obs)[0])
     for values in q(observed):
         np.testing.assert_allclose(values, worth + np.array([0.0, 0.5]), atol=0.2)
     for values in q(later):
         np.testing.assert_allclose(values[:, 1], worth[:, 1], atol=0.2)
     for obs in (observed, later):
-        greedy, _, _ = algo.act(state, hp, None, obs, random.key(0), jnp.int32(0), "greedy")
-        chosen = np.asarray(greedy)[..., 0] > 0 if algo.continuous else np.asarray(greedy) == 1
+        greedy = np.asarray(judge(obs)[1])
+        chosen = greedy[..., 0] > 0 if algo.continuous else greedy == 1
         assert chosen[:, 1].all()
-    greedy, _, _ = algo.act(state, hp, None, observed, random.key(0), jnp.int32(0), "greedy")
-    assert (np.asarray(greedy)[:, 0] > 0).all()
+    assert (np.asarray(judge(observed)[1])[:, 0] > 0).all()
 
 
 # --- runs -----------------------------------------------------------------------------------
