@@ -21,7 +21,7 @@ from tests.algos import reference
 from thespis import hyper
 from thespis.algos import DiscreteSAC
 from thespis.algos.temperature import alpha_of
-from thespis.core import Discrete, Row, Spec, ThespisError
+from thespis.core import Discrete, Spec, ThespisError
 from thespis.dists import Categorical
 from thespis.envs.autoreset import Autoreset
 from thespis.loop import DeviceDriver, Loop
@@ -44,15 +44,7 @@ def scalars(values=HYPER):
     return reference.scalars(DiscreteSAC.Hyper, values)
 
 
-def midway(algo: DiscreteSAC, hp):
-    state = reference.midway(algo, hp)
-    if algo.normalize_observations:
-        obs = jnp.asarray(np.random.default_rng(7).normal(2, 3, (1, 40, 2)), jnp.float32)
-        if algo.masked:
-            obs = {"action_mask": jnp.ones((1, 40, 3), bool), "x": obs}
-        zeros = jnp.zeros((1, 40))
-        state = algo.observe(state, Row(obs, zeros, zeros > 0, zeros > 0, zeros.astype(int)))
-    return state
+midway = reference.midway
 
 
 OPTIONS = [
@@ -88,7 +80,9 @@ def test_update_is_what_numpy_computes(options):
     algo, hp = make(**options), scalars()
     state, batch = midway(algo, hp), reference.choices(algo.actions, algo.masked)
 
-    new, metrics, priorities = algo.update(state, hp, batch, random.key(2), jnp.int32(0))
+    # Most have the same shapes, and so operations in common.
+    update = algo.update if algo.masked and algo.actions == 3 else reference.quick(algo.update)
+    new, metrics, priorities = update(state, hp, batch, random.key(2), jnp.int32(0))
 
     inputs = (reference.plain(x) for x in (state, hp, batch))
     state_, metrics_, priorities_ = reference.discrete_sac(algo, *inputs)
@@ -96,16 +90,16 @@ def test_update_is_what_numpy_computes(options):
     assert metrics.keys() == metrics_.keys()
     for name, value in metrics_.items():
         np.testing.assert_allclose(metrics[name], value, 1e-4, 1e-5, err_msg=name)
-    valid = batch.valid > 0
-    np.testing.assert_allclose(priorities[valid], priorities_[valid], 1e-4, 1e-6)
+    valid = np.asarray(batch.valid) > 0
+    np.testing.assert_allclose(np.asarray(priorities)[valid], priorities_[valid], 1e-4, 1e-6)
 
 
 def test_a_batch_without_a_transition_to_learn_from_stays_finite():
     algo, hp = make(masked=True, drop_truncated=True), scalars()
     batch = reference.choices(masked=True)
-    none = dataclasses.replace(batch, valid=jnp.zeros_like(batch.valid))
+    none = dataclasses.replace(batch, valid=jnp.asarray(np.zeros_like(batch.valid)))
     out = algo.update(midway(algo, hp), hp, none, random.key(2), jnp.int32(0))
-    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(out))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(out))
 
 
 def test_nothing_is_drawn_in_an_update():
@@ -133,7 +127,7 @@ def test_the_temperature_settles_where_the_wanted_entropy_is(form, fraction):
     last = lambda s: [*s.critic.params.networks[0].weights, *s.critic.params.networks[0].biases]
     state = eqx.tree_at(last, state, [jnp.zeros((2, 2)), jnp.array([1.0, -1.0])])
     update = lambda i, s: algo.update(s, hp, batch, random.key(0), jnp.int32(i))[0]
-    state = jax.jit(lambda s: jax.lax.fori_loop(0, 4000, update, s))(state)
+    state = reference.quick(lambda s: jax.lax.fori_loop(0, 4000, update, s))(state)
     np.testing.assert_allclose(alpha_of(form, state.temperature, None), alpha, rtol=0.03)
 
 
@@ -202,7 +196,7 @@ def population():
     algo = make(masked=True, clip_q=True)
     hps = reference.members(DiscreteSAC.Hyper, HYPER | BOLD, CHANGED)
     state, batch = midway(algo, scalars()), reference.choices(masked=True)
-    update = jax.jit(jax.vmap(algo.update, in_axes=(None, 0, None, None, None)))
+    update = reference.quick(jax.vmap(algo.update, in_axes=(None, 0, None, None, None)))
     new = update(state, hps, batch, random.key(2), jnp.int32(0))
     return algo, hps, state, batch, update, new
 
@@ -211,8 +205,13 @@ def test_each_hyper_parameter_changes_what_it_should_and_nothing_else(population
     algo, hps, _, _, _, (new, _, _) = population
     names = reference.updating(DiscreteSAC.Hyper)
     assert EFFECT.keys() == CHANGED.keys() == names
-    initial = jax.vmap(lambda hp: algo.init(random.key(0), hp).temperature)(hps)
-    epsilon = jax.vmap(lambda hp: algo.epsilon(hp, jnp.int32(250)))(hps)
+
+    @reference.quick
+    @jax.vmap
+    def first(hp):
+        return algo.init(random.key(0), hp).temperature, algo.epsilon(hp, jnp.int32(250))
+
+    initial, epsilon = first(hps)
     parts = {p: getattr(new, p) for p in PARTS}
     parts |= {"initial temperature": initial, "epsilon": epsilon}
     assert reference.effects(parts, CHANGED) == EFFECT
@@ -220,7 +219,7 @@ def test_each_hyper_parameter_changes_what_it_should_and_nothing_else(population
 
 def test_members_equal_themselves_alone(population):
     algo, hps, state, batch, _, new = population
-    update = jax.jit(algo.update)
+    update = reference.update_of(algo)
     for i in range(len(CHANGED) + 1):
         hp = jax.tree.map(jnp.asarray, reference.member(hps, i))
         alone = update(state, hp, batch, random.key(2), jnp.int32(0))
@@ -229,7 +228,7 @@ def test_members_equal_themselves_alone(population):
 
 def test_new_hyper_parameters_compile_nothing(population):
     _, hps, state, batch, update, _ = population
-    other = jax.tree.map(lambda x: x * 0.9, hps)
+    other = jax.tree.map(lambda x: jnp.asarray(np.float32(0.9) * x), hps)
     update(state, other, batch, random.key(2), jnp.int32(1))
     assert update._cache_size() <= 1  # 0 if others pushed it out
 
@@ -239,18 +238,28 @@ def test_new_hyper_parameters_compile_nothing(population):
 
 def act(algo, mode, obs, step=0, key=1, hp=None):
     hp = scalars() if hp is None else hp
-    state = algo.init(random.key(0), hp)
-    return algo.act(state, hp, None, obs, random.key(key), jnp.int32(step), mode)
+    given = reference.drawn(algo, hp), hp, None, obs, random.key(key), jnp.int32(step)
+    return jax.tree.map(np.asarray, act_of(algo, mode)(*given))
+
+
+@cache
+def act_of(algo, mode):
+    return reference.quick(lambda *given: algo.act(*given, mode))
 
 
 def logits_of(algo, obs):
-    state = algo.init(random.key(0), scalars())
+    state = reference.drawn(algo, scalars())
     return reference.forward(reference.plain(state.actor.params), np.float64(obs))
+
+
+def alike(n, *numbers):
+    """n observations that are the same."""
+    return np.tile(np.float32([numbers]), (n, 1))
 
 
 def test_greedy_actions_have_the_greatest_logit():
     algo = make(store_logits=True)
-    obs = jnp.asarray(np.random.default_rng(0).normal(size=(50, 2)), jnp.float32)
+    obs = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
     action, memory, extra = act(algo, "greedy", obs)
     logits = logits_of(algo, obs)
     np.testing.assert_array_equal(action, logits.argmax(-1))
@@ -263,7 +272,7 @@ def test_greedy_actions_have_the_greatest_logit():
 def test_exploring_actions_are_samples_of_the_policy_or_random(epsilon):
     """In the shares that epsilon says."""
     hp = scalars(HYPER | {"epsilon_start": epsilon})
-    obs = jnp.tile(jnp.array([[2.0, -1.0]]), (20_000, 1))
+    obs = alike(20_000, 2.0, -1.0)
     action, _, _ = act(make(hidden=()), "explore", obs, hp=hp)
     p = reference.chances(logits_of(make(hidden=()), obs[:1]), np.ones((1, 3), bool))[0]
     assert p.max() - p.min() > 0.3  # else nothing could be told apart
@@ -274,12 +283,12 @@ def test_exploring_actions_are_samples_of_the_policy_or_random(epsilon):
 def test_each_environment_strays_for_itself():
     """With a policy that is sure of itself, about epsilon of the environments differ from it."""
     algo, hp = make(hidden=()), scalars()
-    obs = jnp.tile(jnp.array([[900.0, -700.0]]), (1000, 1))
+    obs = alike(20_000, 900.0, -700.0)
     best = logits_of(algo, obs)[0].argmax()
     others = []
     for key in range(5):
         action, _, _ = act(algo, "explore", obs, key=key, hp=hp)
-        others.append((np.asarray(action) != best).mean())
+        others.append((action != best).mean())
     np.testing.assert_allclose(others, 0.8 * 2 / 3, atol=0.08)
 
 
@@ -292,11 +301,12 @@ def test_each_environment_strays_for_itself():
 )
 def test_epsilon_follows_its_schedule_by_the_clock_of_rows(schedule, wanted):
     algo = make(epsilon_schedule=schedule)
+    epsilon = reference.quick(algo.epsilon)
     for step in (0, 1, 250, 999, 1000, 1001, 50_000):
-        np.testing.assert_allclose(algo.epsilon(scalars(), step), wanted(step), rtol=1e-5)
+        np.testing.assert_allclose(epsilon(scalars(), step), wanted(step), rtol=1e-5)
     rising = scalars(HYPER | {"epsilon_start": 0.0, "epsilon_end": 1.0})
-    assert algo.epsilon(rising, 0) == 0.0
-    obs = jnp.tile(jnp.array([[900.0, -700.0]]), (1000, 1))
+    assert epsilon(rising, 0) == 0.0
+    obs = alike(20_000, 900.0, -700.0)
     early, late = (act(make(hidden=()), "explore", obs, step, hp=rising)[0] for step in (0, 10**6))
     assert len(np.unique(early)) == 1
     assert len(np.unique(late)) == 3
@@ -309,16 +319,16 @@ def test_epsilon_follows_its_schedule_by_the_clock_of_rows(schedule, wanted):
 def lured():
     """Actions of all modes by an actor that likes illegal actions best."""
     algo, hp = make(n=4, masked=True, hidden=()), scalars()
-    state = algo.init(random.key(0), hp)
-    lure = -1e6 * jnp.eye(6, 4)  # the mask comes first among the inputs
-    weight = state.actor.params.weights[0] + lure
+    state = reference.drawn(algo, hp)
+    lure = -1e6 * np.eye(6, 4, dtype=np.float32)  # the mask comes first among the inputs
+    weight = jnp.asarray(state.actor.params.weights[0] + lure)
     state = eqx.tree_at(lambda s: s.actor.params.weights[0], state, weight)
 
     def act(obs, key):
         one = lambda mode: algo.act(state, hp, None, obs, random.clone(key), 0, mode)[0]
         return {mode: one(mode) for mode in ("random", "explore", "greedy")}
 
-    return jax.jit(act)
+    return reference.quick(act)
 
 
 @settings(max_examples=100, deadline=None)
@@ -341,8 +351,8 @@ def test_no_illegal_action_is_ever_taken(masks, size, seed):
 def test_random_actions_are_uniform_over_the_legal_ones(mode):
     algo, hp = make(n=4, masked=True), scalars(HYPER | {"epsilon_start": 1.0})
     masks = np.array([[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 1], [0, 0, 0, 1]], bool)
-    obs = {"action_mask": jnp.asarray(np.repeat(masks, 4000, 0)), "x": jnp.ones((16_000, 2))}
-    action = np.asarray(act(algo, mode, obs, hp=hp)[0]).reshape(4, 4000)
+    obs = {"action_mask": jnp.asarray(np.repeat(masks, 4000, 0)), "x": alike(16_000, 1.0, 1.0)}
+    action = act(algo, mode, obs, hp=hp)[0].reshape(4, 4000)
     for mask, drawn in zip(masks, action):
         shares = np.bincount(drawn, minlength=4) / 4000
         np.testing.assert_allclose(shares, mask / mask.sum(), atol=0.05)
@@ -427,7 +437,7 @@ def doors():
     hps = hyper.fill(DiscreteSAC.Hyper, given_ | {"epsilon_start": 0.3, "epsilon_end": 0.3})
     seeds = jnp.arange(1)
     driver = DeviceDriver(loop, seeds)
-    learner = jax.tree.map(jnp.array, loop.init(seeds, hps))  # without `jit`: compiles less
+    learner = driver.init(seeds, hps)
     learner = driver.run(learner, hps, None, seeds, 100, "random", False)
     return algo, driver.run(learner, hps, None, seeds, 2000, "explore", True)
 
@@ -448,15 +458,20 @@ def test_no_illegal_action_is_stored_by_the_loop(doors):
 def test_values_behind_masks_are_known(doors):
     """Those of legal actions; they would be higher if illegal ones were believed to be open."""
     algo, learner = doors
-    state = jax.tree.map(lambda x: x[0], learner.state)
-    obs = jax.vmap(Doors().observe)(jnp.arange(6))
-    q = np.asarray(state.critic.params(algo.see(state, obs)))
+    state = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), learner.state)
+
+    @reference.quick
+    def judge():
+        obs = jax.vmap(Doors().observe)(jnp.arange(6))
+        hp, greedy = DiscreteSAC.Hyper(), (random.key(0), jnp.int32(0), "greedy")
+        q = state.critic.params(algo.see(state, obs))
+        return q, algo.act(state, hp, None, obs, *greedy)[0]
+
+    q, action = map(np.asarray, judge())
     wanted = Doors().q(0.7)
     for found in q:
         np.testing.assert_allclose(found[MASKS], wanted[MASKS], atol=0.1)
     best = np.where(MASKS, wanted, -np.inf).argmax(-1)
-    hp = DiscreteSAC.Hyper()
-    action, _, _ = algo.act(state, hp, None, obs, random.key(0), jnp.int32(0), "greedy")
     np.testing.assert_array_equal(action, best)
 
 
@@ -501,7 +516,7 @@ def test_a_gymnasium_environment_that_refuses_illegal_actions_is_trained_and_eva
 
 
 def test_the_target_starts_as_the_critic():
-    state = make().init(random.key(0), scalars())
+    state = reference.quick(make().init)(random.key(0), scalars())
     assert reference.difference(state.target, state.critic.params) == 0
 
 
