@@ -24,6 +24,7 @@ from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
 from thespis.evaluate import Descriptor, diversity, unroll
 from thespis.loop import DeviceDriver, Loop
+from thespis.normalize import Running
 from thespis.pbt import PBT
 from thespis.runs import config as configs
 
@@ -50,6 +51,22 @@ def scalars():
     return reference.scalars(DADS.Hyper, HYPER)
 
 
+def begun(algo: DADS):
+    """A state whose networks have learned a little, but whose statistics are new."""
+    state = reference.drawn(algo, scalars())
+    floats = lambda x: jnp.asarray(np.float32(x))
+
+    def fresh(x):
+        if not isinstance(x, Running):
+            return x
+        mean, var = (floats(np.full(x.mean.shape, number)) for number in (0, 1))
+        return Running(mean, var, jnp.int32(0), x.prior)
+
+    state = jax.tree.map(fresh, state, is_leaf=lambda x: isinstance(x, Running))
+    none = jax.tree.map(lambda x: jnp.asarray(np.zeros_like(x)), state.returns)
+    return dataclasses.replace(state, returns=none)
+
+
 def batch(algo: DADS, seed: int = 0):
     """Transitions of three coordinates with skills; what an invalid one holds must not matter."""
     rng = np.random.default_rng(seed)
@@ -63,7 +80,7 @@ def batch(algo: DADS, seed: int = 0):
         reference.transitions(seed=seed),
         obs=floats(rng.normal(size=(n, 3)) * wild),
         next_obs=floats(rng.normal(size=(n, 3)) * wild),
-        steps=jnp.ones(n),
+        steps=floats(np.ones(n)),
         extra=Extra(floats(skill), log_p),
     )
 
@@ -238,17 +255,16 @@ def test_update_is_what_numpy_computes(monkeypatch, options):
         others = np.random.default_rng(3).uniform(-1, 1, (algo.alternatives, algo.skills))
         drawn = lambda self, key, n: jnp.asarray(others, jnp.float32)
         monkeypatch.setattr(DADS, "draw_skills", drawn)
-    state = algo.init(random.key(0), hp)
+    state = begun(algo)
     names = [name for name in LEARNED if getattr(state, name) is not None]
-    parts = {name: reference.aged(getattr(state, name), i) for i, name in enumerate(names)}
-    state = dataclasses.replace(state, **parts, target=algo.init(random.key(1), hp).target)
     if algo.with_reward:
-        skills, yes = jnp.eye(3)[jnp.array([0, 1, 2, 0])], jnp.ones(4, bool)
-        known = state.returns.add(skills, jnp.array([-3.0, -5.0, -2.6, -2.0]), yes)
+        skills, yes = np.eye(3, dtype=np.float32)[[0, 1, 2, 0]], np.ones(4, bool)
+        add = reference.quick(lambda *x: state.returns.add(*x))
+        known = add(skills, np.float32([-3.0, -5.0, -2.6, -2.0]), yes)
         state = dataclasses.replace(state, returns=known)
     b = batch(algo)
     given = Batch(b, b if algo.dynamics_data == "recent" else None)
-    new, metrics, priorities = jax.jit(algo.update)(state, hp, given, random.key(2), 0)
+    new, metrics, priorities = reference.quick(algo.update)(state, hp, given, random.key(2), 0)
 
     plain = [reference.plain(x) for x in (state, hp, b)]
     want, wanted, errors = numpys(algo, *plain, others, noise)
@@ -259,7 +275,7 @@ def test_update_is_what_numpy_computes(monkeypatch, options):
         pair = ({name: getattr(new, name)}, {name: want[name]})
         reference.close(*pair, rtol=1e-3, atol=2e-4)
     valid = np.asarray(b.valid, bool)
-    np.testing.assert_allclose(priorities[valid], errors[valid], 1e-3, 1e-4)
+    np.testing.assert_allclose(np.asarray(priorities)[valid], errors[valid], 1e-3, 1e-4)
 
 
 LEARNED = ("actor", "critic", "temperature", "dynamics", "multiplier")
@@ -271,7 +287,7 @@ LEARNED = ("actor", "critic", "temperature", "dynamics", "multiplier")
 def reward_of(algo, state, b, key=0, net=None):
     net = state.dynamics.params if net is None else net
     given = b.obs, b.next_obs, b.extra.skill, random.key(key)
-    return np.asarray(algo.intrinsic(state, net, scalars(), *given)[0])
+    return np.asarray(reference.quick(algo.intrinsic)(state, net, scalars(), *given)[0])
 
 
 @given(seed=st.integers(0, 1000), scale=st.floats(0.01, 300))
@@ -289,7 +305,7 @@ def sharp(kind):
     """Rewards of dynamics whose weights are larger by `scale`."""
     algo, b = of(kind)
 
-    @jax.jit
+    @reference.quick
     def rewards(seed, scale):
         k_init, k_skills = random.split(random.key(seed))
         state = algo.init(k_init, scalars())
@@ -308,22 +324,24 @@ def of(kind, **options):
 @pytest.mark.parametrize("kind", SKILLS)
 def test_the_reward_is_zero_if_skills_do_not_matter(kind):
     algo, b = of(kind, dynamics_sees="descriptor")
-    state = algo.init(random.key(0), scalars())
+    state = begun(algo)
     net = state.dynamics.params
-    blind = net.weights[0].at[-algo.skills :].set(0.0)
-    net = eqx.tree_at(lambda n: n.weights[0], net, blind)
+    blind = np.array(net.weights[0])
+    blind[-algo.skills :] = 0
+    net = eqx.tree_at(lambda n: n.weights[0], net, jnp.asarray(blind))
     np.testing.assert_allclose(reward_of(algo, state, b, net=net), 0, atol=1e-5)
 
 
 def test_the_reward_is_near_its_bound_if_only_this_skill_explains_the_change():
     """Dynamics whose means are far apart, each skill's own (one component, nothing seen)."""
     algo = make(skills=3, skill_kind="one-hot", components=1, hidden=(), normalize_target=False)
-    b, state = batch(algo), algo.init(random.key(0), scalars())
-    means = jnp.array([[0, 9, 0], [0, -9, 0], [0, 0, 9]], jnp.float32)  # logit and two means
-    parts = lambda net: (net.weights, net.biases)
-    net = eqx.tree_at(parts, state.dynamics.params, ([means], [jnp.zeros(3)]))
-    change = jnp.concatenate([b.extra.skill @ means[:, 1:], jnp.zeros((10, 1))], -1)
-    b = dataclasses.replace(b, next_obs=b.obs + change)
+    b, state = batch(algo), begun(algo)
+    means = np.float32([[0, 9, 0], [0, -9, 0], [0, 0, 9]])  # logit and two means
+    parts, none = lambda net: (net.weights, net.biases), np.zeros(3, np.float32)
+    new = [jnp.asarray(means)], [jnp.asarray(none)]
+    net = eqx.tree_at(parts, state.dynamics.params, new)
+    change = np.pad(np.asarray(b.extra.skill) @ means[:, 1:], ((0, 0), (0, 1)))
+    b = dataclasses.replace(b, next_obs=jnp.asarray(b.obs + change))
     np.testing.assert_allclose(reward_of(algo, state, b, net=net), math.log(3), atol=1e-3)
 
 
@@ -331,9 +349,9 @@ def test_ends_give_no_reward_and_teach_the_dynamics_nothing():
     """Wherever a terminal transition leads to: reward, loss and statistics stay."""
     algo = make(skills=3, skill_kind="one-hot", dynamics_data="replay")
     hp, b = scalars(), batch(algo)
-    state, update = algo.init(random.key(0), hp), jax.jit(algo.update)
-    far = jnp.where(b.terminated[:, None] > 0, b.next_obs + 40.0, b.next_obs)
-    moved = dataclasses.replace(b, next_obs=far)
+    state, update = begun(algo), reference.quick(algo.update)
+    far = np.asarray(b.next_obs) + np.float32(40) * np.asarray(b.terminated)[:, None]
+    moved = dataclasses.replace(b, next_obs=jnp.asarray(far))
     one, other = (update(state, hp, Batch(x, None), random.key(0), 0) for x in (b, moved))
     for name in ("dynamics", "change_stats"):
         assert reference.difference(getattr(one[0], name), getattr(other[0], name)) == 0
@@ -345,11 +363,11 @@ def test_ends_give_no_reward_and_teach_the_dynamics_nothing():
 def test_statistics_count_whole_changes_only():
     """Their mean and deviation are NumPy's over transitions that are none of an episode's end."""
     algo, hp = make(), scalars()
-    b, state = batch(algo), algo.init(random.key(0), scalars())
+    b, state, learn = batch(algo), begun(algo), reference.quick(algo.learn_dynamics)
     for _ in range(2):
-        state, _ = algo.learn_dynamics(state, hp, Batch(b, b))
+        state, _ = learn(state, hp, Batch(b, b))
     kept = np.asarray(algo.alive(b), bool)
-    change = np.asarray(b.next_obs - b.obs)[kept][:, :2]
+    change = (np.asarray(b.next_obs) - np.asarray(b.obs))[kept][:, :2]
     np.testing.assert_allclose(state.change_stats.mean, change.mean(0), rtol=1e-4)
     np.testing.assert_allclose(state.change_stats.var, change.var(0), rtol=1e-4)
 
@@ -360,7 +378,7 @@ def test_statistics_count_whole_changes_only():
 def test_dynamics_learn_at_every_kth_update_and_skipped_ones_count_for_nothing():
     algo = make(dynamics_period=3)
     hp, b = scalars(), batch(algo)
-    state, update = algo.init(random.key(0), hp), jax.jit(algo.update)
+    state, update = begun(algo), reference.quick(algo.update)
     for step in range(7):
         new, metrics, _ = update(state, hp, Batch(b, b), random.key(step), step)
         learned = reference.difference(new.dynamics, state.dynamics) > 0
@@ -471,11 +489,16 @@ def test_a_descriptor_that_never_changes_ends_the_run_with_a_hint():
 
 def test_observations_are_normalised_for_the_policy():
     algo, hp = make(normalize_observations=True), scalars()
-    obs = jnp.asarray(np.random.default_rng(0).normal(5, 3, (50, 3)), jnp.float32)
-    zeros = jnp.zeros(50)
-    row = Row(obs, zeros, zeros > 0, zeros > 0, jnp.zeros((50, 2)))
-    state = algo.observe(algo.init(random.key(0), hp), row)
-    seen = algo.see(state, told(obs))
+    obs = np.random.default_rng(0).normal(5, 3, (50, 3)).astype(np.float32)
+
+    @reference.quick
+    def see(obs):
+        zeros = jnp.zeros(50)
+        row = Row(obs, zeros, zeros > 0, zeros > 0, jnp.zeros((50, 2)))
+        state = algo.observe(algo.init(random.key(0), hp), row)
+        return algo.see(state, told(obs))
+
+    seen = np.asarray(see(obs))
     np.testing.assert_allclose(seen[:, 0].mean(), 0, atol=0.1)
     np.testing.assert_allclose(seen[:, 0].std(), 1, atol=0.1)
     np.testing.assert_array_equal(seen[:, 1:], 0)
@@ -489,28 +512,31 @@ def told(obs):
 
 
 def test_skills_come_from_their_prior():
-    uniform = make().memory(random.key(0), 4000).skill
+    of = lambda algo: np.asarray(reference.quick(lambda: algo.memory(random.key(0), 4000))().skill)
+    uniform = of(make())
     assert uniform.shape == (4000, 2)
     counts = np.histogram(uniform[:, 0], 10, (-1, 1))[0]
     assert (abs(counts - 400) < 100).all()
-    hot = make(skills=5, skill_kind="one-hot").memory(random.key(0), 4000).skill
+    hot = of(make(skills=5, skill_kind="one-hot"))
     np.testing.assert_array_equal(hot.sum(1), 1)
-    assert (abs(np.asarray(hot.sum(0)) - 800) < 140).all()
+    assert (abs(hot.sum(0) - 800) < 140).all()
 
 
 @pytest.mark.parametrize("n", [5, 10, 7])
 def test_an_equal_allotment_is_fixed_and_fits_any_number_of_environments(n):
     algo = make(skills=5, skill_kind="one-hot", allotment="equal")
-    one, other = (algo.memory(random.key(i), n).skill for i in range(2))
+    memory = reference.quick(lambda key: algo.memory(key, n))
+    one, other = (np.asarray(memory(random.key(i)).skill) for i in range(2))
     np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(one.argmax(1), np.arange(n) % 5)
 
 
 def test_the_policy_acts_by_its_skill_and_stores_it():
     algo, hp = make(), scalars()
-    state, obs = algo.init(random.key(0), hp), jnp.zeros((2, 3))
-    memory = Memory(jnp.array([[1.0, 1.0], [-1.0, -1.0]]), None)
-    action, kept, extra = algo.act(state, hp, memory, obs, random.key(0), 0, "greedy")
+    memory = Memory(jnp.asarray(np.float32([[1.0, 1.0], [-1.0, -1.0]])), None)
+    act = reference.quick(lambda *x: algo.act(*x, random.key(0), 0, "greedy"))
+    action, kept, extra = act(begun(algo), hp, memory, np.zeros((2, 3), np.float32))
+    action = np.asarray(action)
     assert reference.difference(action[0], action[1]) > 0
     np.testing.assert_array_equal(kept.skill, memory.skill)
     np.testing.assert_array_equal(extra.skill, memory.skill)
@@ -520,15 +546,19 @@ def test_the_policy_acts_by_its_skill_and_stores_it():
 def test_the_density_of_actions_is_stored_for_importance_weights():
     """That of the policy when it explores, and of uniform noise in a random warm-up."""
     algo, hp = make(dynamics_data="weighted"), scalars()
-    state, obs = algo.init(random.key(0), hp), jnp.ones((5, 3))
-    memory = algo.memory(random.key(1), 5)
-    act = lambda mode: algo.act(state, hp, memory, obs, random.key(2), 0, mode)
-    _, _, extra = act("explore")
-    policy = algo.policy(
-        state.actor.params, algo.see(state, told(obs)._replace(skill=memory.skill))
-    )
-    np.testing.assert_allclose(extra.log_p, policy.sample(random.key(2))[1], rtol=1e-3)
-    np.testing.assert_allclose(act("random")[2].log_p, -2 * math.log(2), rtol=1e-6)
+    state, obs = begun(algo), np.ones((5, 3), np.float32)
+
+    @reference.quick
+    def densities(obs):
+        memory = algo.memory(random.key(1), 5)
+        act = lambda mode: algo.act(state, hp, memory, obs, random.key(2), 0, mode)[2].log_p
+        seen = algo.see(state, told(obs)._replace(skill=memory.skill))
+        sampled = algo.policy(state.actor.params, seen).sample(random.key(2))[1]
+        return act("explore"), act("random"), sampled
+
+    explored, warming, sampled = densities(obs)
+    np.testing.assert_allclose(explored, sampled, rtol=1e-3)
+    np.testing.assert_allclose(warming, -2 * math.log(2), rtol=1e-6)
 
 
 # --- whole episodes -------------------------------------------------------------------------
@@ -544,14 +574,23 @@ def trained(members=2):
     algo = DADS(ENV.spec, hidden=(8,), batch_size=8, alternatives=5, **more)
     loop = Loop(algo, ENV, envs=3, capacity=64, updates_per_step=Fraction(1, 3))
     tuner = PBT(best=1, replaced=1, fitness="eval/diversity_reward")
-    p = jax.jit(partial(population.begin, loop, tuner))(jnp.arange(members))
-    train = jax.jit(partial(population.train, loop), static_argnames=("mode", "learn"))
-    return loop, tuner, train(train(p, 10, mode="random", learn=False), 30)
+    p = reference.quick(partial(population.begin, loop, tuner))(jnp.arange(members))
+    warm = reference.quick(partial(population.train, loop, mode="random", learn=False))
+    return loop, tuner, reference.quick(partial(population.train, loop))(warm(p, 10), 30)
+
+
+@cache
+def played():
+    """The evaluation of those members, with descriptors."""
+    loop, _, p = trained()
+    describe = Descriptor(look=lambda obs, env_state: loop.algo.describe(obs))
+    evaluate = partial(population.evaluate_qd, loop, episodes=4, descriptor=describe)
+    return jax.tree.map(np.asarray, reference.quick(evaluate)(p))
 
 
 def test_a_skill_lasts_an_episode_and_no_longer():
     _, _, p = trained()
-    rows = jax.tree.map(lambda x: np.asarray(x[:40]), p.learner.replay.rows)
+    rows = jax.tree.map(lambda x: np.asarray(x)[:40], p.learner.replay.rows)
     skill, final = rows.extra.skill, rows.terminated | rows.truncated
     same = (skill[1:] == skill[:-1]).all(-1)
     np.testing.assert_array_equal(same, ~final[:-1])
@@ -579,39 +618,47 @@ def test_the_dynamics_learn_from_recent_rows():
 
 
 def test_qd_evaluation_gives_descriptors_and_diversity_returns():
-    loop, _, p = trained()
-    describe = Descriptor(look=lambda obs, env_state: loop.algo.describe(obs))
-    played = jax.jit(partial(population.evaluate_qd, loop, episodes=4, descriptor=describe))(p)
-    assert played.descriptors.shape == (2, 4, 2)
-    assert played.returns.shape == played.diversity.shape == (2, 4)
-    assert np.isfinite(played.diversity).all()
-    assert (played.diversity <= 10 * math.log(6) + 1e-4).all()
-    assert (np.linalg.norm(played.descriptors, axis=-1) <= 0.3).all()  # ten steps of 0.02
+    found = played()
+    assert found.descriptors.shape == (2, 4, 2)
+    assert found.returns.shape == found.diversity.shape == (2, 4)
+    assert np.isfinite(found.diversity).all()
+    assert (found.diversity <= 10 * math.log(6) + 1e-4).all()
+    assert (np.linalg.norm(found.descriptors, axis=-1) <= 0.3).all()  # ten steps of 0.02
 
 
 def test_the_diversity_return_is_the_sum_over_the_first_episode():
     loop, _, p = trained()
-    algo = loop.algo
-    state, hp = jax.tree.map(lambda x: x[0], (p.learner.state, p.hps))
-    rows = unroll(algo, ENV, state, hp, random.key(0), 3, 14, "greedy")
+    algo, first = loop.algo, lambda tree: jax.tree.map(lambda x: x[0], tree)
+
+    @reference.quick
+    def play(p):
+        state, hp = first((p.learner.state, p.hps))
+        rows = unroll(algo, ENV, state, hp, random.key(0), 3, 14, "greedy")
+        return rows, diversity(algo, state, hp, rows)
+
+    @reference.quick
+    def paid(p, now, after):
+        return algo.diversity_reward(*first((p.learner.state, p.hps)), now, after)
+
+    rows, found = play(p)
     total = np.zeros(3)
     for t in range(10):  # rows 10 .. 13 belong to the next episode, or to none
-        now, after = (jax.tree.map(lambda x, t=t: x[t], rows) for t in (t, t + 1))
-        total += np.asarray(algo.diversity_reward(state, hp, now, after))
-    np.testing.assert_allclose(diversity(algo, state, hp, rows), total, rtol=1e-4, atol=1e-5)
+        at = lambda t: jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[t]), rows)
+        total += np.asarray(paid(p, at(t), at(t + 1)))
+    np.testing.assert_allclose(found, total, rtol=1e-4, atol=1e-5)
 
 
 def test_members_of_a_population_copy_the_more_diverse():
     """Fitness may be the diversity reward; skills and their statistics are copied as well."""
     loop, tuner, p = trained()
-    played = population.evaluate_qd(loop, p, 2, None)
-    score = played.diversity.mean(1, keepdims=True)
-    after, parents = population.exchange(loop, tuner, p, jnp.asarray(score))
+    score = played().diversity.mean(1, keepdims=True)
+    exchange = reference.quick(partial(population.exchange, loop, tuner))
+    after, parents = exchange(p, score)
     best = int(score[:, 0].argmax())
     np.testing.assert_array_equal(parents, [best, best])
     dynamics, stats = after.learner.state.dynamics.params, after.learner.state.change_stats
     for leaf in jax.tree.leaves((dynamics, stats.mean)):
-        np.testing.assert_array_equal(leaf[0], leaf[1])
+        np.testing.assert_array_equal(*np.asarray(leaf))
 
 
 def test_a_population_tunes_nothing_that_has_no_effect():
