@@ -1,6 +1,7 @@
 """What algorithms do alike, whatever their kind of actions."""
 
 import dataclasses
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -28,18 +29,26 @@ def spec(Algorithm, obs: int = 2):
     raise AssertionError("it takes neither")
 
 
-def act(algo, mode, rows, key=1):
+@cache
+def act_of(Algorithm):
+    """Actions of 4000 environments that observe the same, in every mode, by a key."""
+    algo = Algorithm(spec(Algorithm), hidden=(4,))
     hp = algo.Hyper()
-    state = algo.init(random.key(0), hp)
-    obs = jax.tree.map(lambda s: jnp.ones((rows, *s.shape), s.dtype), algo.spec.obs)
-    memory = algo.memory(random.key(7), rows)
-    return algo.act(state, hp, memory, obs, random.key(key), jnp.int32(0), mode)[0]
+
+    @reference.quick
+    def act(state, key):
+        obs = jax.tree.map(lambda s: jnp.ones((4000, *s.shape), s.dtype), algo.spec.obs)
+        memory = algo.memory(random.key(7), 4000)
+        given = lambda: (state, hp, memory, obs, random.clone(key), jnp.int32(0))
+        return {mode: algo.act(*given(), mode)[0] for mode in ("random", "explore", "greedy")}
+
+    state = reference.drawn(algo, hp)
+    return lambda key: jax.tree.map(np.asarray, act(state, random.key(key)))
 
 
 @every
 def test_random_actions_are_uniform(Algorithm):
-    it = spec(Algorithm)
-    action = np.asarray(act(Algorithm(it, hidden=(4,)), "random", 4000))
+    it, action = spec(Algorithm), act_of(Algorithm)(1)["random"]
     assert action.shape == (4000, *it.action_shape)
     if isinstance(it.actions[0], Box):
         counts = [np.histogram(one, 10, (-1, 1))[0] for one in action.reshape(4000, -1).T]
@@ -53,11 +62,10 @@ def test_random_actions_are_uniform(Algorithm):
 
 @every
 def test_only_greedy_actions_ignore_the_key(Algorithm):
-    algo = Algorithm(spec(Algorithm), hidden=(4,))
+    one, same, other = map(act_of(Algorithm), (1, 1, 2))
     for mode in ("random", "explore", "greedy"):
-        one, same, other = (act(algo, mode, 30, key) for key in (1, 1, 2))
-        assert reference.difference(one, same) == 0
-        assert (reference.difference(one, other) == 0) == (mode == "greedy")
+        assert reference.difference(one[mode], same[mode]) == 0
+        assert (reference.difference(one[mode], other[mode]) == 0) == (mode == "greedy")
 
 
 @plain
@@ -95,13 +103,13 @@ def test_batches_are_drawn_as_asked(Algorithm):
 
 @plain
 def test_statistics_are_kept_if_asked_for(Algorithm):
-    obs = jnp.asarray(np.random.default_rng(0).normal(3, 2, (5, 2)), jnp.float32)
-    zeros = jnp.zeros(5)
-    rows = Row(obs, zeros, zeros > 0, zeros > 0, jnp.zeros((5, 2)))
+    obs = np.random.default_rng(0).normal(3, 2, (5, 2)).astype(np.float32)
+    zeros, no = (jnp.asarray(np.zeros(5, kind)) for kind in (np.float32, bool))
+    rows = Row(jnp.asarray(obs), zeros, no, no, jnp.asarray(np.zeros((5, 2), np.float32)))
     for normalize in (False, True):
         algo = Algorithm(spec(Algorithm), hidden=(4,), normalize_observations=normalize)
-        before = algo.init(random.key(0), algo.Hyper())
-        after = algo.observe(before, rows)
+        before = reference.quick(algo.init)(random.key(0), algo.Hyper())
+        after = reference.quick(algo.observe)(before, rows)
         if normalize:
             np.testing.assert_allclose(after.stats.mean, obs.mean(0), rtol=1e-5)
             same = dataclasses.replace(after, stats=before.stats)
@@ -161,23 +169,25 @@ def sighted(Algorithm, **options):
         else rng.normal(size=(4, *s.shape))
     )
     obs, next_obs = ({k: jnp.asarray(draw(s), s.dtype) for k, s in SEEN.items()} for _ in range(2))
-    state, zeros = algo.init(random.key(0), algo.Hyper()), jnp.zeros(4)
-    action = algo.act(state, algo.Hyper(), None, obs, random.key(1), jnp.int32(0), "greedy")[0]
-    more = zeros, zeros, zeros + 1, zeros + 1, zeros + 1
-    return algo, state, Transition(obs, action, zeros + 1, next_obs, *more)
+    state = reference.drawn(algo, algo.Hyper())
+    number, n = (lambda x: jnp.asarray(np.full(4, x, np.float32))), algo.spec.action_shape
+    action = np.int32(rng.integers(0, 3, 4)) if n == () else np.float32(rng.uniform(-1, 1, (4, *n)))
+    more = number(0), number(0), number(1), number(1), number(1)
+    return algo, state, Transition(obs, jnp.asarray(action), number(1), next_obs, *more)
 
 
 @plain
 @pytest.mark.parametrize("shared", [True, False])
 def test_an_encoder_is_trained_by_the_critics_and_by_actors_that_have_their_own(Algorithm, shared):
     algo, state, batch = sighted(Algorithm, shared_encoder=shared)
-    new, _, priorities = algo.update(state, algo.Hyper(), batch, random.key(2), jnp.int32(1))
+    given = algo.Hyper(), batch, random.key(2), jnp.int32(1)
+    new, _, priorities = reference.quick(algo.update)(state, *given)
     assert priorities.shape == (4,)
     moved = lambda a, b: reference.difference(a, b) > 0
     assert moved(state.critic.params.encoder, new.critic.params.encoder)
     target = next(name for name in ("target", "target_critic") if hasattr(state, name))
     old, followed = getattr(state, target).encoder, getattr(new, target).encoder
-    tau = lambda t, c: t + 0.005 * (c - t)  # a Polyak copy of its own
+    tau = lambda t, c: t + np.float32(0.005) * (np.asarray(c) - t)  # a Polyak copy of its own
     wanted = jax.tree.map(tau, old, new.critic.params.encoder)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-7), followed, wanted)
     assert hasattr(state.actor.params, "encoder") == (not shared)
@@ -187,7 +197,8 @@ def test_an_encoder_is_trained_by_the_critics_and_by_actors_that_have_their_own(
 
 def test_imitators_have_eyes_as_well():
     algo, state, batch = sighted(SQIL, objective="iq")
-    new, metrics, _ = jax.jit(algo.update)(state, algo.Hyper(), batch, random.key(2), jnp.int32(1))
+    given = algo.Hyper(), batch, random.key(2), jnp.int32(1)
+    new, metrics, _ = reference.quick(algo.update)(state, *given)
     assert reference.difference(state.critic.params.encoder, new.critic.params.encoder) > 0
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((new, metrics)))
 
@@ -196,19 +207,23 @@ def test_imitators_have_eyes_as_well():
 def test_actors_do_without_what_is_privileged_and_critics_use_it(Algorithm):
     algo, state, batch = sighted(Algorithm, privileged=("truth",))
 
-    def answer(obs):
+    @reference.quick
+    def act(obs):
         given = algo.Hyper(), None, obs, random.key(1), jnp.int32(0), "greedy"
         return algo.act(state, *given)[0]
 
+    answer = lambda obs: np.asarray(act(obs))
+
     without = {k: x for k, x in batch.obs.items() if k != "truth"}
-    other = batch.obs | {"truth": batch.obs["truth"] + 9}
+    other = batch.obs | {"truth": 9 + np.asarray(batch.obs["truth"])}
     for obs in (without, other):
         np.testing.assert_array_equal(answer(obs), answer(batch.obs))
-    moved = batch.obs | {"speed": batch.obs["speed"] + 9}
+    moved = batch.obs | {"speed": 9 + np.asarray(batch.obs["speed"])}
     if isinstance(algo.spec.action, Box):
         assert (answer(moved) != answer(batch.obs)).any()
-    q = lambda obs: algo.q(state.critic.params, algo.see(state, obs), batch.action)
-    assert (q(other) != q(batch.obs)).all()
+    value = lambda obs: algo.q(state.critic.params, algo.see(state, obs), batch.action)
+    q = reference.quick(value)
+    assert (np.asarray(q(other)) != np.asarray(q(batch.obs))).all()
 
 
 @plain
