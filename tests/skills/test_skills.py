@@ -62,7 +62,7 @@ class Untrained:
 
     def state(self, which):
         hps = fill(DADS.Hyper, {}, 1)
-        return jax.vmap(self.algo.init)(random.key(0)[None], hps), hps
+        return jax.jit(jax.vmap(self.algo.init))(random.key(0)[None], hps), hps
 
 
 @pytest.fixture(scope="module")
@@ -134,13 +134,14 @@ def known(kind="uniform", **options):
     skills = 2 if kind == "uniform" else 4
     given = {"skills": skills, "skill_kind": kind, "hidden": (), "components": 1} | options
     algo = DADS(Autoreset(PointMass()).spec, **given)
-    state = algo.init(random.key(0), algo.Hyper())
+    state = jax.jit(algo.init)(random.key(0), algo.Hyper())
     way = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]], np.float32)[:skills]
     if kind == "uniform":
         way = np.eye(2, dtype=np.float32)
-    weight = jnp.concatenate([jnp.zeros((skills, 1)), jnp.asarray(0.1 * way)], 1)
+    weight = jnp.asarray(np.pad(np.float32(0.1) * way, ((0, 0), (1, 0))))
     parts = lambda s: (s.dynamics.params.weights, s.dynamics.params.biases)
-    return algo, eqx.tree_at(parts, state, ([weight], [jnp.zeros(3)]))
+    none = jnp.asarray(np.zeros(3, np.float32))
+    return algo, eqx.tree_at(parts, state, ([weight], [none]))
 
 
 def test_what_is_foreseen_is_in_the_units_of_the_descriptor():
@@ -148,16 +149,22 @@ def test_what_is_foreseen_is_in_the_units_of_the_descriptor():
     mean, var = jnp.array([0.5, 0.0]), jnp.array([4.0, 1.0])
     state = eqx.tree_at(lambda s: (s.change_stats.mean, s.change_stats.var), state, (mean, var))
     x, skill = jnp.array([[1.0, 2.0]]), jnp.array([[1.0, -1.0]])
-    found = foresee(algo, state, algo.Hyper(), x, skill)
+    found = jax.jit(lambda *x: foresee(algo, state, algo.Hyper(), *x))(x, skill)
     np.testing.assert_allclose(found, [[1 + 0.5 + 2 * 0.1, 2 - 0.1]], rtol=1e-5)
+
+
+@jax.jit
+def plan_to(state, goal, here):
+    """Two skills that lead there, by dynamics that are known."""
+    algo, _ = known()
+    towards = lambda place: -jnp.linalg.norm(place - goal[None], axis=-1)
+    return plan(algo, state, algo.Hyper(), Planner(horizon=2), here, towards, random.key(0))
 
 
 @pytest.mark.parametrize("goal", [(5.0, 0.0), (-3.0, 3.0), (0.0, -9.0)])
 def test_plans_lead_towards_the_goal(goal):
-    algo, state = known()
-    towards = lambda place: -jnp.linalg.norm(place - jnp.array(goal)[None], axis=-1)
-    given = algo, state, algo.Hyper(), Planner(horizon=2), jnp.zeros(2), towards, random.key(0)
-    skills = np.asarray(jax.jit(lambda: plan(*given))())
+    _, state = known()
+    skills = np.asarray(plan_to(state, np.float32(goal), np.zeros(2, np.float32)))
     assert skills.shape == (2, 2)
     wanted = np.array(goal) / max(abs(np.array(goal)))
     assert np.abs(skills[0] - wanted).max() < 0.35
@@ -167,16 +174,19 @@ def test_plans_lead_towards_the_goal(goal):
 def test_a_plan_stops_at_a_goal_that_is_reached():
     algo, state = known()
     towards = lambda place: -jnp.linalg.norm(place - 0.3, axis=-1)
-    here = jnp.array([0.3, 0.3])
-    skills = plan(algo, state, algo.Hyper(), Planner(), here, towards, random.key(1))
+    given = algo, state, algo.Hyper(), Planner()
+    skills = jax.jit(lambda here: plan(*given, here, towards, random.key(1)))(
+        np.float32([0.3, 0.3])
+    )
     assert np.abs(skills).max() < 0.3
 
 
 def test_plans_of_countable_skills_are_enumerated():
     algo, state = known("one-hot")
     towards = lambda place: -jnp.linalg.norm(place - jnp.array([[-1.0, -1.0]]), axis=-1)
-    given = algo, state, algo.Hyper(), Planner(horizon=2), jnp.zeros(2), towards, random.key(0)
-    chosen = set(np.asarray(plan(*given)).argmax(-1).tolist())
+    given = algo, state, algo.Hyper(), Planner(horizon=2)
+    best = jax.jit(lambda here: plan(*given, here, towards, random.key(0)))
+    chosen = set(np.asarray(best(np.zeros(2, np.float32))).argmax(-1).tolist())
     assert chosen == {2, 3}  # left and down, in either order
 
 
@@ -223,7 +233,7 @@ def test_metra_cannot_be_led_by_a_goal_that_says_too_little():
     box = jax.ShapeDtypeStruct((3,), jnp.float32)
     spec = Spec(box, Autoreset(PointMass()).spec.action, descriptor="0:2")
     algo = DADS(spec, objective="metra", dynamics_sees="observation", hidden=(4,))
-    state = algo.init(random.key(0), algo.Hyper())
+    state = jax.jit(algo.init)(random.key(0), algo.Hyper())
     with pytest.raises(ThespisError, match="train with dynamics_sees = descriptor"):
         lead(algo, state, jnp.zeros((1, 2)), jnp.zeros((1, 2)))
 
@@ -234,7 +244,8 @@ def test_skills_of_metra_are_directions_wherever_they_are_named(far, tmp_path):
         far.skill("0,0")
     env = over_skills(Autoreset(PointMass()), far.run, hold=3)
     world, _ = env.reset(random.key(0), 1)
-    ends = [env.step(world, jnp.array([z]), random.key(1))[1].obs for z in ([0.3, 0.4], [0.6, 0.8])]
+    step = jax.jit(lambda world, z: env.step(world, z[None], random.key(1))[1].obs)
+    ends = [step(world, np.float32(z)) for z in ([0.3, 0.4], [0.6, 0.8])]
     np.testing.assert_allclose(*ends, rtol=1e-6)
     exported = alone(export(far, tmp_path))
     obs, skill = np.ones((3, 2), np.float32), far.skills(3)
@@ -251,16 +262,17 @@ def test_a_step_of_skills_is_the_sum_of_their_steps(skilled):
     env = over_skills(Autoreset(PointMass()), skilled.run, hold=7)
     assert (env.limit, env.spec.action.shape) == (15, (2,))
     skill = jnp.array([[0.5, -1.0]])
-    state, step = env.reset(random.key(0), 1)
-    _, after = env.step(state, skill, random.key(1))
+    state, first = env.reset(random.key(0), 1)
+    _, after = jax.jit(env.step)(state, skill, random.key(1))
     inner, now = skilled.env.reset(random.key(0), 1)
     total = 0.0
+    step = jax.jit(skilled.env.step)
     for _ in range(7):
-        inner, now = skilled.env.step(inner, skilled.respond(now.obs, skill)[0], random.key(1))
+        inner, now = step(inner, skilled.respond(now.obs, skill)[0], random.key(1))
         total += float(now.reward[0])
     np.testing.assert_allclose(after.obs, now.obs, rtol=1e-5)
     np.testing.assert_allclose(after.reward, [total], rtol=1e-5)
-    np.testing.assert_array_equal(step.obs, skilled.env.reset(random.key(0), 1)[1].obs)
+    np.testing.assert_array_equal(first.obs, skilled.env.reset(random.key(0), 1)[1].obs)
 
 
 def test_any_algorithm_learns_on_top_of_frozen_skills(skilled, counted, tmp_path):
@@ -321,7 +333,8 @@ def test_an_export_acts_and_foresees_with_numpy_alone(skilled, tmp_path):
     obs, skill = np.ones((3, 2), np.float32), skilled.skills(3)
     np.testing.assert_allclose(exported.act(obs, skill), skilled.respond(obs, skill)[0], atol=1e-5)
     x = jnp.zeros((3, 2))
-    wanted = foresee(skilled.algo, skilled.state, skilled.hp, x, jnp.asarray(skill))
+    given = skilled.algo, skilled.state, skilled.hp
+    wanted = jax.jit(lambda *x: foresee(*given, *x))(x, skill)
     np.testing.assert_allclose(exported.change(skill), wanted, atol=1e-5)
 
 
