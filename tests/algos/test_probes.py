@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from jax import random
 
+from tests.algos import reference
 from thespis import hyper
 from thespis.algos import SAC, TAAC, TD3, DiscreteSAC
 from thespis.core import Box, Discrete
@@ -77,30 +78,39 @@ class Trained:
     learner: Learner
     hps: Any
 
+    def __post_init__(self):
+        self.value, self.best = (reference.quick(f) for f in (self.valued, self.chosen))
+
     def member(self, i):
-        return jax.tree.map(lambda x: x[i], (self.learner.state, self.hps))
+        return reference.member((self.learner.state, self.hps), i)
 
     def observed(self, probe, states):
-        which = jnp.full(len(states), PROBES.index(probe))
-        return jax.vmap(self.task.observe)((which, jnp.asarray(states, jnp.float32)))
+        which = jnp.full(len(states), probe)
+        return jax.vmap(self.task.observe)((which, states))
+
+    def valued(self, member, probe, states, actions):
+        state, _ = member
+        obs = self.algo.see(state, self.observed(probe, states))
+        return self.algo.q(state.critic.params, obs, actions)
+
+    def chosen(self, member, probe, states):
+        state, hp = member
+        obs, memory = self.observed(probe, states), self.algo.memory(random.key(1), len(states))
+        return self.algo.act(state, hp, memory, obs, random.key(0), jnp.int32(0), "greedy")[0]
 
     def q(self, i, probe, states, actions):
         """[critics, batch]."""
-        state, _ = self.member(i)
-        obs = self.algo.see(state, self.observed(probe, states))
-        return np.asarray(self.algo.q(state.critic.params, obs, self.actions(actions)))
+        given = PROBES.index(probe), np.float32(states), self.actions(actions)
+        return np.asarray(self.value(self.member(i), *given))
 
     def actions(self, given):
         """Of a number each, or of numbers whose sign is the choice."""
-        given = jnp.asarray(given, jnp.float32)
-        return (given > 0).astype(int) if self.task.discrete else given[:, None]
+        given = np.float32(given)
+        return np.int32(given > 0) if self.task.discrete else given[:, None]
 
     def greedy(self, i, probe, states):
-        state, hp = self.member(i)
-        obs = self.observed(probe, states)
-        memory = self.algo.memory(random.key(1), len(states))
-        act = self.algo.act(state, hp, memory, obs, random.key(0), jnp.int32(0), "greedy")
-        return np.asarray(act[0]).reshape(len(states))
+        action = self.best(self.member(i), PROBES.index(probe), np.float32(states))
+        return np.asarray(action).reshape(len(states))
 
 
 # The entropy bonus of SAC adds at most 0.02 log 2 / (1 - gamma), which is 0.07.
@@ -131,7 +141,7 @@ def trained(request):
 
     seeds = jnp.arange(2)
     driver = DeviceDriver(loop, seeds)
-    learner = jax.tree.map(jnp.array, loop.init(seeds, hps))  # without `jit`: compiles less
+    learner = reference.quick(loop.init)(seeds, hps)
     learner = driver.run(learner, waiting, None, seeds, 800, "explore", True)
     learner = driver.run(learner, hps, None, seeds, 1600, "explore", True)
     return Trained(task, algo, learner, hps)
@@ -144,7 +154,8 @@ def test_values(trained, probe):
     states, actions = (np.float32(np.ravel(x)) for x in pairs)
     for i, gamma in enumerate(GAMMAS):
         task = probe(trained.task.discrete)
-        wanted = task.q(jnp.asarray(states)[:, None], trained.actions(actions), gamma)
+        given = jnp.asarray(states)[:, None], jnp.asarray(trained.actions(actions))
+        wanted = task.q(*given, gamma)
         for q in trained.q(i, probe, states, actions):
             np.testing.assert_allclose(q, wanted, atol=0.25)
 
