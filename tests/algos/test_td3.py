@@ -11,7 +11,6 @@ from jax import random
 
 from tests.algos import reference
 from thespis.algos import TD3
-from thespis.core import Row
 
 HYPER = {
     "actor_lr": 0.03,
@@ -35,20 +34,9 @@ def scalars(values=HYPER):
 
 def midway(algo: TD3, hp):
     """A state as found in training: moments and targets of their own, some actions saturated."""
-    state, other = algo.init(random.key(0), hp), algo.init(random.key(1), hp)
-    state = dataclasses.replace(
-        state,
-        actor=reference.aged(state.actor, 1),
-        critic=reference.aged(state.critic, 2),
-        target_actor=jax.tree.map(lambda x: 2 * x, other.target_actor),
-        target_critic=other.target_critic,
-    )
-    if algo.normalize_observations:
-        obs = jnp.asarray(np.random.default_rng(7).normal(2, 3, (1, 40, 2)), jnp.float32)
-        zeros = jnp.zeros((1, 40))
-        rows = Row(obs, zeros, zeros > 0, zeros > 0, jnp.zeros((1, 40, 1)))
-        state = algo.observe(state, rows)
-    return state
+    state = reference.drawn(algo, hp)
+    bold = jax.tree.map(lambda x: jnp.asarray(2 * np.asarray(x)), state.target_actor)
+    return dataclasses.replace(state, target_actor=bold)
 
 
 @pytest.fixture
