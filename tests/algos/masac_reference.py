@@ -40,7 +40,7 @@ class Sight:
         if "state" in obs:
             world = vector(of_state, obs["state"])
         n = len(world)
-        self.alive, self.told = [np.ones(n)] * algo.agents, "alive" in obs
+        self.alive = [np.ones(n)] * algo.agents
         if "alive" in obs:
             self.alive = [obs["alive"][:, i] for i in agents]
             world = np.concatenate([world, obs["alive"]], -1)
@@ -74,9 +74,8 @@ def inputs(algo, sight, actions, view):
     if view is None:
         return np.concatenate([sight.world, *present], -1)
     order = [*range(view, algo.agents), *range(view)]
-    alive = [sight.alive[j][:, None] for j in order] if sight.told else []
-    others = [present[j] for j in order[1:]]
-    return np.concatenate([*(sight.own[j] for j in order), *alive, *own, *others], -1)
+    seen = [sight.own[j] * sight.alive[j][:, None] for j in order]
+    return np.concatenate([*seen, *own, *(present[j] for j in order[1:])], -1)
 
 
 def update(algo, state, hp, b, noise, pick):

@@ -233,10 +233,11 @@ class MASAC(ActorCritic):
         mine, obs = self.size if self.continuous else 0, self.spec.obs
         if self.critic == "own":
             return width(self.own) + mine
-        everyone, alive = width(obs[AGENTS]), self.agents if ALIVE in obs else 0
+        everyone = width(obs[AGENTS])
         if self.critic == "joint" and self.views > 1:
-            return everyone + alive + (self.agents - 1) * self.size + mine
+            return everyone + (self.agents - 1) * self.size + mine
         world = width(obs[STATE]) if STATE in obs else everyone
+        alive = self.agents if ALIVE in obs else 0
         return world + alive + (self.agents * self.size if self.critic == "joint" else mine)
 
     def make_stats(self) -> Any:
@@ -363,14 +364,14 @@ class MASAC(ActorCritic):
         mine = [action] if self.continuous else []
         if self.critic == "own":
             return join(seen.own, *mine)
-        alive = [seen.alive] if ALIVE in self.spec.obs else []
         present = action * seen.alive[..., None]
         if self.critic == "joint" and self.views > 1:
             # Everyone in turn, the agent itself first: so its own things have their own places.
             order = (np.arange(self.agents)[:, None] + np.arange(self.agents)) % self.agents
-            turned = lambda x: x[:, order].reshape(batch, self.agents, -1)
-            others = stop_gradient(present)[:, order[:, 1:]].reshape(batch, self.agents, -1)
-            return join(turned(seen.own), *map(turned, alive), *mine, others)
+            turned = lambda x, order: x[:, order].reshape(batch, self.agents, -1)
+            others = turned(stop_gradient(present), order[:, 1:])
+            return join(turned(seen.own * seen.alive[..., None], order), *mine, others)
+        alive = [seen.alive] if ALIVE in self.spec.obs else []
         world = seen.own.reshape(batch, -1) if seen.state is None else seen.state
         if self.critic == "joint":
             return join(world, *alive, present.reshape(batch, -1))[:, None]
