@@ -501,7 +501,9 @@ def test_a_really_full_disk_loses_nothing(trained, tmp_path):
     copy = shutil.copytree(trained.path, tmp_path / "run")
     before = arrays(copy)
     code = (
-        "import resource, signal, sys; from thespis.cli import main\n"
+        "import resource, signal, sys\n"
+        "sys.dont_write_bytecode = True  # it would be cut off, and spoil later processes\n"
+        "from thespis.cli import main\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"
         f"sys.exit(main(['resume', {str(copy)!r}, '--steps', '500', '--json']))"
