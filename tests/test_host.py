@@ -13,7 +13,7 @@ from jax import random
 from tests.test_loop import MANY, Clerk, assert_equal, clerks, rows_of
 from thespis import hyper
 from thespis.envs.gymnasium import Gymnasium
-from thespis.host import HostDriver
+from thespis.host import Bundle, HostDriver
 from thespis.loop import Loop
 
 MEMBERS, ENVS, CAPACITY = 2, 3, 40
@@ -266,3 +266,21 @@ def test_a_stop_before_the_first_row_leaves_no_trace():
     learner = train(9, driver.resume(train(0)))
     assert not final_of(rows_of(learner))[0].any()
     assert not final_of(rows_of(learner)).all((1, 2)).any()
+
+
+def test_small_arrays_cross_into_compiled_code_as_one_of_each_type():
+    rng = np.random.default_rng(0)
+    numbers = lambda *shape: rng.normal(size=shape).astype(np.float32)
+    tree = {
+        "big": jnp.asarray(numbers(64, 64)),
+        "counts": [jnp.int32(3), jnp.arange(4)],
+        "small": (numbers(2, 3), jnp.float32(7), None, jnp.zeros((0, 2))),
+    }
+    bundle = Bundle.of(tree, join=True)
+    assert [x.shape for x in bundle.pack(tree)] == [(5,), (7,), (64, 64)]
+    through = jax.jit(lambda leaves: bundle.pack(bundle.unpack(leaves)))
+    for leaves in (bundle.pack(tree), through(bundle.pack(tree))):
+        assert_equal(bundle.unpack(leaves), tree)
+    apart = Bundle.of(tree, join=False)
+    assert_equal(apart.unpack(apart.pack(tree)), tree)
+    assert len(apart.pack(tree)) == 6

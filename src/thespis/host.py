@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from thespis.core import Mode, Step
 from thespis.loop import TRAIN, Learner, Loop, environment_seeds
 from thespis.placement import MEMBERS, SHARED, all_of, local, mine, own, put, spread, whole
 from thespis.programs import compiled
+
+SMALL = 4096  # bytes
 
 
 class HostDriver:
@@ -65,36 +71,36 @@ class HostDriver:
     def run(self, x: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool) -> Learner:
         """`length` iterations, `x` is used up."""
         specs = x.specs
-        leaves, structure = jax.tree.flatten(own(self.mesh, x, specs))
         hps, seeds = self.own(hps, seeds)
-        given, kind = jax.tree.flatten((hps, self.seen(demos), seeds))
-        respond, absorb = self.programs(structure, kind, mode, learn)
+        trees = own(self.mesh, x, specs), (hps, self.seen(demos), seeds)
+        learner, rest = (Bundle.of(tree, self.loop.mesh is None) for tree in trees)
+        respond, absorb = self.programs(learner, rest, mode, learn)
+        leaves, given = learner.pack(trees[0]), rest.pack(trees[1])
         for _ in range(length):
             answer = respond(leaves, given, self.arrived.obs)
             action = np.asarray(answer[0])
             leaves = absorb(leaves, given, self.arrived, answer)
             self.arrived = self.fold(self.envs.step(action.reshape(-1, *action.shape[2:])))
-        return whole(self.mesh, jax.tree.unflatten(structure, leaves), specs)
+        return whole(self.mesh, learner.unpack(leaves), specs)
 
-    def compile(self, structure, kind, mode: Mode, learn: bool):
+    def compile(self, learner: Bundle, rest: Bundle, mode: Mode, learn: bool):
         """The two halves of an iteration, over lists: these cross into compiled code faster."""
 
         def respond(leaves, given, obs):
-            x, (hps, _, seeds) = jax.tree.unflatten(structure, leaves), unflatten(given)
+            x, (hps, _, seeds) = learner.unpack(leaves), rest.unpack(given)
             keys = self.loop.keys(seeds, TRAIN, x.clock.iteration)
             return self.loop.respond(x.state, hps, x.actors, obs, keys, x.clock, mode)
 
         def absorb(leaves, given, arrived, answer):
-            x, (hps, demos, seeds) = jax.tree.unflatten(structure, leaves), unflatten(given)
+            x, (hps, demos, seeds) = learner.unpack(leaves), rest.unpack(given)
             keys = self.loop.keys(seeds, TRAIN, x.clock.iteration)
-            return jax.tree.leaves(self.loop.absorb(x, hps, demos, arrived, answer, keys, learn))
+            return learner.pack(self.loop.absorb(x, hps, demos, arrived, answer, keys, learn))
 
-        unflatten = lambda given: jax.tree.unflatten(kind, given)
-        specs = jax.tree.unflatten(structure, range(structure.num_leaves)).specs
-        over = partial(spread, self.loop.mesh)
-        hps, demos, _ = unflatten(range(kind.num_leaves))
+        hps, demos, _ = jax.tree.unflatten(rest.structure, range(rest.structure.num_leaves))
         given = jax.tree.leaves((all_of(MEMBERS, hps), all_of(SHARED, demos), MEMBERS))
-        leaves = jax.tree.leaves(specs)
+        x = jax.tree.unflatten(learner.structure, range(learner.structure.num_leaves))
+        leaves = jax.tree.leaves(x.specs)
+        over = partial(spread, self.loop.mesh)
         respond = over(respond, (leaves, given, MEMBERS), MEMBERS)
         absorb = over(absorb, (leaves, given, MEMBERS, MEMBERS), leaves)
         made_of = dataclasses.replace(self.loop, env=None), mode, learn
@@ -106,3 +112,56 @@ class HostDriver:
 
     def close(self) -> None:
         self.envs.close()
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A tree as a list in which the small arrays of each type are one.
+
+    Every array that crosses into compiled code costs a microsecond, and most of a learner's are
+    biases and counts.
+    """
+
+    structure: Any
+    types: tuple[tuple[tuple[int, ...], Any], ...]
+    """Shape and type of every leaf."""
+    joined: tuple[tuple[int, ...], ...]
+    """Leaves that are one array together."""
+
+    @classmethod
+    def of(cls, tree: Any, join: bool) -> Bundle:
+        leaves, structure = jax.tree.flatten(tree)
+        groups: dict[Any, list[int]] = {}
+        for i, x in enumerate(leaves):
+            if join and x.nbytes <= SMALL:
+                groups.setdefault(x.dtype, []).append(i)
+        types = tuple((x.shape, x.dtype) for x in leaves)
+        return cls(structure, types, tuple(map(tuple, groups.values())))
+
+    @property
+    def alone(self) -> list[int]:
+        small = set().union(*self.joined)
+        return [i for i in range(len(self.types)) if i not in small]
+
+    def pack(self, tree: Any) -> list:
+        leaves = jax.tree.leaves(tree)
+        to = numbers_of(leaves)
+        one = lambda group: to.concatenate([to.ravel(leaves[i]) for i in group])
+        return [*map(one, self.joined), *(leaves[i] for i in self.alone)]
+
+    def unpack(self, leaves: list) -> Any:
+        """The inverse."""
+        to, n = numbers_of(leaves), len(self.joined)
+        found = dict(zip(self.alone, leaves[n:]))
+        for group, joined in zip(self.joined, leaves[:n]):
+            sizes = [math.prod(self.types[i][0]) for i in group]
+            parts = to.split(to.array(joined), np.cumsum(sizes)[:-1])
+            found |= {i: x.reshape(self.types[i][0]) for i, x in zip(group, parts)}
+        every = [found[i] for i in range(len(found))]
+        every = every if to is jnp else jax.device_put(every)
+        return jax.tree.unflatten(self.structure, every)
+
+
+def numbers_of(leaves: list) -> Any:
+    """What handles them: JAX where they are traced, else NumPy, which has nothing to compile."""
+    return jnp if any(isinstance(x, Tracer) for x in leaves) else np
