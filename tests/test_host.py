@@ -11,7 +11,7 @@ from gymnasium import spaces
 from jax import random
 
 from tests.test_loop import MANY, Clerk, assert_equal, clerks, rows_of
-from thespis import hyper
+from thespis import host, hyper
 from thespis.envs.gymnasium import Gymnasium
 from thespis.host import Bundle, HostDriver
 from thespis.loop import Loop
@@ -284,3 +284,13 @@ def test_small_arrays_cross_into_compiled_code_as_one_of_each_type():
     apart = Bundle.of(tree, join=False)
     assert_equal(apart.unpack(apart.pack(tree)), tree)
     assert len(apart.pack(tree)) == 6
+
+
+def test_one_core_learns_what_two_do(monkeypatch):
+    learners = []
+    for n in (1, 2):
+        monkeypatch.setattr(host, "cores", lambda n=n: n)
+        driver, train = opened()
+        learners.append(jax.tree.map(np.array, train(20, train(20))))
+        driver.close()
+    assert_equal(*learners)

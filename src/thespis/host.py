@@ -16,6 +16,7 @@ from jax.core import Tracer
 
 from thespis.core import Mode, Step
 from thespis.loop import TRAIN, Learner, Loop, environment_seeds
+from thespis.machine import cores
 from thespis.placement import MEMBERS, SHARED, all_of, local, mine, own, put, spread, whole
 from thespis.programs import compiled
 
@@ -73,7 +74,9 @@ class HostDriver:
         specs = x.specs
         hps, seeds = self.own(hps, seeds)
         trees = own(self.mesh, x, specs), (hps, self.seen(demos), seeds)
-        learner, rest = (Bundle.of(tree, self.loop.mesh is None) for tree in trees)
+        # With a second core, arrays are handed over while the update runs.
+        join = self.loop.mesh is None and cores() == 1
+        learner, rest = (Bundle.of(tree, join) for tree in trees)
         respond, absorb = self.programs(learner, rest, mode, learn)
         leaves, given = learner.pack(trees[0]), rest.pack(trees[1])
         for _ in range(length):
@@ -118,8 +121,8 @@ class HostDriver:
 class Bundle:
     """A tree as a list in which the small arrays of each type are one.
 
-    Every array that crosses into compiled code costs a microsecond, and most of a learner's are
-    biases and counts.
+    Every array that crosses into compiled code costs a core a microsecond, and most of a
+    learner's are biases and counts.
     """
 
     structure: Any
