@@ -187,11 +187,8 @@ class Evaluator:
     @cached_property
     def on_device(self):
         choices = self.loop, self.env, self.episodes, self.mode, self.descriptor
-        given = (MEMBERS, MEMBERS, MEMBERS, SHARED)
-        program = spread(
-            self.loop.mesh, update_wrapper(partial(play, *choices), play), given, MEMBERS
-        )
-        return compiled(program, choices)
+        f, given = update_wrapper(partial(play, *choices), play), (MEMBERS,) * 3 + (SHARED,)
+        return compiled(spread(self.loop.mesh, f, given, MEMBERS), choices)
 
     # --- host environments ------------------------------------------------------------------
 

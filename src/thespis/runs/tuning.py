@@ -24,7 +24,7 @@ from thespis.population import BEGIN, EXCHANGE, inherit, key_of, restart
 from thespis.runs.config import Config
 from thespis.runs.lineage import LineageLog
 
-INHERITED = ("networks", "optimizer", "normalizer", "replay")  # all that copies depend on
+INHERITED = {f.name for f in dataclasses.fields(Inherit)} - {"interval", "fitness"}
 HEAL = 5  # a stream of randomness beside those of loop.py and population.py
 
 
