@@ -88,10 +88,13 @@ def test_what_was_given_away_is_used_up_by_a_fetched_program_too(folder):
     assert len(kept(folder)) == 1
 
 
-def test_other_types_are_compiled_by_jax(folder, traced):
+def test_each_type_of_arguments_has_its_program(folder, traced):
     program = programs.compiled(traced, ONE)
-    program(jnp.arange(3.0))
-    np.testing.assert_array_equal(program(jnp.arange(4))["twice"], [0, 2, 4, 6])
+    for _ in range(2):
+        np.testing.assert_array_equal(program(jnp.arange(3.0))["twice"], [0, 2, 4])
+        np.testing.assert_array_equal(program(jnp.arange(4))["twice"], [0, 2, 4, 6])
+    assert traced.times == 2
+    assert len(kept(folder)) == 2
 
 
 class Mine:

@@ -33,7 +33,7 @@ SHORTEST = "jax_persistent_cache_min_compile_time_secs"
 
 
 def compiled(f: Callable, made_of: Any, **options: Any) -> Callable:
-    """`jax.jit(f)` for arguments of one type, kept if `made_of` decides all that f does."""
+    """`jax.jit(f)`, kept if `made_of` decides all that f does."""
     recipe = recipe_of(made_of) if machine.keeping and cache_folder() else None
     return jax.jit(f, **options) if recipe is None else Kept(f, recipe, options)
 
@@ -47,22 +47,27 @@ def cache_folder() -> Path | None:
 
 
 class Kept:
-    """A program that is fetched, or compiled, when it is first called."""
+    """Programs of a function, each fetched or compiled when first called with its types."""
 
     def __init__(self, f: Callable, recipe: bytes, options: dict[str, Any]):
         self.f, self.name, self.recipe, self.options = f, f.__name__, recipe, options
-        self.jitted = jax.jit(f, **options)
-        self.program: Callable | None = None
+        self.known: dict[Path, Callable] = {}
+        self.latest: Callable | None = None
 
     def __call__(self, *args):
-        if self.program is None:
-            file = self.file(args)
-            self.program = self.fetch(file, args) or self.compile(file, args)
+        if self.latest is None:
+            self.latest = self.program(args)
         try:
-            return self.program(*args)
+            return self.latest(*args)
         except TypeError:  # these are of other types, and nothing has been done yet
-            self.program = self.jitted
-            return self.program(*args)
+            self.latest = self.program(args)
+            return self.latest(*args)
+
+    def program(self, args: tuple) -> Callable:
+        file = self.file(args)
+        if file not in self.known:
+            self.known[file] = self.fetch(file, args) or self.compile(file, args)
+        return self.known[file]
 
     def file(self, args: tuple) -> Path:
         types = [str(jax.typeof(x)) for x in jax.tree.leaves(args)], str(jax.tree.structure(args))
@@ -95,7 +100,7 @@ class Kept:
             write(file, pickle.dumps((binary, result)))
             return program
         except (NotImplementedError, OSError, ValueError, pickle.PicklingError):
-            return self.jitted  # it cannot be written; JAX's own cache may have it
+            return jax.jit(self.f, **self.options)  # not written; JAX's own cache may have it
         finally:
             jax.config.update(SHORTEST, shortest)
 
