@@ -7,7 +7,7 @@ PYTHON  ?= python3
 WORKERS ?= 2
 ARGS    ?=
 
-# Test processes, a file each; programs that compile in half the time, but round differently.
+# Test processes, a file each; programs that compile in a third of the time, but round differently.
 QUICK  := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
   --xla_cpu_parallel_codegen_split_count=1
 SHARED := -n $(WORKERS) --dist loadfile

@@ -33,3 +33,11 @@ def undrawn(monkeypatch):
     """Plots are made, but their files stay empty: for tests that look at none."""
     empty = lambda figure, path, **given: path.touch()
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", empty)
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """Programs are kept as the command keeps them: for tests that train alike, again and again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("thespis.machine.keeping", True)
+        yield

@@ -16,7 +16,7 @@ from thespis.envs.classic import Pendulum
 from thespis.runs import checkpoint, metrics
 from thespis.runs import config as configs
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 
 
 @pytest.fixture(scope="module")

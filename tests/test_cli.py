@@ -19,6 +19,8 @@ from tests.small import arguments, arrays, differences, stop_at, wait_for, words
 from thespis.cli import VERBS, main
 from thespis.runs import checkpoint, directory, metrics
 
+pytestmark = pytest.mark.usefixtures("kept")
+
 undrawn = pytest.mark.usefixtures("undrawn")
 
 
@@ -142,7 +144,6 @@ def test_resume_one_of_several(pair, say):
     assert pair.status["step"] == 400
 
 
-@pytest.mark.optimised
 def test_eval(trained, pair, say):
     told = json.loads(say("eval", trained.path, "--episodes", "3", "--json")[0])
     assert list(told) == ["run", "mean_reward", "std_reward", "returns", "lengths"]

@@ -67,7 +67,7 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("kept", "undrawn")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_examples_run(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -459,7 +459,6 @@ def test_priorities_are_given_back_and_only_legal_rows_have_one(keen):
     assert (drawn <= 4 * 54).all()
 
 
-@pytest.mark.optimised
 def test_a_member_with_priorities_equals_its_run_alone_bit_for_bit(keen):
     run, both = keen
     for i in range(2):

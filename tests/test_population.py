@@ -119,7 +119,6 @@ def test_given_hypers_are_everybodys():
     assert len(np.unique(hps.gamma)) == 4
 
 
-@pytest.mark.optimised
 def test_training_is_that_of_the_loop_and_ages_the_members():
     p, loop = past(), sac().loop
     q = sac().train(p, 3)

@@ -435,7 +435,6 @@ def test_other_objectives_learn_where_the_environment_pays_nan(objective):
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
 
 
-@pytest.mark.optimised
 def test_members_share_the_demonstrations_and_equal_their_runs_alone():
     both, alone = learned(seeds=(2, 3)), learned()
     mine = jax.tree.map(lambda x: x[1:], both.state)

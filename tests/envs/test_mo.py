@@ -17,7 +17,7 @@ from thespis import envs
 from thespis.core import Box, ThespisError
 from thespis.envs.autoreset import Autoreset
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 needs_mo = pytest.mark.skipif(
     importlib.util.find_spec("mo_gymnasium") is None, reason="needs mo-gymnasium"
 )

@@ -27,6 +27,8 @@ from thespis.envs.gymnasium import Gymnasium
 from thespis.export import Exported, compiled, session, to_onnx
 from thespis.runs.run import reader
 
+pytestmark = pytest.mark.usefixtures("kept")
+
 LOPSIDED = Box((-3.0, 0.1), (1.0, 0.7), (2,))
 
 

@@ -20,7 +20,7 @@ from thespis.runs import checkpoint, metrics
 from thespis.runs.build import build
 from thespis.runs.demonstrations import Demonstrations
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 
 FEW = {"demo_episodes": 4}  # as many rows from a file as from an expert: one program for both
 

@@ -16,6 +16,8 @@ from thespis.runs import checkpoint, dump
 from thespis.runs.build import blank, build
 from thespis.runs.config import make
 
+pytestmark = pytest.mark.usefixtures("kept")
+
 
 @pytest.fixture(scope="module")
 def healthy():
@@ -90,7 +92,6 @@ class Explosive:
         return time + 1, jnp.where(time >= 350, 1e25, action[0]), jnp.zeros((), bool)
 
 
-@pytest.mark.optimised
 def test_the_state_before_the_failing_update_is_kept_bit_for_bit(tmp_path):
     """Although the replay has overwritten rows since the moment from which it is found again."""
     given = arguments(eval_freq=10_000, log_freq=300)

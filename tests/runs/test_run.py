@@ -15,6 +15,8 @@ from thespis.runs.build import build
 from thespis.runs.config import make
 from thespis.runs.run import Policy
 
+pytestmark = pytest.mark.usefixtures("kept")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):

@@ -24,7 +24,7 @@ from thespis.runs import config as configs
 from thespis.runs.build import build
 from thespis.show.progress import Silent
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 
 
 def same(a, b) -> None:
@@ -218,12 +218,10 @@ def test_a_best_policy_from_a_lost_future_is_forgotten(whole, copy):
 # --- members --------------------------------------------------------------------------------
 
 
-@pytest.mark.optimised
 def test_a_member_equals_the_run_of_its_seed_alone(three, whole):
     assert differences(three.path, whole.path, member=0) == []
 
 
-@pytest.mark.optimised
 def test_a_member_may_leave_and_go_on_alone(three, tmp_path, monkeypatch):
     alone = thespis.train("sac", out=tmp_path, **arguments(seed=1))
     assert differences(three.path, alone.path, member=1) == []

@@ -20,7 +20,7 @@ from thespis.runs import config as configs
 from thespis.runs.build import build
 from thespis.show.progress import Silent
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 
 POPULATION = {"members": 4, "pbt": {"interval": 100}, "eval_freq": 200}
 
@@ -191,7 +191,6 @@ def test_a_population_that_was_stopped_continues_exactly(whole, tmp_path, monkey
     same(whole.path, run.path)
 
 
-@pytest.mark.optimised
 def test_a_population_continues_exactly_on_another_number_of_devices(whole, tmp_path):
     begun = words(**{"members": 4, "eval_freq": 200, "pbt.interval": 100, "steps": 300})
     command = [sys.executable, "-m", "thespis.cli", "train", "sac", *begun]

@@ -16,6 +16,8 @@ from thespis.envs.classic import Pendulum
 from thespis.show import draw, video
 from thespis.show.play import DeviceStage, episode, offscreen, play
 
+pytestmark = pytest.mark.usefixtures("kept")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):

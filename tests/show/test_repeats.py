@@ -11,6 +11,8 @@ from thespis.core import ThespisError
 from thespis.show import repeats
 from thespis.show.repeats import Episode
 
+pytestmark = pytest.mark.usefixtures("kept")
+
 
 def episode(anew, n=2):
     anew = np.array(anew, bool)

@@ -26,6 +26,8 @@ from thespis.skills.plan import Planner, foresee, lead, plan, pursue
 from thespis.skills.score import cells, hull_area, judged
 from thespis.skills.skilled import Skilled, rollout
 
+pytestmark = pytest.mark.usefixtures("kept")
+
 TINY = {"env": "jax:pointmass", "alternatives": 5, "steps": 300, "eval_freq": 150}
 GOALS = np.array([[1.0, 0.5], [-0.5, 1.0]])
 
