@@ -409,7 +409,7 @@ SMALL = words()
         ),
         (
             ["train", "sac", *words(env="tests.small:ToyReset-v0")],
-            "ToyReset-v0, environment 0, step 0: RuntimeError: the curtain is stuck",
+            "ToyReset-v0, environment 0, step 0, seed 0: RuntimeError: the curtain is stuck",
         ),
         (["train", "sac", *SMALL, "--init-from", "nowhere"], "no run at nowhere"),
         (["eval"], "name the run: thespis eval RUN"),
@@ -480,9 +480,9 @@ def spoiled(capsys, *argv: str) -> str:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("Raise", "environment 0, step 21: RuntimeError: the curtain fell"),
-        ("Obs", "environment 0, step 21: obs is nan at index 1"),
-        ("Reward", "environment 0, step 21: the reward is nan"),
+        ("Raise", "environment 0, step 21, seed 0: RuntimeError: the curtain fell"),
+        ("Obs", "environment 0, step 21, seed 0: obs is nan at index 1"),
+        ("Reward", "environment 0, step 21, seed 0: the reward is nan"),
     ],
 )
 def test_an_environment_that_fails_is_named_with_the_step(fault, message, capsys):

@@ -16,6 +16,7 @@ from thespis import evaluate, hyper
 from thespis.core import Row, Spec
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.gymnasium import Gymnasium
+from thespis.errors import ThespisError
 from thespis.evaluate import (
     Descriptor,
     Evaluator,
@@ -79,7 +80,18 @@ class Turns(gymnasium.Env):
 
 
 class Endless(Turns):
+    """Rewards how long ago it was reset."""
+
     lengths = (10**9,)
+
+    def step(self, action):
+        obs, _, *rest = super().step(action)
+        return obs, self.steps, *rest
+
+
+class Broken(Turns):
+    def step(self, action):
+        raise RuntimeError("the curtain fell")
 
 
 def by_age(steps):
@@ -223,11 +235,19 @@ def test_a_time_limit_ends_an_episode_on_the_host():
     np.testing.assert_allclose(returns[0, -1], 4 + by_age(4), rtol=1e-6)
 
 
-def test_an_environment_without_an_end_is_stopped(monkeypatch):
+def test_an_environment_without_an_end_is_stopped_and_begins_anew(monkeypatch):
     monkeypatch.setattr(evaluate, "LIMIT", 7)
     returns, lengths = evaluator(Gymnasium(Endless), episodes=14)()
     np.testing.assert_array_equal(lengths, [[7] * 14])
-    np.testing.assert_allclose(returns, [[7 + by_age(7)] * 14], rtol=1e-6)
+    np.testing.assert_array_equal(returns, [[1 + 2 + 3 + 4 + 5 + 6 + 7] * 14])
+
+
+def test_an_environment_that_fails_on_the_host_is_told_to_be_in_an_evaluation():
+    with pytest.raises(
+        ThespisError,
+        match=r"^Broken, environment 0, step 1 of an evaluation, seed 3: RuntimeError: the curtain",
+    ):
+        evaluator(Gymnasium(Broken), episodes=3)(seed=3)
 
 
 @pytest.mark.parametrize("episodes", [1, 3, 25])

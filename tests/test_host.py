@@ -13,6 +13,7 @@ from jax import random
 from tests.test_loop import MANY, Clerk, assert_equal, clerks, rows_of
 from thespis import host, hyper
 from thespis.envs.gymnasium import Gymnasium
+from thespis.errors import ThespisError
 from thespis.host import Bundle, HostDriver
 from thespis.loop import Loop
 
@@ -266,6 +267,19 @@ def test_a_stop_before_the_first_row_leaves_no_trace():
     learner = train(9, driver.resume(train(0)))
     assert not final_of(rows_of(learner))[0].any()
     assert not final_of(rows_of(learner)).all((1, 2)).any()
+
+
+def test_an_environment_that_fails_is_told_by_the_steps_and_seeds_of_the_run():
+    driver, train = opened(seeds=(5, 6))
+    learner = driver.resume(train(7))
+
+    def fail(action):
+        raise RuntimeError("the curtain fell")
+
+    Journal.made[-1].step = fail
+    message = r"^Journal, environment 2, step 24, seed 6: RuntimeError: the curtain fell"
+    with pytest.raises(ThespisError, match=message):
+        train(1, learner)
 
 
 def test_small_arrays_cross_into_compiled_code_as_one_of_each_type():

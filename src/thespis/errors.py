@@ -10,6 +10,19 @@ class ThespisError(Exception):
     """Something the user can mend: one line that says what, where and what to do."""
 
 
+class Fault(ThespisError):
+    """What is wrong with one of several environments, `step` steps after they were opened."""
+
+    def __init__(self, name: str, environment: int, step: int, what: str):
+        super().__init__(f"{name}, environment {environment}, step {step}: {what}")
+        self.name, self.environment, self.step, self.what = name, environment, step, what
+
+    def at(self, environment: int, step: object, seed: int) -> ThespisError:
+        """The same, as who opened them counts environments and steps."""
+        where = f"{self.name}, environment {environment}, step {step}, seed {seed}"
+        return ThespisError(f"{where}: {self.what}")
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of an error message: the known names nearest to this one, if any is near."""
     lower = {key.lower(): key for key in known}

@@ -14,6 +14,7 @@ from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
 from thespis.core import Mode, Row, where
+from thespis.errors import Fault
 from thespis.hosts import gather, read
 from thespis.loop import EVALUATE, Loop, environment_seeds
 from thespis.placement import MEMBERS, SHARED, all_of, local, own, spread
@@ -244,7 +245,13 @@ class Evaluator:
                 action, memory, extra = self.act(*args)
                 before = obs, action, extra
                 begin = fold(step.final) | endless
+                if (begin != fold(step.final)).any():
+                    envs.end(endless.reshape(-1))
                 step, t = envs.step(np.asarray(action).reshape(members * width, -1)), t + 1
+        except Fault as fault:
+            m, w = divmod(fault.environment, width)
+            step = f"{fault.step} of an evaluation"
+            raise fault.at(w, step, int(seeds[m])) from fault.__cause__
         finally:
             envs.close()
         found = describe(self.descriptor, told, lengths) if self.descriptor else None

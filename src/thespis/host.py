@@ -15,6 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from thespis.core import Mode, Step
+from thespis.errors import Fault, ThespisError
 from thespis.loop import TRAIN, Learner, Loop, environment_seeds
 from thespis.machine import cores
 from thespis.placement import MEMBERS, SHARED, all_of, local, mine, own, put, spread, whole
@@ -41,8 +42,11 @@ class HostDriver:
     def open(self, time: int) -> None:
         """Begin with start states of this time's own."""
         seeds = environment_seeds(self.seeds, TRAIN, time, self.loop.envs)
-        self.envs = self.loop.env.open(len(seeds), seeds)
-        self.arrived = self.fold(self.envs.reset())
+        self.envs, self.opened = self.loop.env.open(len(seeds), seeds), time
+        try:
+            self.arrived = self.fold(self.envs.reset())
+        except Fault as fault:
+            raise self.told(fault) from fault.__cause__
 
     def init(self, seeds, hps, demos=None) -> Learner:
         seeds, hps = self.own(seeds, hps)
@@ -79,11 +83,14 @@ class HostDriver:
         learner, rest = (Bundle.of(tree, join) for tree in trees)
         respond, absorb = self.programs(learner, rest, mode, learn)
         leaves, given = learner.pack(trees[0]), rest.pack(trees[1])
-        for _ in range(length):
-            answer = respond(leaves, given, self.arrived.obs)
-            action = np.asarray(answer[0])
-            leaves = absorb(leaves, given, self.arrived, answer)
-            self.arrived = self.fold(self.envs.step(action.reshape(-1, *action.shape[2:])))
+        try:
+            for _ in range(length):
+                answer = respond(leaves, given, self.arrived.obs)
+                action = np.asarray(answer[0])
+                leaves = absorb(leaves, given, self.arrived, answer)
+                self.arrived = self.fold(self.envs.step(action.reshape(-1, *action.shape[2:])))
+        except Fault as fault:
+            raise self.told(fault) from fault.__cause__
         return whole(self.mesh, learner.unpack(leaves), specs)
 
     def compile(self, learner: Bundle, rest: Bundle, mode: Mode, learn: bool):
@@ -108,6 +115,11 @@ class HostDriver:
         absorb = over(absorb, (leaves, given, MEMBERS, MEMBERS), leaves)
         made_of = dataclasses.replace(self.loop, env=None), mode, learn
         return compiled(respond, made_of), compiled(absorb, made_of, donate_argnums=0)
+
+    def told(self, fault: Fault) -> ThespisError:
+        """Where in the run it was."""
+        member, env = divmod(fault.environment, self.loop.envs)
+        return fault.at(env, (self.opened + fault.step) * self.loop.envs, int(self.seeds[member]))
 
     def fold(self, step: Step) -> Step:
         """Leaves [members * envs, ...] -> [members, envs, ...]."""

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from thespis.core import MASK, Box, Discrete, Spec, Step
-from thespis.errors import ThespisError, did_you_mean
+from thespis.errors import Fault, ThespisError, did_you_mean
 
 EXTRAS = {  # Gymnasium's extras -> ours
     "mujoco": "mujoco",
@@ -124,6 +124,10 @@ class GymnasiumEnvs:
         self.time += 1
         return self._advance(self.act(action.reshape(self.shape)))
 
+    def end(self, which: np.ndarray) -> None:
+        """Let the next step start a new episode in these [n] as well."""
+        self.over = np.logical_or(self.over, which).tolist()
+
     def render(self) -> list[Any]:
         """One frame per environment."""
         if self.envs[0].render_mode is None:
@@ -157,15 +161,15 @@ class GymnasiumEnvs:
                 write(self.read, obs, i, raw)
             except Exception as error:
                 what = f"{type(error).__name__}: {one_line(error)}"
-                raise ThespisError(f"{self._at(i)} {what}") from error
+                raise self.fault(i, what) from error
             if not math.isfinite(rewards[i] if self.reward_dim is None else math.fsum(rewards[i])):
-                raise ThespisError(f"{self._at(i)} the reward is {rewards[i]}; {MEND}")
+                raise self.fault(i, f"the reward is {rewards[i]}; {MEND}")
         self._check(self.read, obs)
         self.over = [a or b for a, b in zip(terminated, truncated, strict=True)]
         if self.masked:
             for i in np.flatnonzero(~obs[MASK].any(-1) & ~np.array(self.over)):
                 what = f"obs[{MASK!r}] allows no action; allow one, or end the episode"
-                raise ThespisError(f"{self._at(int(i))} {what}")
+                raise self.fault(int(i), what)
         rest: Any = np.array(rewards, np.float32), np.array(terminated), np.array(truncated)
         return Step(obs, *rest)
 
@@ -188,10 +192,10 @@ class GymnasiumEnvs:
             for i, index in zip(*np.nonzero(~np.isfinite(obs.reshape(len(obs), -1))), strict=True):
                 where = f"obs[{key!r}]" if key else "obs"
                 what = f"{where} is {obs[i].reshape(-1)[index]} at index {index}"
-                raise ThespisError(f"{self._at(int(i))} {what}; {MEND}")
+                raise self.fault(int(i), f"{what}; {MEND}")
 
-    def _at(self, i: int) -> str:
-        return f"{self.name}, environment {i}, step {self.time}:"
+    def fault(self, i: int, what: str) -> Fault:
+        return Fault(self.name, i, self.time, what)
 
 
 # --- observations ---------------------------------------------------------------------------

@@ -199,7 +199,7 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
                     gym.write(self.layout.state, obs[STATE], i, env.state())
             except Exception as error:
                 what = f"{type(error).__name__}: {gym.one_line(error)}"
-                raise ThespisError(f"{self._at(i)} {what}") from error
+                raise self.fault(i, what) from error
             obs[ALIVE][i], obs[ENDED][i] = alive, self.ended[i]
         self._check_numbers(obs, rewards)
         self.over = (terminated | truncated).tolist()
@@ -208,7 +208,7 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
             stuck = obs[ALIVE] & ~own[MASK].any(-1) & ~np.array(self.over)[:, None]
             for i, j in np.argwhere(stuck).tolist():
                 what = f"{keys[j]}: {MASK} allows no action; allow one, or end the agent's episode"
-                raise ThespisError(f"{self._at(i)} {what}")
+                raise self.fault(i, what)
         rest: Any = rewards, terminated, truncated
         return Step(obs, *rest)
 
@@ -219,7 +219,7 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
                 where = jax.tree_util.keystr(path, simple=True, separator="/")
                 who = self.layout.keys[index[1]] if STATE not in where else "the state"
                 what = f"{who}: {where} is {x[tuple(index)]}"
-                raise ThespisError(f"{self._at(index[0])} {what}; {gym.MEND}")
+                raise self.fault(index[0], f"{what}; {gym.MEND}")
 
 
 def for_several(source: Any) -> bool:
