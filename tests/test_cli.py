@@ -72,6 +72,7 @@ def complain(capsys, tmp_path):
         assert told.out == ""
         assert len(lines) == 1, lines
         assert lines[0].startswith("thespis: ")
+        assert " object at 0x" not in lines[0]
         assert not list(tmp_path.glob("runs/*/*"))
         return lines[0]
 

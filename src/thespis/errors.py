@@ -34,3 +34,7 @@ def or_all(name: str, known: Iterable[str]) -> str:
     """Like `did_you_mean`, but where nothing is near it lists all there is."""
     known = list(known)
     return did_you_mean(name, known) or f"; there is {', '.join(known)}"
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

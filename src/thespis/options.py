@@ -134,7 +134,11 @@ def read(option: Option, words: list[str]) -> Any:
     if option.kind is bool:
         return convert(option.name, bool, text or True)
     if not text:
-        such = "" if option.default in (None, ()) else f", such as {show(option.default)}"
+        such = (
+            ""
+            if option.default in (None, (), dataclasses.MISSING)
+            else f", such as {show(option.default)}"
+        )
         raise ThespisError(f"--{option.name.replace('_', '-')} needs a value{such}")
     return convert(option.name, option.kind, text)
 

@@ -129,6 +129,8 @@ def test_seeds_that_make_no_members_are_refused(given, message):
         ({"actor_lr": float("nan")}, "hyper-parameter actor_lr = nan is out of range"),
         ({"preset": "qdx"}, r"preset = qdx: sac has none of this name; did you mean qdax\?"),
         ({"steps": 0}, "steps = 0: give at least 1"),
+        ({"steps": 2**31}, "steps = 2147483648: give fewer than 2147483648 steps"),
+        ({"steps": 10**9, "updates_per_step": 3.0}, "give fewer than 2147483648 steps and updates"),
         ({"steps": "many"}, "steps = many: give a whole number"),
         ({"envs": 0}, "envs = 0: give at least 1"),
         ({"eval_freq": 0}, "eval_freq = 0: give at least 1"),

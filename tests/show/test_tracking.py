@@ -64,3 +64,12 @@ def test_without_the_library_one_line_says_what_to_install(monkeypatch, tmp_path
     with pytest.raises(ThespisError, match=r"pip install 'thespis\[wandb\]'"):
         thespis.train("sac", out=tmp_path, **arguments(wandb="stage"))
     assert not list(tmp_path.rglob("config.json"))  # it never began
+
+
+def test_who_is_not_logged_in_is_told_so_in_one_line(wandb, monkeypatch, tmp_path):
+    def refuse(**given):
+        raise RuntimeError("No API key configured.\nUse `wandb login`.")
+
+    monkeypatch.setattr(wandb, "init", refuse)
+    with pytest.raises(ThespisError, match=r"^wandb = stage: No API key configured. Use `wandb lo"):
+        thespis.train("sac", out=tmp_path, **arguments(wandb="stage"))

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from thespis.core import MASK, Box, Discrete, Spec, Step
-from thespis.errors import Fault, ThespisError, did_you_mean
+from thespis.errors import Fault, ThespisError, did_you_mean, one_line
 
 EXTRAS = {  # Gymnasium's extras -> ours
     "mujoco": "mujoco",
@@ -365,7 +365,3 @@ def why_not(name: str, error: Exception) -> str:
         hint = did_you_mean(name, gymnasium.registry)
         return f"unknown environment {name!r}{hint or '; ids of another package are PACKAGE:ID'}"
     return f"{name}: {type(error).__name__}: {text}"
-
-
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -20,7 +20,7 @@ import numpy as np
 
 from thespis.core import AGENTS, ALIVE, ENDED, MASK, STATE, Discrete, Spec, Step
 from thespis.envs import gymnasium as gym
-from thespis.errors import ThespisError, or_all
+from thespis.errors import ThespisError, one_line, or_all
 
 PACKAGES = ("mpe2", "pettingzoo.butterfly", "pettingzoo.sisl", "pettingzoo.atari", "pettingzoo")
 FLAT = "observation"  # key of observations that had to be flattened, beside their MASK
@@ -63,7 +63,7 @@ class PettingZoo:
                 raise ThespisError(
                     f"{called} cannot be drawn: it must take the argument render_mode"
                 ) from error
-            what = f"{type(error).__name__}: {gym.one_line(error)}"
+            what = f"{type(error).__name__}: {one_line(error)}"
             raise ThespisError(f"{called}: {what}") from error
         if not hasattr(env, "possible_agents"):
             raise ThespisError(
@@ -198,7 +198,7 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
                 if self.layout.state is not None:
                     gym.write(self.layout.state, obs[STATE], i, env.state())
             except Exception as error:
-                what = f"{type(error).__name__}: {gym.one_line(error)}"
+                what = f"{type(error).__name__}: {one_line(error)}"
                 raise self.fault(i, what) from error
             obs[ALIVE][i], obs[ENDED][i] = alive, self.ended[i]
         self._check_numbers(obs, rewards)
@@ -266,7 +266,7 @@ def named(text: str) -> PettingZoo:
             found = getattr(found, attribute) if colon else found
             made = found.parallel_env if isinstance(found, ModuleType) else found
     except Exception as error:
-        what = f"{type(error).__name__}: {gym.one_line(error)}"
+        what = f"{type(error).__name__}: {one_line(error)}"
         raise ThespisError(f"{name} cannot be loaded: {what}") from error
     return PettingZoo(partial(made, **given), name)
 

@@ -18,7 +18,7 @@ from thespis.options import convert, number, show
 from thespis.runs.directory import read_json, versions, write_json
 from thespis.runs.log_keys import other_names
 
-SEEDS = 2**31  # seeds are 32-bit integers on devices
+COUNTS = SEEDS = 2**31  # steps, updates and seeds are 32-bit integers on devices
 RETURN = "eval/mean_reward"  # the fitness that has a value per episode
 DIVERSITY = "eval/diversity_reward"  # what algorithms without a task judge themselves by
 SIMILARITY = "eval/similarity"  # of imitators, to demonstrations they did not learn from
@@ -241,6 +241,7 @@ ALIASES = {
     "n_envs": "envs",
     "lr": "learning_rate",
     "n_eval_episodes": "eval_episodes",
+    "save_freq": "checkpoint_freq",
     "net_arch": "hidden",
     "n_critics": "critics",
     "n_steps": "n_step",
@@ -360,6 +361,10 @@ def complete(config: Config) -> Config:
     require(
         config.updates_per_step >= 0,
         f"updates_per_step = {config.updates_per_step:g}: give 0 or more",
+    )
+    require(
+        steps * max(1, config.updates_per_step) < COUNTS,
+        f"steps = {steps}: give fewer than {COUNTS} steps and updates of a member",
     )
     require(
         start <= config.buffer_size,

@@ -16,8 +16,7 @@ from jax import random
 from thespis import envs
 from thespis.core import Step
 from thespis.envs import Autoreset
-from thespis.envs import gymnasium as gym
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, one_line
 from thespis.evaluate import LIMIT
 from thespis.show import draw, video
 
@@ -175,7 +174,7 @@ class DeviceStage:
             except ThespisError:
                 raise
             except Exception as error:
-                reason = gym.one_line(error)
+                reason = one_line(error)
                 raise ThespisError(
                     f"{self.name} cannot be drawn: {reason}{no_graphics(reason)}"
                 ) from error

@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, one_line
 from thespis.runs.directory import read_json, write_json
 from thespis.runs.log_keys import other_names
 from thespis.show.progress import Silent
@@ -34,17 +34,21 @@ class Tracked(Silent):
             write_json(ids, {"ids": [uuid.uuid4().hex for _ in config.seeds]})
         group = f"{config.algo}_{folder.name}"
         for identity, seed in zip(read_json(ids)["ids"], config.seeds, strict=True):
-            run = self.wandb.init(
-                project=self.project,
-                group=group,
-                name=f"{group}_seed{seed}",
-                id=identity,
-                resume="allow",
-                reinit="create_new",  # several at a time
-                dir=str(folder),
-                config=read_json(folder / "config.json") | {"seed": seed},
-                settings=self.wandb.Settings(silent=True),
-            )
+            given = {
+                "project": self.project,
+                "group": group,
+                "name": f"{group}_seed{seed}",
+                "id": identity,
+                "resume": "allow",
+                "reinit": "create_new",  # several at a time
+                "dir": str(folder),
+                "config": read_json(folder / "config.json") | {"seed": seed},
+                "settings": self.wandb.Settings(silent=True),
+            }
+            try:
+                run = self.wandb.init(**given)
+            except Exception as error:  # nobody is logged in, or nobody answers
+                raise ThespisError(f"wandb = {self.project}: {one_line(error)}") from error
             run.define_metric("*", step_metric="global_step")
             self.runs.append(run)
 

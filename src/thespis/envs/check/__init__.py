@@ -15,7 +15,8 @@ from thespis.envs.check.inside import look_inside
 from thespis.envs.check.play import look_at_play
 from thespis.envs.check.report import Report, Spoiled
 from thespis.envs.check.task import look_at_task
-from thespis.envs.gymnasium import Gymnasium, Unsuitable, one_line
+from thespis.envs.gymnasium import Gymnasium, Unsuitable
+from thespis.errors import one_line
 
 
 def check_env(env: Any, seed: int = 0) -> Report:

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from thespis.envs.gymnasium import one_line
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, one_line
 
 Verdict = Literal["ok", "wrong", "cannot say"]
 
