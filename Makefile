@@ -35,7 +35,7 @@ test: .venv/.dev ## the default tests
 	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest $(SHARED) -m "not slow and not optimised" $(ARGS) || [ $$? = 5 ]
 	$(BIN)/python -m pytest $(SHARED) -m "optimised and not slow" $(ARGS) || [ $$? = 5 ]
 
-test-slow: .venv/.dev browser ## the tests that learn to a threshold, and those in a browser
+test-slow: .venv/.slow browser ## the tests that learn to a threshold, and those in a browser
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
 
 test-browser: .venv/.dev browser ## the report in a real browser
@@ -72,6 +72,11 @@ clean: ## remove caches and builds; .venv and runs stay
 	@echo "Installing Thespis and its tools into .venv, once: some 350 MB to fetch, a minute or three."
 	@$(PIP) -e '.[dev]'
 	@touch $@ .venv/.core
+
+.venv/.slow: pyproject.toml | $(BIN)/python
+	@echo "Installing also what the slow tests train on, once."
+	@$(PIP) -e '.[dev,slow]'
+	@touch $@ .venv/.dev .venv/.core
 
 .venv/.docs: pyproject.toml | $(BIN)/python
 	@echo "Installing Thespis and mkdocs into .venv, once."
