@@ -23,7 +23,7 @@ from thespis.runs import checkpoint
 from thespis.runs import config as configs
 from thespis.runs import plan as plans
 from thespis.runs.build import build, state_shapes
-from thespis.runs.config import Config
+from thespis.runs.config import DIVERSITY, RETURN, Config
 from thespis.runs.directory import create, status, versions, write_json
 from thespis.runs.lineage import schedule
 from thespis.runs.process import alone, stoppable
@@ -178,16 +178,17 @@ def finish(
             except BaseException as error:
                 fail(folder, error)
                 raise
-        curve = None
+        run, curve = Run(folder), None
         if not hosts.leads():
-            return Run(folder)
+            return run
         with suppress(ThespisError):  # stopped before the first evaluation
-            curve = learning_curve(curves_of([folder]), folder / "plots" / "learning_curve.png")
+            metric = DIVERSITY if DIVERSITY in run.metrics else RETURN
+            file = folder / "plots" / "learning_curve.png"
+            curve = learning_curve(curves_of([folder], metric), file, metric)
             if config.tuner:
                 population.draw(folder)
         with suppress(ThespisError):
             report([folder])
-        run = Run(folder)
         run.parts = pieces
         reporter.done(run, state, curve)
     return run

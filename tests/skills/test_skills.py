@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import shutil
 
 import equinox as eqx
 import jax
@@ -20,6 +21,7 @@ from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
 from thespis.hyper import fill
 from thespis.loop import Loop
+from thespis.runs.directory import write_json
 from thespis.skills.export import export
 from thespis.skills.hierarchy import over_skills
 from thespis.skills.plan import Planner, foresee, lead, plan, pursue
@@ -287,6 +289,18 @@ def test_any_algorithm_learns_on_top_of_frozen_skills(skilled, counted, tmp_path
     assert over_skills(Autoreset(PointMass()), counted.run, 10).spec.action == Discrete(3)
     with pytest.raises(ThespisError, match="was trained on jax-pointmass, not on jax-pendulum"):
         thespis.train("sac", **(given | {"env": "jax:pendulum"}))
+
+
+def test_the_learning_curve_is_that_of_diversity(run, tmp_path, monkeypatch):
+    drawn = []
+    note = lambda curves, path, metric: drawn.append((metric, curves)) or path
+    monkeypatch.setattr("thespis.show.plots.learning_curve", note)
+    copy = shutil.copytree(run.path, tmp_path / "run")
+    write_json(copy / "status.json", {"state": "stopped", "step": 300})
+    thespis.resume(copy, progress=False)
+    ((metric, (curve,)),) = drawn
+    assert metric == "eval/diversity_reward"
+    np.testing.assert_array_equal(curve.runs[0][1], run.metrics[metric])
 
 
 # --- host environments ----------------------------------------------------------------------

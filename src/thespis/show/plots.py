@@ -45,7 +45,11 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,  # publishers refuse Type 3 fonts
     "svg.hashsalt": "thespis",  # the same curves give the same file
 }
-WORDS = {"eval/mean_reward": "evaluation return", "rollout/ep_rew_mean": "training return"}
+WORDS = {
+    "eval/mean_reward": "evaluation return",
+    "eval/diversity_reward": "evaluation return of diversity",
+    "rollout/ep_rew_mean": "training return",
+}
 STATISTICS = {"iqm": statistics.iqm, "mean": statistics.mean}
 UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
