@@ -96,8 +96,11 @@ def test_evaluations_may_have_an_environment_of_their_own(tmp_path):
 
 
 def test_members_may_differ_in_their_hyper_parameters(tmp_path):
-    run = thespis.train("sac", out=tmp_path, **arguments(seeds=(0, 7), gamma=[0.9, 0.5]))
-    assert run.metrics["hparams/gamma"][-2:] == pytest.approx([0.9, 0.5])
+    rates = {"actor_lr": [1e-3, 2e-3], "critic_lr": [3e-3, 4e-3], "alpha_lr": [5e-3, 6e-3]}
+    given = rates | {"gamma": [0.9, 0.5]}
+    run = thespis.train("sac", out=tmp_path, **arguments(seeds=(0, 7), **given))
+    for name, pair in given.items():
+        assert run.metrics[f"hparams/{name}"][-2:] == pytest.approx(pair)
     alone = thespis.resume(run.path, member=1, out=tmp_path, progress=False)
     assert alone.config.hp["gamma"] == 0.5
     assert alone.metrics["hparams/gamma"] == pytest.approx([0.5] * 4)
