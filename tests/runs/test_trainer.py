@@ -17,6 +17,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import thespis
+from tests.algos import reference
 from tests.small import RUN, Toy, arguments, arrays, differences, stop_at, wait_for, words
 from thespis.core import Box, ThespisError
 from thespis.runs import checkpoint, directory, metrics, process, trainer, transplant
@@ -245,6 +246,24 @@ def test_training_ends_when_the_wanted_reward_is_reached(tmp_path):
     assert newest(run.path) == 100
     assert thespis.resume(run.path, progress=False).status["step"] == 100
     assert thespis.resume(run.path, steps=400, progress=False).status["step"] == 200
+
+
+@pytest.mark.parametrize("warm_up", ["random", "policy"])
+def test_warm_up_acts_at_random_or_by_the_untrained_policy(tmp_path, warm_up):
+    """TD3's, which is a function of what it observes, and noise."""
+    config = configs.make("td3", RUN | {"warm_up": warm_up, "noise": 0.1})
+    stop, watch = [], Silent()
+    watch.advance = lambda step, *_: stop.extend([step] * (step >= 20))
+    x = trainer.Trainer(config, build(config), tmp_path, watch)
+    x.start()
+    untrained = reference.plain(reference.member(x.learner.state.actor.params, 0))
+    x.run(stop)
+    x.close()
+    assert x.learner.clock.updates == 0
+    rows = x.learner.replay.rows
+    obs, action = (np.asarray(part)[:20, 0, 0] for part in (rows.obs, rows.action))
+    noise = (action - np.tanh(reference.forward(untrained, obs))).std()
+    assert 0.05 < noise < 0.15 if warm_up == "policy" else noise > 0.4
 
 
 def test_a_run_may_begin_with_parts_of_another(whole, three, tmp_path):
