@@ -54,14 +54,14 @@ class Journal(gymnasium.Env):
         self.closed = True
 
 
-def opened(seeds=(0, 1)):
+def opened(seeds=(0, 1), capacity=CAPACITY):
     """A driver, and the function that trains from a learner or from the beginning."""
     Journal.made = []
     env = Gymnasium(Journal)  # which makes one to look at
     Journal.made = []
     hps = hyper.fill(Clerk.Hyper, {}, len(seeds))
     seeds = jnp.array(seeds, jnp.int32)
-    driver = HostDriver(Loop(Clerk(env.spec), env, ENVS, CAPACITY), seeds)
+    driver = HostDriver(Loop(Clerk(env.spec), env, ENVS, capacity), seeds)
 
     def train(length, learner=None, mode="explore", learn=True):
         learner = driver.init(seeds, hps) if learner is None else learner
@@ -308,3 +308,23 @@ def test_one_core_learns_what_two_do(monkeypatch):
         learners.append(jax.tree.map(np.array, train(20, train(20))))
         driver.close()
     assert_equal(*learners)
+
+
+# --- memory ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("join", [False, True])
+@pytest.mark.optimised
+def test_no_array_of_the_replay_is_copied(join):
+    driver, _ = opened(capacity=100 * host.SMALL)  # none is small
+    seeds, hps = jnp.arange(MEMBERS), hyper.fill(Clerk.Hyper, {}, MEMBERS)
+    x = jax.eval_shape(driver.loop.init, seeds, hps, None, driver.arrived)
+    trees = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), x), (hps, None, seeds)
+    learner, rest = (Bundle.of(tree, join) for tree in trees)
+    respond, absorb = driver.programs(learner, rest, "explore", True)
+    given = learner.pack(trees[0]), rest.pack(trees[1])
+    answer = jax.eval_shape(respond, *given, driver.arrived.obs)
+    memory = absorb.lower(*given, driver.arrived, answer).compile().memory_analysis()
+    sizes = [leaf.nbytes for leaf in jax.tree.leaves(trees[0].replay.rows)]
+    assert memory.temp_size_in_bytes < min(sizes)
+    assert memory.alias_size_in_bytes >= sum(sizes)  # written in place
