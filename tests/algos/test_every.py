@@ -119,6 +119,25 @@ def test_statistics_are_kept_if_asked_for(Algorithm):
         assert reference.difference(same, before) == 0
 
 
+@pytest.mark.parametrize("Algorithm", [A for A in ALGORITHMS.values() if not A.several])
+def test_acting_sees_normalised_observations(Algorithm):
+    """As a policy without statistics does what others have normalised."""
+    algo = Algorithm(spec(Algorithm), hidden=(4,), normalize_observations=True)
+    hp = algo.Hyper()
+    state, obs = reference.drawn(algo, hp), np.random.default_rng(0).normal(0, 9, (50, 2))
+
+    @reference.quick
+    def act(state, obs):
+        memory = algo.memory(random.key(7), 50)
+        return algo.act(state, hp, memory, obs, random.key(1), jnp.int32(0), "explore")[0]
+
+    normal = reference.vector(reference.plain(state.stats), obs)
+    raw, normal = (jnp.asarray(x, jnp.float32) for x in (obs, normal))
+    blank = dataclasses.replace(state, stats=None)
+    np.testing.assert_allclose(act(state, raw), act(blank, normal), atol=1e-5)
+    assert reference.difference(act(state, raw), act(blank, raw)) > 0.1
+
+
 @pytest.mark.parametrize("Algorithm", [A for A in ALGORITHMS.values() if A is not SQIL])
 def test_other_actions_are_refused_and_an_algorithm_for_them_named(Algorithm):
     if Algorithm.several:  # it takes both

@@ -226,18 +226,6 @@ def test_exploring_actions_follow_the_stored_policy():
     assert act(make(), "explore", 3)[2] is None
 
 
-def test_acting_sees_normalised_observations_and_learning_keeps_the_statistics():
-    algo, hp = make(normalize_observations=True), scalars()
-    state = midway(algo, hp)
-    obs = jnp.asarray([[4.0, -1.0]])
-    normal = reference.seen({"stats": reference.plain(state.stats)}, np.float64(obs))
-    out = reference.forward(reference.plain(state.actor.params), normal)
-    action, _, _ = act(algo, "greedy", state=state, obs=obs)
-    np.testing.assert_allclose(action, np.tanh(out[:, :2]), atol=1e-5)
-    new, _, _ = algo.update(state, hp, reference.transitions(), random.key(2), jnp.int32(0))
-    assert reference.difference(new.stats, state.stats) == 0
-
-
 # --- beginnings -----------------------------------------------------------------------------
 
 
