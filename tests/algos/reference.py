@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
+from thespis.algos.actor_critic import ActorCritic
 from thespis.core import Box, Discrete, Spec, Transition
 from thespis.hyper import declared
 from thespis.nets import MLP, Critics
@@ -472,6 +473,29 @@ HYPER = {
     "target_entropy": -0.6,
 }
 
+# Great steps, so that remote effects show; another number of each; and what that changes.
+BOLD = {"actor_lr": 0.5, "critic_lr": 0.5, "tau": 0.5}
+CHANGED = {
+    "actor_lr": 0.1,
+    "critic_lr": 0.1,
+    "alpha_lr": 0.05,
+    "gamma": 0.5,
+    "tau": 0.2,
+    "reward_scale": 0.6,
+    "alpha": 0.9,
+    "target_entropy": -0.1,
+}
+EFFECT = {
+    "actor_lr": {"actor"},
+    "critic_lr": {"critic", "target", "actor"},
+    "alpha_lr": {"temperature"},
+    "gamma": {"critic", "target", "actor"},
+    "tau": {"target"},
+    "reward_scale": {"critic", "target", "actor"},
+    "alpha": {"initial temperature"},  # if fixed, the NumPy form covers it
+    "target_entropy": {"temperature"},
+}
+
 
 def scalars(Hyper, values: dict[str, float]):
     """Hyper-parameters of one member."""
@@ -562,7 +586,7 @@ def members(Hyper, values: dict[str, float], changed: dict[str, float]):
 
 def updating(Hyper) -> set[str]:
     """The hyper-parameters of acting and updating: those of drawing batches are no part of it."""
-    return {name for name, d in declared(Hyper).items() if not d.special}
+    return declared(Hyper).keys() - declared(ActorCritic.Hyper).keys()
 
 
 def difference(a, b) -> float:
@@ -588,3 +612,16 @@ def effects(parts: dict[str, Any], changed) -> dict[str, set[str]]:
         name: {part for part, x in parts.items() if differs(x, i)}
         for i, name in enumerate(changed, 1)
     }
+
+
+def effects_of(algo, state, batch, values, changed) -> dict[str, set[str]]:
+    """Which parts of a first state and of one that was updated each change makes differ."""
+
+    @quick
+    @jax.vmap
+    def parts(hp):
+        first, new = algo.init(random.key(0), hp), algo.update(state, hp, batch, random.key(2), 0)
+        return {f"initial {name}": x for name, x in vars(first).items()} | vars(new[0])
+
+    found = parts(members(algo.Hyper, values | BOLD, changed))
+    return effects({name: x for name, x in found.items() if x is not None}, changed)

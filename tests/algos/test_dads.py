@@ -67,6 +67,14 @@ def begun(algo: DADS):
     return dataclasses.replace(state, returns=none)
 
 
+def returned(state):
+    """After four episodes of three skills: two are near the best."""
+    skills, yes = np.eye(3, dtype=np.float32)[[0, 1, 2, 0]], np.ones(4, bool)
+    add = reference.quick(lambda *x: state.returns.add(*x))
+    known = add(skills, np.float32([-3.0, -5.0, -2.6, -2.0]), yes)
+    return dataclasses.replace(state, returns=known)
+
+
 def batch(algo: DADS, seed: int = 0):
     """Transitions of three coordinates with skills; what an invalid one holds must not matter."""
     rng = np.random.default_rng(seed)
@@ -258,10 +266,7 @@ def test_update_is_what_numpy_computes(monkeypatch, options):
     state = begun(algo)
     names = [name for name in LEARNED if getattr(state, name) is not None]
     if algo.with_reward:
-        skills, yes = np.eye(3, dtype=np.float32)[[0, 1, 2, 0]], np.ones(4, bool)
-        add = reference.quick(lambda *x: state.returns.add(*x))
-        known = add(skills, np.float32([-3.0, -5.0, -2.6, -2.0]), yes)
-        state = dataclasses.replace(state, returns=known)
+        state = returned(state)
     b = batch(algo)
     given = Batch(b, b if algo.dynamics_data == "recent" else None)
     new, metrics, priorities = reference.quick(algo.update)(state, hp, given, random.key(2), 0)
@@ -279,6 +284,50 @@ def test_update_is_what_numpy_computes(monkeypatch, options):
 
 
 LEARNED = ("actor", "critic", "temperature", "dynamics", "multiplier")
+
+
+# --- hyper-parameters are data --------------------------------------------------------------
+
+CHANGED = reference.CHANGED | {
+    "dynamics_lr": 0.1,
+    "dynamics_scale": 0.4,
+    "importance_clip": 1.01,
+    "multiplier": 9.0,
+    "slack": 0.99,
+    "diversity_scale": 0.1,
+    "margin": 0.01,
+}
+LEARNS = {"critic", "target", "actor"}
+NOTHING = {name: set() for name in CHANGED}
+EFFECTS = [
+    (
+        {"dynamics_data": "weighted", "with_reward": True, "skills": 3, "skill_kind": "one-hot"},
+        {
+            "dynamics_lr": LEARNS | {"dynamics"},
+            "dynamics_scale": LEARNS | {"dynamics"},
+            "importance_clip": LEARNS | {"dynamics"},
+            "diversity_scale": LEARNS,
+            "margin": LEARNS,
+        },
+    ),
+    (
+        {"objective": "metra", "dynamics_data": "replay"},
+        {
+            "dynamics_lr": LEARNS | {"dynamics", "multiplier"},
+            "slack": LEARNS | {"dynamics", "multiplier"},
+            "multiplier": {"initial multiplier"},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "effect"), EFFECTS, ids=["dads", "metra"])
+def test_each_hyper_parameter_changes_what_it_should_and_nothing_else(options, effect):
+    algo = make(**options)
+    state = returned(begun(algo)) if algo.with_reward else begun(algo)
+    assert CHANGED.keys() == reference.updating(DADS.Hyper)
+    found = reference.effects_of(algo, state, Batch(batch(algo), None), HYPER, CHANGED)
+    assert found == NOTHING | reference.EFFECT | effect
 
 
 # --- the reward -----------------------------------------------------------------------------

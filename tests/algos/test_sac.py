@@ -112,28 +112,7 @@ def test_temperature_may_start_at_zero():
 
 # --- hyper-parameters are data --------------------------------------------------------------
 
-# Great steps, so that remote effects show.
-BOLD = {"actor_lr": 0.5, "critic_lr": 0.5, "tau": 0.5}
-CHANGED = {
-    "actor_lr": 0.1,
-    "critic_lr": 0.1,
-    "alpha_lr": 0.05,
-    "gamma": 0.5,
-    "tau": 0.2,
-    "reward_scale": 0.6,
-    "alpha": 0.9,
-    "target_entropy": -0.1,
-}
-EFFECT = {
-    "actor_lr": {"actor"},
-    "critic_lr": {"critic", "target", "actor"},
-    "alpha_lr": {"temperature"},
-    "gamma": {"critic", "target", "actor"},
-    "tau": {"target"},
-    "reward_scale": {"critic", "target", "actor"},
-    "alpha": {"initial temperature"},  # if fixed, the NumPy form covers it
-    "target_entropy": {"temperature"},
-}
+BOLD, CHANGED, EFFECT = reference.BOLD, reference.CHANGED, reference.EFFECT
 PARTS = ("actor", "critic", "target", "temperature")
 
 

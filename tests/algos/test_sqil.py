@@ -330,6 +330,17 @@ def test_monitors_can_be_switched_off_and_cost_nothing(kind):
 
 
 @kinds
+def test_each_hyper_parameter_changes_what_it_should_and_nothing_else(kind):
+    algo = make(kind, temperature="log", monitor_gradients=False, monitor_policy=False)
+    changed = reference.CHANGED | {"entropy_share": 0.2}
+    idle = "entropy_share" if kind == "continuous" else "target_entropy"
+    effect = reference.EFFECT | {"entropy_share": {"temperature"}, idle: set()}
+    assert changed.keys() == reference.updating(SQIL.Hyper)
+    given_ = midway(algo, scalars()), batch_of(kind), HYPER, changed
+    assert reference.effects_of(algo, *given_) == effect
+
+
+@kinds
 def test_no_hyper_parameter_needs_another_program(kind):
     algo, b = make(kind, bc_steps=1), batch_of(kind)
     update = reference.quick(algo.update)
