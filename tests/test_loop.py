@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from jax import random
 
+from tests.algos import reference
 from thespis import hyper
 from thespis.algos import SAC, TD3
+from thespis.algos.actor_critic import ActorCritic
 from thespis.core import Box, Mean, Spec, mean
 from thespis.envs.autoreset import Autoreset
 from thespis.hyper import Uniform, prior
@@ -470,6 +472,36 @@ def test_a_member_with_priorities_equals_its_run_alone_bit_for_bit(keen):
 def test_any_split_of_a_run_with_priorities_gives_the_same_bits(keen):
     run, both = keen
     assert_equal(run.train(1, 29, 30), both)
+
+
+PRIORITY = {"priority_alpha": 0.1, "priority_beta": 1.0, "priority_anneal": 1.0}
+
+
+@pytest.fixture(scope="module")
+def eager():
+    """Members of one seed, that differ from the first in one number of `PRIORITY` each."""
+    env = Autoreset(Lives())
+    limits = {"prioritized_replay": True, "max_use": 6, "max_staleness": 19}
+    run = Run(Loop(TD3(env.spec, hidden=(4,), batch_size=4, **limits), env, 2, 25), 4)
+    hps = reference.members(TD3.Hyper, {"priority_beta": 0.5}, PRIORITY)
+    return run.but(hps, np.zeros(4, np.int32)).train(30)
+
+
+def test_each_number_of_prioritised_replay_changes_what_is_learned(eager):
+    assert PRIORITY.keys() == hyper.declared(ActorCritic.Hyper).keys()
+    found = reference.effects({"critic": eager.state.critic}, PRIORITY)
+    assert found == {name: {"critic"} for name in PRIORITY}
+    # An exponent that is 1, and one that is so after the first update: that had no rows yet.
+    assert_equal(*(member(eager, i) for i in (2, 3)))
+
+
+def test_rows_are_left_out_after_max_use_and_max_staleness(eager):
+    tree, rows = eager.replay.priorities, eager.replay.rows
+    uses, age = np.asarray(tree.uses), (int(eager.replay.head) - 1 - np.arange(25)) % 25
+    young = (age > 0) & (age < 10)  # 19 steps of two environments
+    legal = ~np.asarray(rows.final) & young[:, None, None] & (uses < 6)
+    np.testing.assert_array_equal(np.asarray(tree.weight) > 0, legal)
+    assert (uses[young] >= 6).any()
 
 
 def test_without_priorities_nothing_of_them_is_there():
