@@ -510,6 +510,46 @@ def test_without_priorities_nothing_of_them_is_there():
     assert "drawn" not in str(jax.tree.structure(learner))
 
 
+# --- bounds of actions ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seesaw:
+    """Observes how often each number of an action was above zero; remembers the last action."""
+
+    bound: float
+    limit: int = 7
+    obs: ClassVar = jax.ShapeDtypeStruct((2,), jnp.float32)
+
+    @property
+    def action(self):
+        return Box((-self.bound,) * 2, (self.bound,) * 2, (2,))
+
+    def start(self, key):
+        return random.uniform(key, (2,)), jnp.zeros(2)
+
+    def observe(self, state):
+        return state[0]
+
+    def step(self, state, action):
+        above = (action > 0).astype(float)
+        return (state[0] + above, action), above.sum(), jnp.zeros((), bool)
+
+
+@pytest.mark.parametrize("Algorithm", [SAC, TD3])
+def test_learning_does_not_depend_on_the_bounds_of_actions(Algorithm):
+    def trained(bound):
+        env = Autoreset(Seesaw(bound))
+        algo = Algorithm(env.spec, hidden=(4,), batch_size=4)
+        return Run(Loop(algo, env, capacity=20), 1).train(20)
+
+    narrow, wide = trained(1.0), trained(100.0)
+    parts = lambda x: (x.state, x.replay, x.tally, x.world.arrived)
+    assert_equal(parts(narrow), parts(wide))
+    ours, heard = narrow.replay.rows.action[-1], wide.world.env.task[1]
+    np.testing.assert_allclose(heard, 100 * ours, rtol=1e-5, atol=1e-4)
+
+
 # --- memory ---------------------------------------------------------------------------------
 
 
