@@ -61,6 +61,67 @@ def test_runs_that_differ_in_algorithm_environment_or_preset_are_different_curve
     ]
 
 
+def labels(*folders):
+    return [(found.label, len(found.runs)) for found in curves_of(folders)]
+
+
+def test_runs_that_learn_differently_are_different_curves_named_after_the_difference(tmp_path):
+    slow, fast = {"actor_lr": 1e-4, "tau": 0.005}, {"actor_lr": 3e-4, "tau": 0.005}
+    folders = [
+        run(tmp_path / "a", [0], hp=slow, steps=1000, threads=1, eval_freq=50),
+        run(tmp_path / "b", [1], hp=fast),
+        run(tmp_path / "c", [2], hp=slow | {"actor_lr": float(np.float32(1e-4))}, steps=2000),
+    ]
+    assert labels(*folders) == [("SAC, actor_lr = 0.0001", 2), ("SAC, actor_lr = 0.0003", 1)]
+    assert labels(folders[0], folders[2]) == [("SAC", 2)]
+    wide = run(tmp_path / "d", [1], hp=slow, options={"hidden": [64, 64]}, envs=4)
+    narrow = run(tmp_path / "e", [2], hp=slow, options={"hidden": [8]}, envs=1)
+    assert labels(wide, narrow) == [
+        ("SAC, envs = 4, hidden = 64 64", 1),
+        ("SAC, envs = 1, hidden = 8", 1),
+    ]
+
+
+def test_many_differences_are_counted(tmp_path):
+    hp = [{name: x for name in ("actor_lr", "critic_lr", "gamma", "tau")} for x in (0.1, 0.2)]
+    found = labels(*(run(tmp_path / str(i), [i], hp=hp[i]) for i in (0, 1)))
+    assert found[0] == ("SAC, actor_lr = 0.1, critic_lr = 0.1, 2 more", 1)
+
+
+def test_members_of_one_run_may_differ(tmp_path):
+    assert labels(run(tmp_path / "a", [0, 1], hp={"tau": [0.1, 0.2]})) == [("SAC", 2)]
+
+
+def test_a_run_that_follows_a_schedule_is_no_plain_one(tmp_path):
+    plain = run(tmp_path / "plain", [0], hp={"tau": 0.005}, schedule=[])
+    begun = {"hp": {"tau": 0.01}, "schedule": [[100, {"tau": 0.02}]]}
+    again = [run(tmp_path / f"again_{seed}", [seed], **begun) for seed in (1, 2)]
+    assert labels(plain, *again) == [("SAC", 1), ("SAC, scheduled", 2)]
+    other = run(tmp_path / "other", [3], hp={"tau": 0.01}, schedule=[[200, {"tau": 0.02}]])
+    assert labels(*again, other) == [("SAC, scheduled again_1", 2), ("SAC, scheduled other", 1)]
+
+
+def test_populations_differ_in_what_is_fixed_and_how_they_are_tuned(tmp_path):
+    tuned = {"tuner": "pbt", "pbt": {"interval": 100}}
+    first = run(tmp_path / "a", [0, 1], **tuned, hp={})
+    fixed = run(tmp_path / "b", [2, 3], **tuned, hp={"tau": 0.005})
+    more = run(tmp_path / "c", [4, 5, 6], **tuned, hp={})
+    assert labels(first, fixed) == [("SAC pbt", 2), ("SAC pbt, tau = 0.005", 2)]
+    assert labels(first, more) == [("SAC pbt, members = 2", 2), ("SAC pbt, members = 3", 3)]
+
+
+def test_settings_that_suit_one_environment_have_one_name_in_all(tmp_path):
+    pendulum = run(tmp_path / "a", [0], hp={"tau": 0.01})
+    cartpole = run(tmp_path / "b", [0], hp={"tau": 0.02}, env="jax:cartpole")
+    assert labels(pendulum, cartpole) == [("SAC", 1), ("SAC", 1)]
+    other = run(tmp_path / "c", [0], hp={"tau": 0.02})
+    assert [label for label, _ in labels(pendulum, cartpole, other)] == [
+        "SAC, tau = 0.01",
+        "SAC, tau = 0.02",
+        "SAC, tau = 0.02",
+    ]
+
+
 def test_a_seed_that_was_run_twice_does_not_count_as_two(tmp_path):
     found = curves_of([run(tmp_path / "first", [0, 1]), run(tmp_path / "second", [1, 2])])
     assert [(c.label, len(c.runs)) for c in found] == [("SAC first", 2), ("SAC second", 2)]

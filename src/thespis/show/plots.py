@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from thespis.errors import ThespisError
+from thespis.options import show
 from thespis.runs import directory, metrics
 from thespis.show import statistics
 
@@ -51,6 +52,11 @@ WORDS = {
     "rollout/ep_rew_mean": "training return",
 }
 STATISTICS = {"iqm": statistics.iqm, "mean": statistics.mean}
+NEUTRAL = (  # what stands in the label anyway, or has no influence on learning
+    *("algo", "env", "preset", "tuner", "objective", "options", "hp", "pbt"),
+    *("seeds", "steps", "stop_reward", "patience", "threads", "devices", "command", "versions"),
+    *("eval_freq", "eval_episodes", "log_freq", "log_keys", "wandb", "checkpoint_freq"),
+)
 UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
@@ -76,29 +82,84 @@ class Group:
 
 
 def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
-    """Runs of the same algorithm and objective, environment, preset and tuner belong together.
+    """Runs belong together that differ in nothing that influences learning but their seeds.
 
-    Runs that repeat a seed are not independent, or differ in a setting: each of them is then
-    a group of its own, named after its folder.
+    Others are told apart by what they differ in. Runs that repeat a seed are not independent:
+    each of them is a group of its own, named after its folder.
     """
-    kinds: dict[tuple, list[tuple[Path, dict]]] = {}
-    for folder in map(directory.find, run_folders):
-        config = directory.read_json(folder / "config.json")
-        objective = config.get("options", {}).get("objective", config["algo"])  # of imitators
-        objective = None if objective == config["algo"] else objective
-        more = objective, config.get("preset"), config.get("tuner")
-        kind = (config["algo"], config["env"], *more)
-        kinds.setdefault(kind, []).append((folder, config))
+    runs = [(f, directory.read_json(f / "config.json")) for f in map(directory.find, run_folders)]
+    differing = differences([config for _, config in runs])
+    alike: dict[tuple, list[tuple[Path, dict]]] = {}
+    for folder, config in runs:
+        kind, settings = kind_of(config), settings_of(config)
+        apart = tuple((name, settings[name]) for name in differing[kind] if name in settings)
+        alike.setdefault((kind, config["env"], apart), []).append((folder, config))
 
+    labels = [(", ".join([kind, *brief(apart)]), env) for kind, env, apart in alike]
     groups = []
-    for (algo, env, *more), runs in kinds.items():
-        label = " ".join([algo.upper().replace("_", " "), *filter(None, more)])
-        seeds = [seed for _, config in runs for seed in config.get("seeds", [])]
-        if len(seeds) == len(set(seeds)):
-            groups.append(Group(label, env, [folder for folder, _ in runs]))
-        else:
-            groups += [Group(f"{label} {folder.name}", env, [folder]) for folder, _ in runs]
+    for (label, env), members in zip(labels, alike.values(), strict=True):
+        seeds = [seed for _, config in members for seed in config.get("seeds", [])]
+        if len(seeds) > len(set(seeds)):
+            groups += [Group(f"{label} {folder.name}", env, [folder]) for folder, _ in members]
+            continue
+        folders = [folder for folder, _ in members]
+        unique = labels.count((label, env)) == 1
+        groups.append(Group(label if unique else f"{label} {folders[0].name}", env, folders))
     return groups
+
+
+def kind_of(config: dict[str, Any]) -> str:
+    """Algorithm, objective, preset and tuner, as a label has them."""
+    objective = config.get("options", {}).get("objective", config["algo"])  # of imitators
+    objective = None if objective == config["algo"] else objective
+    more = objective, config.get("preset"), config.get("tuner")
+    return " ".join([config["algo"].upper().replace("_", " "), *filter(None, more)])
+
+
+def settings_of(config: dict[str, Any]) -> dict[str, str]:
+    """All else that influences learning; hyper-parameters that are tuned or change are one."""
+    hp, schedule = config.get("hp", {}), config.get("schedule") or []
+    named = {name: show(value) for name, value in hp.items()}
+    settings = config | config.get("options", {})
+    settings |= {f"pbt.{name}": value for name, value in config.get("pbt", {}).items()}
+    settings["schedule"] = f"{named} {schedule}" if schedule else ""
+    if config.get("tuner"):
+        settings["members"] = len(config["seeds"])
+        settings["given"] = ", ".join(f"{name} = {value}" for name, value in named.items())
+    elif not schedule:
+        settings |= named
+    told = {n: x for n, x in settings.items() if n not in NEUTRAL and not n.endswith("_given")}
+    small = lambda x: str(x).lower() if x is None or isinstance(x, bool) else show(x)
+    return {name: small(value) for name, value in told.items()}
+
+
+def differences(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """{kind: the settings in which its runs on one environment differ}."""
+    found: dict[str, list[str]] = {kind_of(config): [] for config in configs}
+    values: dict[tuple[str, str, str], set[str]] = {}
+    for config in configs:
+        kind = kind_of(config)
+        for name, value in settings_of(config).items():
+            seen = values.setdefault((kind, config["env"], name), set())
+            seen.add(value)
+            if len(seen) > 1 and name not in found[kind]:
+                found[kind].append(name)
+    return found
+
+
+def brief(settings: Sequence[tuple[str, str]]) -> list[str]:
+    """At most three settings in words, or two and how many more there are."""
+
+    def words(name: str, value: str) -> str:
+        if name == "schedule":
+            return value and "scheduled"
+        if name == "given":
+            return value
+        parts = value.split()
+        return f"{name} = {value if len(parts) <= 4 else f'{parts[0]} … {parts[-1]}'}"
+
+    told = [text for text in (words(*setting) for setting in settings) if text]
+    return told if len(told) <= 3 else [*told[:2], f"{len(told) - 2} more"]
 
 
 def curves_of(run_folders: Iterable[Path | str], metric: str = "eval/mean_reward") -> list[Curve]:
@@ -262,7 +323,8 @@ def _legend(figure, curves: Sequence[Curve], labels: list[str], title: str | Non
         band = Patch(facecolor=colour, alpha=0.18)
         handles.append((band, Line2D([], [], color=colour, ls=line, lw=2)))
         names.append(f"{label} ({count} seed{'s' * (count != '1')})")
-    columns = max(1, min(len(names), int(figure.get_figwidth() / 1.8)))
+    widest = max(1.8, 0.6 + 0.07 * max(map(len, names)))  # inches
+    columns = max(1, min(len(names), int(figure.get_figwidth() / widest)))
     legend = figure.legend(handles, names, loc="outside lower center", ncols=columns, title=title)
     legend.get_title().set_color(GREY)
 
