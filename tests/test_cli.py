@@ -207,6 +207,13 @@ def test_runs(trained, pair, say):
     assert say("runs", "--out", trained.path.parent, "--state", "failed") == ["no runs"]
 
 
+def test_damaged_runs_are_listed(tmp_path, say):
+    (tmp_path / "config.json").write_text("{")
+    (tmp_path / "status.json").write_text("{}")
+    lines = say("runs", "--out", tmp_path, "--state", "damaged")
+    assert any(str(tmp_path) in line and " damaged " in line for line in lines)
+
+
 def test_train_a_population(population, say):
     tuner = ["--members", "3", "--pbt", "--pbt.interval", "100"]
     told = json.loads(say("train", "sac", *words(), *tuner, "--json")[0])

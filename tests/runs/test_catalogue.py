@@ -61,6 +61,30 @@ def test_a_run_without_evaluations_is_listed(tmp_path):
     assert (found["last"], found["best"], found["step"]) == (None, None, 0)
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("config.json", '{"algo": "s'),
+        ("config.json", "{}"),
+        ("config.json", None),
+        ("status.json", ""),
+        ("status.json", '{"state": "done"}'),
+        ("status.json", "[]"),
+        ("metrics.csv", "step,member,eval/mean_reward\n0,0,x\n"),
+    ],
+)
+def test_a_damaged_run_is_listed_as_such(tmp_path, file, text):
+    folder = run(tmp_path / "run")
+    (folder / file).unlink()
+    if text is not None:
+        (folder / file).write_text(text)
+    whole = run(tmp_path / "whole")
+    found = {entry["run"]: entry for entry in catalogue(tmp_path)}
+    assert found[str(folder)]["state"] == "damaged"
+    assert found[str(whole)]["state"] == "done"
+    assert found[str(folder)].keys() == found[str(whole)].keys()
+
+
 def test_other_json_files_are_not_runs(tmp_path):
     for name, text in {"a": "{}", "b": "[1]", "c": "no json"}.items():
         (tmp_path / name).mkdir()

@@ -83,7 +83,7 @@ def test_runs_that_learn_differently_are_different_curves_named_after_the_differ
 
 
 def test_many_differences_are_counted(tmp_path):
-    hp = [{name: x for name in ("actor_lr", "critic_lr", "gamma", "tau")} for x in (0.1, 0.2)]
+    hp = [dict.fromkeys(("actor_lr", "critic_lr", "gamma", "tau"), x) for x in (0.1, 0.2)]
     found = labels(*(run(tmp_path / str(i), [i], hp=hp[i]) for i in (0, 1)))
     assert found[0] == ("SAC, actor_lr = 0.1, critic_lr = 0.1, 2 more", 1)
 

@@ -14,6 +14,7 @@ from thespis.runs import metrics
 from thespis.runs.directory import read_json, status_of
 
 RETURN = "eval/mean_reward"
+MARKS = ("status.json", "metrics.csv", "checkpoints")  # beside config.json, what makes a run
 
 
 def catalogue(out: Path | str = "runs") -> list[dict[str, Any]]:
@@ -27,7 +28,7 @@ def catalogue(out: Path | str = "runs") -> list[dict[str, Any]]:
         raise ThespisError(f"there is no folder {root}: name that of your runs with --out")
     found = []
     for here, folders, files in os.walk(root):
-        if "config.json" in files:
+        if "config.json" in files or {*MARKS[:2]} <= {*files}:
             folders.clear()  # a run holds no runs
             found += filter(None, [entry(Path(here))])
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -35,12 +36,22 @@ def catalogue(out: Path | str = "runs") -> list[dict[str, Any]]:
 
 
 def entry(folder: Path) -> dict[str, Any] | None:
-    """One line; None of what is no run after all."""
+    """One line, with the state damaged if files cannot be read; None of what is no run at all."""
+    known = dict.fromkeys(("algo", "env", "members", "tuner", "step", "steps", "last", "best"))
     try:
-        config, status = read_json(folder / "config.json"), status_of(folder)
-        known = {"algo": config["algo"], "env": config["env"], "members": len(config["seeds"])}
-    except (ThespisError, KeyError, TypeError):
-        return None
+        told = readable(folder)
+    except (ThespisError, AttributeError, KeyError, TypeError, ValueError):
+        if not any((folder / name).exists() for name in MARKS):
+            return None
+        told = {"state": "damaged"}
+    files = [p for name in ("config.json", *MARKS) if (p := folder / name).is_file()]
+    active = max(p.stat().st_mtime for p in files)
+    return {"run": str(folder), "state": told["state"], **known, **told, "active": active}
+
+
+def readable(folder: Path) -> dict[str, Any]:
+    """What the files of a run tell."""
+    config, status = read_json(folder / "config.json"), status_of(folder)
     log = folder / "metrics.csv"
     table = metrics.read(log) if log.exists() and log.stat().st_size else {}
     rewards = table.get(RETURN, np.zeros(0))
@@ -51,17 +62,16 @@ def entry(folder: Path) -> dict[str, Any] | None:
     last = np.concatenate([np.zeros(0), *last])
     summary = np.max if config.get("tuner") else np.mean
     logged = int(table["step"].max()) if len(table.get("step", ())) else 0
-    files = [p for p in (log, folder / "status.json", folder / "config.json") if p.exists()]
     return {
-        "run": str(folder),
         "state": status["state"],
-        **known,
+        "algo": config["algo"],
+        "env": config["env"],
+        "members": len(config["seeds"]),
         "tuner": config.get("tuner"),
         "step": max(status["step"], logged),
         "steps": config.get("steps"),
         "last": float(summary(last)) if len(last) else None,
         "best": float(np.nanmax(rewards)) if len(last) else None,
-        "active": max(p.stat().st_mtime for p in files),
     }
 
 

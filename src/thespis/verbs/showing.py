@@ -138,7 +138,7 @@ def report(argv: list[str]) -> None:
 def runs(argv: list[str]) -> None:
     options = [
         OUT,
-        Option("state", Literal["running", "stopped", "done", "failed"], "Only those."),
+        Option("state", Literal["running", "stopped", "done", "failed", "damaged"], "Only those."),
         JSON,
     ]
     if wants_help("runs", argv, options, "runs --state running"):
@@ -163,7 +163,7 @@ def runs(argv: list[str]) -> None:
         {
             "run": run["run"],
             "state": run["state"],
-            "algo": run["algo"] + (f" {run['tuner']}" if run["tuner"] else ""),
+            "algo": " ".join(filter(None, [run["algo"], run["tuner"]])) or None,
             "env": run["env"],
             "members": run["members"],
             "step": run["step"],
