@@ -189,6 +189,12 @@ def test_an_error_in_the_middle_keeps_what_was_saved(tmp_path):
     assert np.isfinite(thespis.load(folder).policy()(np.zeros(3))).all()
 
 
+def test_an_error_before_anything_was_saved_promises_nothing(tmp_path):
+    given = arguments(env="tests.small:ToyRaise-v0", checkpoint_freq=1000)
+    with pytest.raises(ThespisError, match="the curtain fell$"):
+        thespis.train("sac", out=tmp_path, **given)
+
+
 def test_the_public_names_are_there():
     for name in thespis.__all__:
         assert getattr(thespis, name) is not None

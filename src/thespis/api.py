@@ -24,7 +24,7 @@ from thespis.runs import config as configs
 from thespis.runs import plan as plans
 from thespis.runs.build import build, state_shapes
 from thespis.runs.config import DIVERSITY, RETURN, Config
-from thespis.runs.directory import create, status, versions, write_json
+from thespis.runs.directory import create, how_to_resume, status, versions, write_json
 from thespis.runs.lineage import schedule
 from thespis.runs.process import alone, stoppable
 from thespis.runs.run import Run
@@ -112,7 +112,7 @@ def resume(
         if config.members > 1:
             return branch(run, config, number, out, reporter)
     if finished(run) and (steps is None or config.steps == done):
-        reporter.note(f"{folder} is done at step {done}; to train on: {command(folder)} --steps N")
+        reporter.note(f"{folder} is done at step {done}; to train on: {how_to_resume(folder, 'N')}")
         return run
     compare(run, config, reporter)
     folder = folder if hosts.leads() else shadow(folder)
@@ -247,8 +247,8 @@ def fail(folder: Path, error: BaseException) -> None:
     step = step_of(newest(folder))
     with suppress(ThespisError):  # the disk may be the reason
         status(folder, "failed", step, error=str(error) or type(error).__name__)
-    if isinstance(error, ThespisError):
-        raise ThespisError(f"{error}; saved up to step {step}: {command(folder)}") from error
+    if isinstance(error, ThespisError) and step:
+        raise ThespisError(f"{error}; saved up to step {step}: {how_to_resume(folder)}") from error
 
 
 def finished(run: Run) -> bool:
@@ -322,7 +322,3 @@ def newest(folder: Path) -> Path | None:
 
 def step_of(path: Path | None) -> int:
     return int(path.name.rstrip(checkpoint.REPLACED)) if path else 0
-
-
-def command(folder: Path) -> str:
-    return f"thespis resume {shlex.quote(str(folder))}"

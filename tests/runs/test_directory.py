@@ -153,3 +153,20 @@ def test_anything_else_is_answered_with_the_nearest_runs(tmp_path, asked):
 def test_no_runs_at_all_is_said(tmp_path):
     with pytest.raises(ThespisError, match="there are no runs in"):
         directory.find(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("config", "plain", "longer"),
+    [
+        ({"env": "jax:pendulum"}, "thespis resume {}", "thespis resume {} --steps N"),
+        (
+            {"env_given": True, "demos_given": True},
+            'thespis.resume("{}", env=..., demos=...)',
+            'thespis.resume("{}", steps=N, env=..., demos=...)',
+        ),
+    ],
+)
+def test_who_needs_objects_goes_on_from_python(tmp_path, config, plain, longer):
+    directory.write_json(tmp_path / "config.json", config)
+    assert directory.how_to_resume(tmp_path) == plain.format(tmp_path)
+    assert directory.how_to_resume(tmp_path, "N") == longer.format(tmp_path)

@@ -404,7 +404,7 @@ def test_numbers_that_are_not_finite_stop_a_run_of_jax_tasks(tmp_path, fault, wo
     message = str(caught.value)
     assert f"fragile, environment 0, step 31, seed 3: the {word} is not finite" in message
     folder = tmp_path / "sac" / "fragile_1"
-    assert f"saved up to step 20: thespis resume {folder}" in message
+    assert f'saved up to step 20: thespis.resume("{folder}", env=...)' in message
     assert newest(folder) == 20
     assert all(np.isfinite(x).all() for name, x in arrays(folder).items() if "best" not in name)
     status = directory.read_json(folder / "status.json")

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,6 +72,16 @@ def status_of(folder: Path | str) -> dict[str, Any]:
     found = read_json(path) if path.exists() else {"state": "running", "step": 0}
     gone = found["state"] == "running" and not busy(folder)
     return found | {"state": "stopped"} if gone else found
+
+
+def how_to_resume(folder: Path, steps: str = "") -> str:
+    """The command by which a run goes on; in Python if it needs objects that no file holds."""
+    config = read_json(folder / "config.json")
+    objects = [name for name in ("env", "eval_env", "demos") if config.get(f"{name}_given")]
+    if not objects:
+        return f"thespis resume {shlex.quote(str(folder))}" + (f" --steps {steps}" if steps else "")
+    given = [f"steps={steps}"] * bool(steps) + [f"{name}=..." for name in objects]
+    return f'thespis.resume("{folder}", {", ".join(given)})'
 
 
 def versions() -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from thespis import machine
 from thespis.runs.config import JUDGES, SIMILARITY
+from thespis.runs.directory import how_to_resume
 from thespis.show.table import summary, wide
 
 MARKS = 40  # chunks of half a second over which the speed is measured
@@ -226,8 +226,7 @@ def tuned(config) -> str:
 
 
 def stopped(run) -> str:
-    path = shlex.quote(str(run.path))
-    return f"stopped at step {run.status['step']:,}; to go on: thespis resume {path}"
+    return f"stopped at step {run.status['step']:,}; to go on: {how_to_resume(run.path)}"
 
 
 def named(env) -> str:
