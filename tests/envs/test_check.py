@@ -204,7 +204,7 @@ MISTAKES = {
     SeedsAtEveryReset: ("start states", "every episode of a copy begins in the same", "np_random"),
     OneSeedForAll: ("start states", "copies with different seeds begin alike", "super().reset"),
     SharedState: ("copies", "does other things when there are more", "keep all state in self"),
-    EndlessActions: ("spaces", "finite", "RescaleAction"),
+    EndlessActions: ("spaces", "finite", "TransformAction"),
     FearsBounds: ("step", "AssertionError: too far", "every action of its action_space"),
 }
 

@@ -319,7 +319,27 @@ def test_discrete_actions_count_from_the_start_of_their_space():
 
 def test_infinite_bounds_are_refused():
     space = spaces.Box(np.float32([-1, -np.inf]), np.float32([1, 1]))
-    fails(lambda: Gymnasium(lambda: Any(action=space)), "Any", "dimension 1", "RescaleAction")
+    fails(lambda: Gymnasium(lambda: Any(action=space)), "Any", "dimension 1", "TransformAction")
+
+
+def test_infinite_bounds_are_mended_as_the_message_says():
+    from gymnasium.wrappers import ClipAction, TimeLimit, TransformAction
+
+    bounded, endless = spaces.Box(-2, 2, (1,)), spaces.Box(-np.inf, np.inf, (1,))
+    transformed = lambda: TransformAction(Any(action=endless), lambda a: a, bounded)
+    assert Gymnasium(transformed).spec.action == Box((-2.0,), (2.0,), (1,))
+    clipped = lambda: TimeLimit(ClipAction(Any(action=bounded)), 10)
+    fails(lambda: Gymnasium(clipped), "remove the wrapper ClipAction")
+
+
+@pytest.mark.parametrize("space", ["observation_space", "action_space"])
+def test_a_missing_space_is_named(space):
+    class Lacking(Any):
+        def __init__(self):
+            super().__init__()
+            delattr(self, space)
+
+    fails(lambda: Gymnasium(Lacking), f"Lacking has no {space}: set self.{space} in __init__")
 
 
 @pytest.mark.parametrize(
@@ -332,7 +352,7 @@ def test_infinite_bounds_are_refused():
     ],
 )
 def test_other_actions_are_refused(space):
-    fails(lambda: Gymnasium(lambda: Any(action=space)), "Any", type(space).__name__, "Discrete")
+    fails(lambda: Gymnasium(lambda: Any(action=space)), f"Any: actions of {space}", "Discrete;")
 
 
 def test_actions_of_a_wrong_shape_are_refused():
@@ -371,7 +391,7 @@ FAULTS = {
     "infinite observation": (lambda o, r: (o * [1, 1, np.inf, 1], r), ["obs is -inf", "index 2"]),
     "nan reward": (lambda o, r: (o, np.float64(np.nan)), ["reward is nan"]),
     "infinite reward": (lambda o, r: (o, -np.inf), ["reward is -inf"]),
-    "no reward": (lambda o, r: (o, None), ["TypeError"]),
+    "no reward": (lambda o, r: (o, None), ["step 3: the reward is None; return a number"]),
     "wrong shape": (lambda o, r: (o[:1], r), ["shape (1,)", "(4,)"]),
     "crash": (crash, ["ZeroDivisionError: the robot fell"]),
 }
@@ -387,6 +407,24 @@ def test_a_fault_names_environment_step_and_cause(fault):
     error = fails(lambda: envs.step(np.zeros((3, 2))), "Faulty", "environment 1", "step 3", *words)
     if fault == "crash":
         assert isinstance(error.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "message"),
+    [
+        ("step", (np.zeros(3), 0.0, False, {}), "step returned 4 values; return obs, reward, term"),
+        ("step", None, "step returned NoneType; return obs, reward, terminated, truncated, info"),
+        ("reset", np.zeros(2), "reset returned ndarray; return obs, info"),
+    ],
+)
+def test_too_few_values_are_told_with_what_to_return(method, values, message):
+    env = Any()
+    made = iter([Any(), env])
+    envs = Gymnasium(lambda: next(made)).open(1, 0)
+    envs.reset()
+    setattr(env, method, lambda *_, **__: values)
+    call = envs.reset if method == "reset" else lambda: envs.step(np.zeros((1, 1)))
+    fails(call, "Any, environment 0", f": {message}")
 
 
 def test_a_fault_in_a_dict_names_the_key():

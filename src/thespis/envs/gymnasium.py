@@ -24,6 +24,7 @@ EXTRAS = {  # Gymnasium's extras -> ours
     "toy-text": "classic",
 }
 MEND = "mend the environment, or end the episode before its state diverges"
+FORMS = {"reset": "obs, info", "step": "obs, reward, terminated, truncated, info"}
 
 
 class Unsuitable(ThespisError):
@@ -53,9 +54,12 @@ class Gymnasium:
             known = env.spec
             self.name = known.id if known else type(env.unwrapped).__name__
             self.limit = time_limit(env)
+            for space in ("observation_space", "action_space"):
+                if getattr(env, space, None) is None:
+                    raise Unsuitable(f"{self.name} has no {space}: set self.{space} in __init__")
             self.observation_space = env.observation_space
             self.node = reader(env.observation_space, self.name)
-            action = action_spec(env.action_space, self.name)
+            action = action_spec(env.action_space, self.name, finite_bounds(env))
             self.spec = Spec(structs(self.node), action, reward_dim(env))
         finally:
             env.close()
@@ -151,17 +155,16 @@ class GymnasiumEnvs:
             try:
                 if self.over[i]:
                     # Seeded once only, so that every episode has a start state of its own.
-                    raw, _ = env.reset(seed=self.seeds[i])
+                    raw, _ = returned("reset", env.reset(seed=self.seeds[i]))
                     self.seeds[i] = None
                 else:
-                    raw, reward, ended, cut, _ = env.step(actions[i])
+                    raw, reward, ended, cut, _ = returned("step", env.step(actions[i]))
                     rewards[i] = self.read_reward(reward)
                     terminated[i] = bool(ended)
                     truncated[i] = bool(cut) and not ended
                 write(self.read, obs, i, raw)
             except Exception as error:
-                what = f"{type(error).__name__}: {one_line(error)}"
-                raise self.fault(i, what) from error
+                raise self.fault(i, cause(error)) from error
             if not math.isfinite(rewards[i] if self.reward_dim is None else math.fsum(rewards[i])):
                 raise self.fault(i, f"the reward is {rewards[i]}; {MEND}")
         self._check(self.read, obs)
@@ -175,6 +178,8 @@ class GymnasiumEnvs:
 
     def read_reward(self, reward: Any) -> Any:
         """One number, or a list of them."""
+        if reward is None:
+            raise ThespisError("the reward is None; return a number")
         if self.reward_dim is None:
             return reward.item() if isinstance(reward, np.ndarray) else float(reward)
         numbers = np.asarray(reward, np.float64).tolist()
@@ -196,6 +201,21 @@ class GymnasiumEnvs:
 
     def fault(self, i: int, what: str) -> Fault:
         return Fault(self.name, i, self.time, what)
+
+
+def returned(method: str, values: Any) -> Any:
+    """What `reset` or `step` gave, if it is as many values as it must be."""
+    form = FORMS[method]
+    if isinstance(values, tuple | list) and len(values) == form.count(",") + 1:
+        return values
+    many = f"{len(values)} values" if isinstance(values, tuple | list) else type(values).__name__
+    raise ThespisError(f"{method} returned {many}; return {form}")
+
+
+def cause(error: Exception) -> str:
+    """One line: what we found, or what the environment raised."""
+    kind = "" if isinstance(error, ThespisError) else f"{type(error).__name__}: "
+    return f"{kind}{one_line(error)}"
 
 
 # --- observations ---------------------------------------------------------------------------
@@ -234,8 +254,8 @@ def reader(space: spaces.Space, name: str) -> Node:
     if isinstance(space, spaces.MultiDiscrete):
         return one_hot(space.nvec.reshape(-1), space.start.reshape(-1))
     raise Unsuitable(
-        f"{name}: observations of {type(space).__name__} are not supported; wrap the environment"
-        " in gymnasium.wrappers.TransformObservation to give a Box, a Discrete or a Dict of them"
+        f"{name}: observations of {shown(space)} are not supported; wrap the environment in"
+        " gymnasium.wrappers.TransformObservation to give a Box, a Discrete or a Dict of them"
     )
 
 
@@ -297,7 +317,10 @@ def write(node: Node, out, i: int, obs) -> None:
 # --- actions --------------------------------------------------------------------------------
 
 
-def action_spec(space: spaces.Space, name: str) -> Box | Discrete:
+def action_spec(
+    space: spaces.Space, name: str, finite: str = "give its action_space finite ones"
+) -> Box | Discrete:
+    """`finite` says how to mend infinite bounds."""
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n), int(space.start))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
@@ -305,14 +328,33 @@ def action_spec(space: spaces.Space, name: str) -> Box | Discrete:
         for i in np.flatnonzero(~(np.isfinite(low) & np.isfinite(high))):
             raise Unsuitable(
                 f"{name}: action dimension {i} has the bounds [{low[i]}, {high[i]}], but actions"
-                " need finite ones; wrap the environment in gymnasium.wrappers.ClipAction or"
-                " RescaleAction with finite bounds"
+                f" need finite ones; {finite}"
             )
         return Box(tuple(low.tolist()), tuple(high.tolist()), space.shape)
     raise Unsuitable(
-        f"{name}: actions of {type(space).__name__}({space.dtype}) are not supported, only a Box of"
-        " floats or Discrete; wrap the environment in gymnasium.wrappers.TransformAction"
+        f"{name}: actions of {shown(space)} are not supported, only a Box of floats or Discrete;"
+        " wrap the environment in gymnasium.wrappers.TransformAction"
     )
+
+
+def finite_bounds(env: gymnasium.Env) -> str:
+    """How to get them."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.wrappers.ClipAction):
+            return (
+                "remove the wrapper ClipAction, which makes them infinite: policies keep to the"
+                " bounds of the environment without it"
+            )
+        env = env.env
+    return (
+        "give its action_space finite ones, or wrap it in gymnasium.wrappers.TransformAction(env,"
+        " lambda a: a, gymnasium.spaces.Box(-1, 1, env.action_space.shape))"
+    )
+
+
+def shown(space: Any) -> str:
+    """In one line."""
+    return " ".join(repr(space).split())
 
 
 def rescaler(space: spaces.Space) -> Callable:

@@ -177,13 +177,13 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
             try:
                 if self.over[i]:
                     # Seeded once only, so that every episode has a start state of its own.
-                    raw, _ = env.reset(seed=self.seeds[i])
+                    raw, _ = gym.returned("reset", env.reset(seed=self.seeds[i]))
                     self.seeds[i], self.ended[i] = None, False
                     alive = np.array([key in env.agents for key in keys])
                 else:
                     who = [(j, key) for j, key in enumerate(keys) if key in env.agents]
                     given = {key: self.layout.action(j, actions[i, j]) for j, key in who}
-                    raw, reward, ends, cuts, _ = env.step(given)
+                    raw, reward, ends, cuts, _ = gym.returned("step", env.step(given))
                     rewards[i] = [reward.get(key, 0.0) for key in keys]
                     end = np.array([bool(ends.get(key, False)) for key in keys])
                     cut = np.array([bool(cuts.get(key, False)) for key in keys]) & ~end
@@ -198,8 +198,7 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
                 if self.layout.state is not None:
                     gym.write(self.layout.state, obs[STATE], i, env.state())
             except Exception as error:
-                what = f"{type(error).__name__}: {one_line(error)}"
-                raise self.fault(i, what) from error
+                raise self.fault(i, gym.cause(error)) from error
             obs[ALIVE][i], obs[ENDED][i] = alive, self.ended[i]
         self._check_numbers(obs, rewards)
         self.over = (terminated | truncated).tolist()
