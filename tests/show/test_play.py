@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -209,3 +210,10 @@ def test_a_task_without_a_picture_is_named(tmp_path, monkeypatch):
 def test_what_cannot_be_played_is_refused(run, given, message):
     with pytest.raises(ThespisError, match=message):
         play(run, **given)
+
+
+def test_a_film_that_cannot_be_written_is_refused_before_it_is_played(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    monkeypatch.setattr("thespis.show.play.episode", lambda *_: pytest.fail("it was played"))
+    with pytest.raises(ThespisError, match=r"pip install 'thespis\[video\]'"):
+        play(run, path="film.mp4")

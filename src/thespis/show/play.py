@@ -50,8 +50,8 @@ def play(
     several = who if run.config.members > 1 else ""
     name = f"{envs.label(env)}{several}_seed{seed}{video.default_suffix()}"
     file = Path(path) if path else run.path / "videos" / name
-    if file.suffix.lower() not in (".gif", ".mp4"):  # say so before the play, not after it
-        raise ThespisError(f"cannot write {file.name}: a video is .gif or .mp4")
+    if not human:
+        video.check(file)
     limit, films, returns, fps = env.limit or LIMIT, [], [], FPS
     for number in members:
         policy = run.policy(number, which, skill=skill)

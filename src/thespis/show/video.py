@@ -22,12 +22,32 @@ def default_suffix() -> str:
     return ".mp4" if importlib.util.find_spec("imageio_ffmpeg") else ".gif"
 
 
+def check(path: Path) -> None:
+    """Refuse a file that cannot be written here, before anything is drawn for it."""
+    if path.suffix.lower() not in (".gif", ".mp4"):
+        raise ThespisError(f"cannot write {path.name}: a video is .gif or .mp4")
+    if path.suffix.lower() == ".mp4":
+        ffmpeg(path)
+
+
+def ffmpeg(path: Path) -> str:
+    """The program that writes this file."""
+    try:
+        from imageio_ffmpeg import get_ffmpeg_exe
+
+        return get_ffmpeg_exe()
+    except (ImportError, RuntimeError):
+        raise ThespisError(
+            f"cannot write {path.name} without imageio-ffmpeg: "
+            "pip install 'thespis[video]', or name the file .gif"
+        ) from None
+
+
 def write(frames: Sequence[np.ndarray], path: Path | str, fps: int) -> Path:
     """Frames uint8 [height, width, 3] to a .gif or .mp4 file."""
     path = Path(path)
-    writer = {".gif": _gif, ".mp4": _mp4}.get(path.suffix.lower())
-    if writer is None:
-        raise ThespisError(f"cannot write {path.name}: a video is .gif or .mp4")
+    check(path)
+    writer = {".gif": _gif, ".mp4": _mp4}[path.suffix.lower()]
     if not len(frames):
         raise ThespisError(f"no frames for {path.name}: record at least one step")
     with writing(path):
@@ -68,16 +88,6 @@ def _palette(images: Sequence[Image.Image]) -> Image.Image:
 
 
 def _mp4(frames: Sequence[np.ndarray], path: Path, fps: int) -> None:
-    try:
-        from imageio_ffmpeg import get_ffmpeg_exe
-
-        program = get_ffmpeg_exe()
-    except (ImportError, RuntimeError):
-        raise ThespisError(
-            f"cannot write {path.name} without imageio-ffmpeg: "
-            "pip install 'thespis[video]', or name the file .gif"
-        ) from None
-
     height, width = frames[0].shape[:2]
     source = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {fps} -i -"
     # Colours at half the resolution, hence even sizes, and a matrix that players need not guess.
@@ -86,15 +96,15 @@ def _mp4(frames: Sequence[np.ndarray], path: Path, fps: int) -> None:
     tags = "-colorspace bt709 -color_primaries bt709 -color_trc bt709"
     target = f"-vf {even},{colours} -c:v libx264 -crf 18 -pix_fmt yuv420p {tags}"
     # imageio-ffmpeg's own writer forks this process, which JAX's threads may not survive.
-    command = [program, "-y", "-loglevel", "error", *source.split(), *target.split()]
+    command = [ffmpeg(path), "-y", "-loglevel", "error", *source.split(), *target.split()]
     command += ["-movflags", "+faststart", str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as ffmpeg:
-        assert ffmpeg.stdin
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin
         with contextlib.suppress(BrokenPipeError):  # then it tells the reason below
             for frame in frames:
-                ffmpeg.stdin.write(np.ascontiguousarray(frame).data)
-        _, complaint = ffmpeg.communicate()
-    if ffmpeg.returncode:
+                process.stdin.write(np.ascontiguousarray(frame).data)
+        _, complaint = process.communicate()
+    if process.returncode:
         reason = (complaint.decode(errors="replace").splitlines() or ["no reason given"])[-1]
         raise ThespisError(f"cannot write {path}: ffmpeg says {reason!r}; try .gif")
 
