@@ -1,5 +1,7 @@
 """Hyper-parameters: declared once, checked with a word of help, drawn from their priors."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,7 @@ from thespis.hyper import (
     parse,
     prior,
     sample,
+    span,
 )
 
 
@@ -79,6 +82,24 @@ def test_where_no_name_is_near_all_are_listed():
 @pytest.mark.parametrize("value", [1.5, -0.1, np.nextafter(1, 2), [0.9, 2.0]])
 def test_a_number_out_of_range_is_refused(value):
     fails({"gamma": value}, "gamma", "between 0 and 1", members=2)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0, 1, "between 0 and 1"),
+        (0, np.inf, "at least 0"),
+        (-np.inf, 1, "at most 1"),
+        (-np.inf, np.inf, "a finite number"),
+    ],
+)
+def test_a_range_is_told_in_words(low, high, words):
+    gamma = declared(Hyper)["gamma"]
+    assert span(dataclasses.replace(gamma, low=low, high=high)) == words
+
+
+def test_the_message_has_the_range():
+    fails({"rate": -1}, "hyper-parameter rate = -1 is out of range: give at least 0")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

@@ -126,6 +126,20 @@ def test_values_from_python_of_another_type_are_refused(kind, value):
         convert("field", kind, value)
 
 
+@pytest.mark.parametrize(
+    ("option", "head"),
+    [
+        (Option("hidden", tuple[int, ...], default=(64, 64)), "  --hidden N ..."),
+        (Option("factors", tuple[float, ...]), "  --factors X ..."),
+        (Option("log_keys", tuple[str, ...], default=()), "  --log-keys TEXT ..."),
+        (Option("output", str), "  -o, --output TEXT"),
+    ],
+)
+def test_help_says_what_follows_an_option(option, head):
+    assert describe([option]).startswith(head)
+    assert "(default )" not in describe([option])
+
+
 def test_help_comes_from_the_fields_of_a_class():
     options = fields(Documented, "algo.", skip=("spec",))
     assert [o.name for o in options] == ["algo.width", "algo.kind", "algo.silent"]

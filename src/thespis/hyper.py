@@ -169,12 +169,24 @@ def check(Hyper, values: dict[str, Any], members: int = 1) -> None:
         legal, given = known[name], numbers(name, value)
         for x in given:
             if not (math.isfinite(x) and legal.low <= x <= legal.high):
-                span = f"between {legal.low:g} and {legal.high:g}"
-                raise ThespisError(f"hyper-parameter {name} = {x:g} is out of range: give {span}")
+                raise ThespisError(
+                    f"hyper-parameter {name} = {x:g} is out of range: give {span(legal)}"
+                )
         if len(given) not in (1, members):
             raise ThespisError(
                 f"hyper-parameter {name} has {len(given)} values for {members} members"
             )
+
+
+def span(legal: Declared) -> str:
+    """Which numbers may be given."""
+    if math.isinf(legal.low) and math.isinf(legal.high):
+        return "a finite number"
+    if math.isinf(legal.high):
+        return f"at least {legal.low:g}"
+    if math.isinf(legal.low):
+        return f"at most {legal.high:g}"
+    return f"between {legal.low:g} and {legal.high:g}"
 
 
 def numbers(name: str, value: Any) -> list[float]:

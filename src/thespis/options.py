@@ -193,9 +193,10 @@ def describe(options: list[Option]) -> str:
     """Help text, one option a paragraph."""
     lines = []
     for o in options:
-        missing = o.default in (None, dataclasses.MISSING) or o.kind is bool
+        missing = o.default in (None, (), dataclasses.MISSING) or o.kind is bool
         default = "" if missing else f" (default {show(o.default)})"
-        head = f"  --{o.name.replace('_', '-')} {placeholder(o.kind)}".rstrip()
+        short = "-o, " if o.name == "output" else ""
+        head = f"  {short}--{o.name.replace('_', '-')} {placeholder(o.kind)}".rstrip()
         body = textwrap.wrap(f"{o.help}{default}".strip(), 66)
         if body and len(head) < 30:
             lines.append(f"{head:<30}{body.pop(0)}")
@@ -210,7 +211,7 @@ def placeholder(kind: Any) -> str:
     if typing.get_origin(kind) is Literal:
         return "{" + ",".join(typing.get_args(kind)) + "}"
     if typing.get_origin(kind) is tuple:
-        return "N ..."
+        return f"{placeholder(typing.get_args(kind)[0])} ..."
     return {bool: "", int: "N", float: "X"}.get(kind, "TEXT")
 
 
