@@ -201,6 +201,7 @@ def test_the_legend_counts_seeds_and_every_environment_has_a_panel(tmp_path, mon
         assert words in text
     text = learning_curve([curve(1)], tmp_path / "one.svg", statistic="mean").read_text()
     assert "bootstrap" not in text  # one seed has no band
+    assert "opacity: 0.18" not in text  # nor has its entry in the legend
 
 
 def test_the_same_curves_give_the_same_file(tmp_path):

@@ -1,3 +1,4 @@
+import re
 import shutil
 import subprocess
 import sys
@@ -157,6 +158,23 @@ def test_a_broken_member_does_not_spoil_the_picture(folder):
 def test_another_suffix_is_refused(folder):
     with pytest.raises(ThespisError, match="a plot is .png, .svg or .pdf"):
         returns(read(folder), folder / "plot.bmp")
+
+
+def test_the_axes_of_schedules_have_few_plain_numbers(tmp_path, monkeypatch):
+    monkeypatch.setitem(plots.STYLE, "svg.fonttype", "none")  # text as text
+    story = read(run(tmp_path / "run", [[0, 0]], [[2, 1], [1, 2]], names=tuple("abcde")))
+    ends = {"a": (3e-3, 6e-2), "b": (2e-4, 9e-3), "c": (1e-5, 1e-1), "d": (1, 2), "e": (1, 2)}
+    for one in story.rounds:
+        for told in (one.before, one.after):
+            told |= {name: np.array(pair) for name, pair in ends.items()}
+    text = schedules(story, tmp_path / "schedules.svg").read_text()
+    shown = set(re.findall(r">([\d.e−-]+)<", text))
+    assert {"0.005", "0.01", "0.02", "0.05"} <= shown  # of a
+    assert {"0.0003", "0.001", "0.003"} <= shown  # of b
+    assert {"1e-05", "0.0001", "0.1"} <= shown  # of c
+    assert not shown & {"0.03", "0.006", "0.0006"}
+    assert "×" not in text
+    assert text.count("environment steps") - text.count("<!-- environment steps") == 2  # row below
 
 
 def test_plotting_never_opens_pyplot(folder):

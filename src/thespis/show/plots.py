@@ -234,10 +234,10 @@ def learning_curve(
                 _draw(panel, curve, *look(labels.index(curve.label)), STATISTICS[statistic])
             dress(panel, end=max(steps[-1] for curve in here for steps, _ in curve.runs))
             panel.set_title(env)
-        for panel in panels.flat[: len(envs)][-columns:]:
-            panel.set_xlabel("environment steps")
         for panel in panels.flat[len(envs) :]:
             panel.set_axis_off()
+        for panel in panels[-1]:
+            panel.set_xlabel("environment steps")
         if title and len(envs) == 1:
             panels[0, 0].set_title(title)
         elif title:
@@ -320,8 +320,8 @@ def _legend(figure, curves: Sequence[Curve], labels: list[str], title: str | Non
         colour, line = look(index)
         seeds = sorted({len(curve.runs) for curve in curves if curve.label == label})
         count = "–".join(map(str, seeds[:1] + seeds[1:][-1:]))
-        band = Patch(facecolor=colour, alpha=0.18)
-        handles.append((band, Line2D([], [], color=colour, ls=line, lw=2)))
+        band = [Patch(facecolor=colour, alpha=0.18)] * (seeds[-1] > 1)
+        handles.append((*band, Line2D([], [], color=colour, ls=line, lw=2)))
         names.append(f"{label} ({count} seed{'s' * (count != '1')})")
     widest = max(1.8, 0.6 + 0.07 * max(map(len, names)))  # inches
     columns = max(1, min(len(names), int(figure.get_figwidth() / widest)))

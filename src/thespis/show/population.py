@@ -205,10 +205,10 @@ def schedules(story: Story, path: Path | str) -> Path:
             _dress(panel, story.end, label=False)
             panel.grid(axis="y", color=FAINT, linewidth=0.8)
             panel.set_title(name)
-        for panel in panels.flat[: len(names)][-columns:]:
-            panel.set_xlabel("environment steps")
         for panel in panels.flat[len(names) :]:
             panel.set_axis_off()
+        for panel in panels[-1]:
+            panel.set_xlabel("environment steps")
         _key(figure, [(_name(story), WINNER, 2.4), ("other members", OTHERS, 1.2)])
     return Path(path)
 
@@ -308,23 +308,28 @@ def _bend(step: float, parent: int, slot: int, reach: float) -> np.ndarray:
 
 def _scale(panel, name: str, values: np.ndarray) -> Any:
     """Draw rates and what is near 1 in logarithms -> how values are to be drawn."""
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     scale = scale_of(name, values)
-    if scale != "linear":
-        panel.set_yscale("log")
+    if scale == "linear":
+        return lambda x: x
+    drawn = (lambda x: 1 - x) if scale == "gamma" else (lambda x: x)
+    known = drawn(values[np.isfinite(values)])
+    span = known.max() / known.min()
+    digits = (1, 2, 5) if span < 30 else (1, 3) if span < 1000 else (1,)
+    panel.set_yscale("log")
+    panel.yaxis.set_major_locator(LogLocator(subs=digits, numticks=8))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{drawn(x):.4g}"))
+    panel.yaxis.set_minor_formatter(NullFormatter())
     if scale == "gamma":
         panel.invert_yaxis()
-        panel.yaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{1 - x:.4g}"))
-        panel.yaxis.set_minor_formatter(FuncFormatter(lambda x, _: ""))
-        return lambda x: 1 - x
-    return lambda x: x
+    return drawn
 
 
 def scale_of(name: str, values: np.ndarray) -> str:
     """linear, log, or gamma: by the logarithm of the distance from 1."""
     known = values[np.isfinite(values)]
-    if name == "gamma" and (known < 1).all():
+    if name == "gamma" and len(known) and (known < 1).all():
         return "gamma"
     wide = len(known) and known.min() > 0 and known.max() / known.min() > 15
     return "log" if wide else "linear"
