@@ -21,6 +21,8 @@ def test_bytes_are_those_of_what_is_allocated(tmp_path):
     assert found.member.state == sum(x.nbytes for x in jax.tree.leaves(state))
     # 200 rows of three observations, reward, two flags and an action, and two counters.
     assert found.member.replay == 200 * (3 * 4 + 4 + 2 + 4) + 8
+    keen = thespis.plan("sac", probe=False, **GIVEN, prioritized_replay=True)
+    assert keen.member.replay > found.member.replay + 200 * 4  # a priority each, at least
     assert found.fits
     assert found.largest == sizes.memory() // found.member.total
     assert found.times is None
@@ -46,13 +48,14 @@ def test_a_probe_runs_the_very_programs_and_leaves_nothing(tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command(capsys):
+def test_the_command(capsys, monkeypatch):
     assert main(["plan", "sac", *words(), "--no-probe", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["members"], told["steps"], told["fits"]) == (1, RUN["steps"], True)
     assert told["seconds"] is None
     assert told["bytes_per_member"]["total"] <= told["bytes_there"]
-    assert main(["plan", "sac", *words(buffer_size=10**13, steps=10**13), "--no-probe"]) == 2
+    monkeypatch.setattr(sizes, "memory", lambda: 2**34)
+    assert main(["plan", "sac", *words(buffer_size=10**9, steps=10**9), "--no-probe"]) == 2
     assert "buffer_size" in capsys.readouterr().err
 
 

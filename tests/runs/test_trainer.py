@@ -20,7 +20,7 @@ import thespis
 from tests.algos import reference
 from tests.small import RUN, Toy, arguments, arrays, differences, stop_at, wait_for, words
 from thespis.core import Box, ThespisError
-from thespis.runs import checkpoint, directory, metrics, process, trainer, transplant
+from thespis.runs import checkpoint, directory, metrics, process, sizes, trainer, transplant
 from thespis.runs import config as configs
 from thespis.runs.build import build
 from thespis.show.progress import Silent
@@ -318,10 +318,11 @@ def test_only_one_process_trains_in_a_folder(copy):
     assert directory.read_json(copy / "status.json") == status
 
 
-def test_a_replay_larger_than_the_machine_is_refused_at_once(tmp_path):
+def test_a_replay_larger_than_the_machine_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(sizes, "memory", lambda: 2**34)
     with pytest.raises(ThespisError, match=r"buffer_size = \d+ of 1 member\(s\) needs .* GiB"):
         thespis.train(
-            "sac", out=tmp_path, **arguments(steps=10**13, buffer_size=10**13, eval_freq=100)
+            "sac", out=tmp_path, **arguments(steps=10**9, buffer_size=10**9, eval_freq=100)
         )
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import os
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,6 +16,7 @@ from thespis.errors import ThespisError
 from thespis.loop import INIT, Learner, Loop
 from thespis.machine import together
 from thespis.placement import mesh_for
+from thespis.runs import sizes
 from thespis.runs.config import Config
 
 
@@ -91,7 +88,7 @@ def shapes(spec: Spec) -> str:
 
 def require_memory(config: Config, loop: Loop) -> None:
     """Refuse members that this machine can never hold, rather than fail after hours."""
-    have, need = memory(), size_of_member(config, loop)
+    have, need = sizes.memory(), sizes.of_member(loop).total
     fit, here = int(have // need), config.members // together()[1]
     if fit < here:
         gib = lambda size: f"{size / 2**30:,.1f} GiB"
@@ -100,38 +97,6 @@ def require_memory(config: Config, loop: Loop) -> None:
             f"buffer_size = {config.buffer_size} of {here} member(s) needs "
             f"{gib(need * here)} and this machine has {gib(have)}: {advice}"
         )
-
-
-def memory() -> int:
-    """Bytes that members may share: of the devices, or of this machine or its container."""
-    if jax.default_backend() != "cpu":
-        stats = (device.memory_stats() or {} for device in jax.devices())
-        limits = [x["bytes_limit"] for x in stats if "bytes_limit" in x]
-        return sum(limits) or 2**63
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    container = Path("/sys/fs/cgroup/memory.max")
-    text = container.read_text().strip() if container.exists() else ""
-    return min(physical, int(text)) if text.isdigit() else physical
-
-
-def size_of_member(config: Config, loop: Loop) -> int:
-    """Bytes of one member: its replay, and its state as it is, as it was, and at its best."""
-    one = dataclasses.replace(config, seeds=config.seeds[:1], hp={})
-    algo, state, hp = loop.algo, state_shapes(one, loop), loop.algo.Hyper()
-    obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), loop.env.spec.obs)
-
-    def act(state, obs):
-        state, key = jax.tree.map(lambda x: x[0], state), jax.random.key(0)
-        args = algo.memory(key, 1), obs, key, jnp.int32(0), "explore"
-        return algo.act(state, hp, *args)[::2]  # action and extra: what is stored of it
-
-    reward = np.zeros(algo.spec.reward_dim or 1, np.float32)
-    stored = jax.eval_shape(act, state, obs), obs, reward, np.zeros(2, bool)
-    size = lambda tree: sum(
-        math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(tree)
-    )
-    of_rows = size(stored) + (0 if loop.rule is None else 4 * 4)  # a weight, and two nodes at most
-    return loop.capacity * loop.envs * of_rows + 3 * size(state)
 
 
 def blank(config: Config, loop: Loop) -> Learner:

@@ -45,7 +45,7 @@ def of_member(loop: Loop) -> Sizes:
         return jax.tree.map(lambda x: x[None], stored)
 
     example = jax.eval_shape(row, state, obs)
-    replay = jax.eval_shape(lambda row: Replay.empty(loop.capacity, row), example)
+    replay = jax.eval_shape(lambda row: Replay.empty(loop.capacity, row, loop.rule), example)
     host = hasattr(loop.env, "open")
     world = () if host else jax.eval_shape(lambda: loop.env.reset(key, n))
     return Sizes(size(replay), size(state), size(world))
