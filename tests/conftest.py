@@ -4,6 +4,7 @@ The settings are environment variables so that commands started by tests obey th
 must stand before JAX and Thespis are first imported, hence at the top of this file.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -19,6 +20,8 @@ os.environ["IMAGEIO_FFMPEG_NO_PREVENT_SIGINT"] = "1"  # else it forks, which JAX
 os.environ.setdefault("NPROC", "1")  # XLA's threads: the cores are shared by pytest's workers
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+gc.set_threshold(100_000, 20, 50)  # JAX keeps much alive, and looking at it takes long
 
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402

@@ -32,7 +32,7 @@ def learned(x) -> str:
 
 def train(name: str, devices: int, prioritized: bool) -> dict:
     env = make(name)
-    algo = SAC(env.spec, hidden=(16, 16), batch_size=16, prioritized_replay=prioritized)
+    algo = SAC(env.spec, hidden=(16,), batch_size=16, prioritized_replay=prioritized)
     loop = Loop(algo, env, envs=2, capacity=100, mesh=mesh_for(MEMBERS, devices))
     seeds, hps = jnp.arange(MEMBERS, dtype=jnp.int32), hyper.fill(SAC.Hyper, {}, MEMBERS)
     driver = (HostDriver if hasattr(env, "open") else DeviceDriver)(loop, seeds)

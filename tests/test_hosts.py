@@ -111,6 +111,7 @@ if hosts.leads():
 """
 
 
+@pytest.mark.slow
 def test_environments_of_python_are_stepped_by_the_process_of_their_members():
     at = free_port()
     end(*(start(sys.executable, "-c", STEPPED, at, i) for i in range(2)))

@@ -191,6 +191,7 @@ def test_a_population_that_was_stopped_continues_exactly(whole, tmp_path, monkey
     same(whole.path, run.path)
 
 
+@pytest.mark.slow
 def test_a_population_continues_exactly_on_another_number_of_devices(whole, tmp_path):
     begun = words(**{"members": 4, "eval_freq": 200, "pbt.interval": 100, "steps": 300})
     command = [sys.executable, "-m", "thespis.cli", "train", "sac", *begun]
