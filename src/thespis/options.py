@@ -19,6 +19,7 @@ from thespis import describe as described
 from thespis.errors import ThespisError, did_you_mean, or_all
 
 Reference = NewType("Reference", str)  # coordinates or a function, by name (see describe.py)
+UNSET = (None, (), dataclasses.MISSING)  # defaults that say nothing
 
 
 @dataclass(frozen=True)
@@ -134,11 +135,7 @@ def read(option: Option, words: list[str]) -> Any:
     if option.kind is bool:
         return convert(option.name, bool, text or True)
     if not text:
-        such = (
-            ""
-            if option.default in (None, (), dataclasses.MISSING)
-            else f", such as {show(option.default)}"
-        )
+        such = "" if option.default in UNSET else f", such as {show(option.default)}"
         raise ThespisError(f"--{option.name.replace('_', '-')} needs a value{such}")
     return convert(option.name, option.kind, text)
 
@@ -193,7 +190,7 @@ def describe(options: list[Option]) -> str:
     """Help text, one option a paragraph."""
     lines = []
     for o in options:
-        missing = o.default in (None, (), dataclasses.MISSING) or o.kind is bool
+        missing = o.default in UNSET or o.kind is bool
         default = "" if missing else f" (default {show(o.default)})"
         short = "-o, " if o.name == "output" else ""
         head = f"  {short}--{o.name.replace('_', '-')} {placeholder(o.kind)}".rstrip()
