@@ -79,7 +79,7 @@ class Brax:
 
     def contact(self, state: Any) -> Array:
         """Of the links that end a limb, 1 where one touches something."""
-        from brax import contact
+        from brax import contact  # pyright: ignore[reportMissingImports]
 
         sys = load(self.environment, self.backend).sys
         ends = [i for i in range(sys.num_links()) if i not in sys.link_parents]
@@ -142,7 +142,7 @@ def load(environment: str, backend: str) -> Any:
     with lenient(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on the age of Brax and of what it imports
         with redirect_stdout(StringIO()):  # where MJX prints what it does without
-            from brax import envs
+            from brax import envs  # pyright: ignore[reportMissingImports]
         try:
             return envs.get_environment(environment, backend=backend)
         except KeyError as error:

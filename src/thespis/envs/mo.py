@@ -15,5 +15,6 @@ def named(environment: str) -> Gymnasium:
         raise ThespisError(f"mo:{environment} needs mo-gymnasium: pip install 'thespis[mo]'")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import mo_gymnasium  # noqa: F401  # registers its ids
+        # It registers its ids.
+        import mo_gymnasium  # noqa: F401  # pyright: ignore[reportMissingImports]
     return Gymnasium(environment)

@@ -17,7 +17,7 @@ class Tracked(Silent):
 
     def __init__(self, reporter: Silent, project: str):
         try:
-            import wandb
+            import wandb  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise ThespisError(
                 f"wandb = {project} needs a missing library: pip install 'thespis[wandb]'"
