@@ -35,8 +35,9 @@ test: .venv/.dev ## the default tests
 	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest $(SHARED) -m "not slow and not optimised" $(ARGS) || [ $$? = 5 ]
 	$(BIN)/python -m pytest $(SHARED) -m "optimised and not slow" $(ARGS) || [ $$? = 5 ]
 
-test-slow: .venv/.slow browser ## the tests that learn to a threshold, and those in a browser
+test-slow: .venv/.slow browser ## the tests that learn to a threshold, in a browser, or on Brax and PettingZoo
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
+	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest $(SHARED) -m "not slow" tests/envs $(ARGS) || [ $$? = 5 ]
 
 test-browser: .venv/.dev browser ## the report in a real browser
 	$(BIN)/python -m pytest -m slow tests/browser $(ARGS)
