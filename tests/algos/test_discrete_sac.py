@@ -157,31 +157,15 @@ def test_temperature_is_part_of_the_state_and_starts_at_alpha():
 
 # --- hyper-parameters are data --------------------------------------------------------------
 
-# Great steps, so that remote effects show.
-BOLD = {"actor_lr": 0.5, "critic_lr": 0.5, "tau": 0.5}
-CHANGED = {
-    "actor_lr": 0.1,
-    "critic_lr": 0.1,
-    "alpha_lr": 0.05,
-    "gamma": 0.5,
-    "tau": 0.2,
-    "reward_scale": 0.6,
-    "alpha": 0.9,
+BOLD = reference.BOLD
+CHANGED = reference.CHANGED | {
     "target_entropy": 0.1,
     "q_clip": 0.4,
     "epsilon_start": 0.5,
     "epsilon_end": 0.1,
     "epsilon_decay": 300.0,
 }
-EFFECT = {
-    "actor_lr": {"actor"},
-    "critic_lr": {"critic", "target", "actor"},
-    "alpha_lr": {"temperature"},
-    "gamma": {"critic", "target", "actor"},
-    "tau": {"target"},
-    "reward_scale": {"critic", "target", "actor"},
-    "alpha": {"initial temperature"},  # if fixed, the NumPy form covers it
-    "target_entropy": {"temperature"},
+EFFECT = reference.EFFECT | {
     "q_clip": {"critic", "target", "actor"},
     "epsilon_start": {"epsilon"},
     "epsilon_end": {"epsilon"},

@@ -504,29 +504,13 @@ def test_a_switch_that_is_cold_stays_finite():
 
 # --- hyper-parameters are data --------------------------------------------------------------
 
-BOLD = {"actor_lr": 0.5, "critic_lr": 0.5, "tau": 0.5}
-CHANGED = {
-    "actor_lr": 0.1,
-    "critic_lr": 0.1,
-    "alpha_lr": 0.05,
-    "gamma": 0.5,
-    "tau": 0.2,
-    "reward_scale": 0.6,
-    "reward_clip": 0.5,
-    "alpha": 0.9,
-    "target_entropy": -0.1,
-    "target_switch_entropy": 0.2,
-}
-EFFECT = {
-    "actor_lr": {"actor"},
+BOLD = reference.BOLD
+CHANGED = reference.CHANGED | {"reward_clip": 0.5, "target_switch_entropy": 0.2}
+EFFECT = reference.EFFECT | {
     "critic_lr": {"critic", "target"},
-    "alpha_lr": {"temperature"},
     "gamma": {"critic", "target"},
-    "tau": {"target"},
     "reward_scale": {"critic", "target"},
     "reward_clip": {"critic", "target"},
-    "alpha": {"initial temperature"},
-    "target_entropy": {"temperature"},
     "target_switch_entropy": {"temperature"},
 }
 PARTS = ("actor", "critic", "target", "temperature")
