@@ -222,6 +222,10 @@ def update(algo, state, hp, b, noise, pick):
         "target_entropy": np.mean(means(wanted, acted)),
         "alive": np.mean(now.alive),
     }
+    if algo.store_logits and not algo.continuous:
+        stored_logits = [b["extra"]["logits"][:, i] for i in agents]
+        then_p = [chances(logits, legal) for logits, legal in zip(stored_logits, now.legal)]
+        metrics["behaviour_entropy"] = np.mean(means([entropies(p) for p in then_p], acted))
     new = {
         "actor": actor,
         "critic": critic,

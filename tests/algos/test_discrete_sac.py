@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar
 
 import equinox as eqx
@@ -20,6 +20,7 @@ import thespis
 from tests.algos import reference
 from thespis import hyper
 from thespis.algos import DiscreteSAC
+from thespis.algos.epsilon import epsilon_of
 from thespis.algos.temperature import alpha_of
 from thespis.core import Discrete, Spec, ThespisError
 from thespis.dists import Categorical
@@ -193,7 +194,9 @@ def test_each_hyper_parameter_changes_what_it_should_and_nothing_else(population
     @reference.quick
     @jax.vmap
     def first(hp):
-        return algo.init(random.key(0), hp).temperature, algo.epsilon(hp, jnp.int32(250))
+        return algo.init(random.key(0), hp).temperature, epsilon_of(
+            algo.epsilon_schedule, hp, jnp.int32(250)
+        )
 
     initial, epsilon = first(hps)
     parts = {p: getattr(new, p) for p in PARTS}
@@ -284,8 +287,7 @@ def test_each_environment_strays_for_itself():
     ],
 )
 def test_epsilon_follows_its_schedule_by_the_clock_of_rows(schedule, wanted):
-    algo = make(epsilon_schedule=schedule)
-    epsilon = reference.quick(algo.epsilon)
+    epsilon = reference.quick(partial(epsilon_of, schedule))
     for step in (0, 1, 250, 999, 1000, 1001, 50_000):
         np.testing.assert_allclose(epsilon(scalars(), step), wanted(step), rtol=1e-5)
     rising = scalars(HYPER | {"epsilon_start": 0.0, "epsilon_end": 1.0})

@@ -23,7 +23,8 @@ from thespis.core import Box, Discrete, Row, Spec, ThespisError, Transition
 from thespis.envs.autoreset import Autoreset
 from thespis.loop import DeviceDriver, Loop
 
-HYPER = reference.HYPER | {"discrete_entropy": 0.4}
+EPSILON = {"epsilon_start": 0.8, "epsilon_end": 0.2, "epsilon_decay": 1000.0}
+HYPER = reference.HYPER | {"discrete_entropy": 0.4} | EPSILON
 FORMS = ("sizes", "discrete", "masked", "rewards", "flags", "state")
 
 
@@ -60,7 +61,10 @@ def batch_of(algo: MASAC, seed: int = 0) -> Transition:
     reward = b.reward
     if it.reward_dim:
         reward = jnp.asarray(np.stack([b.reward, np.float32(rng.normal(size=n))], -1))
-    return dataclasses.replace(b, obs=obs, next_obs=next_obs, action=action, reward=reward)
+    logits = jnp.asarray(rng.normal(size=(n, agents, algo.size)), jnp.float32)
+    extra = {"logits": logits} if algo.store_logits and not algo.continuous else None
+    parts = {"obs": obs, "next_obs": next_obs, "action": action, "reward": reward, "extra": extra}
+    return dataclasses.replace(b, **parts)
 
 
 def midway(algo: MASAC, hp):
@@ -90,6 +94,7 @@ DISCRETE = [
     {"critic": "own", "shared_weights": False} | FULL,
     {"masked": True, "critics": 1, "n_step": 3, "ignore_done": True} | FULL,
     {"masked": True, "normalize_observations": True, "entropy_unit": "actions"} | FULL,
+    {"masked": True, "store_logits": True, "shared_weights": False} | FULL,
     MASAC.presets["di-engine"]["algo"] | {"hidden": (3,), "critic_hidden": (2,)} | FULL,
 ]
 
@@ -271,6 +276,7 @@ EFFECT = {
     "alpha": {"initial temperature"},
     "target_entropy": {"temperature"},
     "discrete_entropy": {"temperature"},
+    **{name: set() for name in EPSILON},  # they are of acting
 }
 
 
@@ -292,6 +298,67 @@ def test_each_hyper_parameter_changes_what_it_should_and_compiles_nothing(discre
     others = jax.tree.map(lambda x: jnp.asarray(np.float32(0.9) * x), hps)
     update(state, others, batch, random.key(2), jnp.int32(1))
     assert update._cache_size() <= 1  # 0 if others pushed it out
+
+
+# --- exploration ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["linear", "exponential"])
+@pytest.mark.parametrize("step", [0, 400, 5000])
+def test_discrete_agents_stray_as_numpy_says(schedule, step, monkeypatch):
+    """Each for itself, by the chance that epsilon has then; their logits are stored."""
+    algo, hp = (
+        make(discrete=True, masked=True, store_logits=True, epsilon_schedule=schedule),
+        scalars(),
+    )
+    state, obs, rng = (
+        midway(algo, hp),
+        reference.observations(algo.spec, 40, 3),
+        np.random.default_rng(4),
+    )
+    luck, gumbel = rng.random((40, 2)).astype(np.float32), rng.gumbel(size=(40, 2, 3))
+    monkeypatch.setattr("thespis.noise.uniform", lambda key, shape: jnp.asarray(luck))
+
+    def sample(self, key):
+        noisy = jnp.where(self.legal, self.logits + jnp.asarray(gumbel, jnp.float32), -jnp.inf)
+        return noisy.argmax(-1)
+
+    monkeypatch.setattr("thespis.dists.Categorical.sample", sample)
+    play = lambda mode: jax.tree.map(
+        np.asarray, algo.act(state, hp, None, obs, random.key(0), jnp.int32(step), mode)
+    )
+
+    plain = reference.plain(state)
+    sight = masac_reference.Sight(algo, plain, reference.plain(obs))
+    out = [masac_reference.of(plain["actor"].params, i, 2, x) for i, x in enumerate(sight.own)]
+    logits, legal = np.stack(out, 1), np.stack(sight.legal, 1)
+    rest = max(1 - step / 1000, 0) if schedule == "linear" else np.exp(-step / 1000)
+    strays = luck < 0.2 + 0.6 * rest
+    assert 0 < strays.mean() < 1
+    best = lambda x: np.where(legal, x, -np.inf).argmax(-1)
+
+    action, memory, extra = play("explore")
+    np.testing.assert_array_equal(action, best(np.where(strays[..., None], 0, logits) + gumbel))
+    np.testing.assert_allclose(extra["logits"], logits, atol=1e-5)
+    assert memory is None
+    np.testing.assert_array_equal(play("random")[0], best(gumbel))
+    np.testing.assert_array_equal(play("greedy")[0], best(logits))
+
+
+def test_no_agent_strays_by_default():
+    """Continuous ones never do, whatever epsilon is, and store no logits."""
+    algo, state = make(discrete=True), midway(make(discrete=True), scalars())
+    obs = reference.observations(algo.spec, 40, 3)
+    play = lambda algo, state, hp: algo.act(state, hp, None, obs, random.key(0), 0, "explore")
+    action, _, extra = play(algo, state, MASAC.Hyper())
+    policy = algo.policy(state.actor.params, algo.look(state, obs))
+    np.testing.assert_array_equal(action, policy.sample(random.key(0)))
+    assert extra is None
+    algo = make(store_logits=True)
+    state = midway(algo, scalars())
+    one, other = (play(algo, state, scalars(HYPER | {"epsilon_start": x})) for x in (0.0, 1.0))
+    np.testing.assert_array_equal(one[0], other[0])
+    assert one[2] is None
 
 
 # --- legal actions --------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
-from thespis import noise
 from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.epsilon import Schedule, astray, epsilon_of
 from thespis.algos.sac import RATES, State
 from thespis.algos.temperature import Form, alpha_of, cool, start
 from thespis.core import MASK, Discrete, Metrics, Mode, ThespisError, Transition, mean, polyak
@@ -38,7 +38,7 @@ class DiscreteSAC(ActorCritic):
     """The critics' targets count the entropy of what follows."""
     clip_q: bool = False
     """Critics gain nothing by going further than q_clip from the target critics."""
-    epsilon_schedule: Literal["linear", "exponential"] = "linear"
+    epsilon_schedule: Schedule = "linear"
     """How epsilon goes from epsilon_start to epsilon_end."""
     store_logits: bool = False
     """Store the actor's logits with every transition."""
@@ -102,19 +102,9 @@ class DiscreteSAC(ActorCritic):
         extra = {"logits": policy.logits} if self.store_logits else None
         if mode == "greedy":
             return policy.mode(), memory, extra
-        # Every environment strays for itself: then all legal actions are alike.
         k_stray, k_action = random.split(key)
-        epsilon = 1.0 if mode == "random" else self.epsilon(hp, step)
-        stray = noise.uniform(k_stray, policy.logits.shape[:-1]) < epsilon
-        logits = jnp.where(stray[..., None], 0.0, policy.logits)
-        return Categorical(logits, policy.legal).sample(k_action), memory, extra
-
-    def epsilon(self, hp, step) -> Array:
-        """The chance of a random action after `step` rows."""
-        time = jnp.asarray(step, jnp.float32) / hp.epsilon_decay
-        linear = self.epsilon_schedule == "linear"
-        rest = jnp.maximum(1 - time, 0.0) if linear else jnp.exp(-time)
-        return hp.epsilon_end + (hp.epsilon_start - hp.epsilon_end) * rest
+        chance = 1.0 if mode == "random" else epsilon_of(self.epsilon_schedule, hp, step)
+        return astray(policy, chance, k_stray).sample(k_action), memory, extra
 
     # --- learning ---------------------------------------------------------------------------
 

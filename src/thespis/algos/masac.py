@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float
 
 from thespis import noise, normalize
 from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.epsilon import Schedule, astray, epsilon_of
 from thespis.algos.sac import RATES, SAC
 from thespis.algos.temperature import Form, alpha_of, cool, start
 from thespis.core import (
@@ -41,7 +42,7 @@ from thespis.core import (
     polyak,
 )
 from thespis.dists import Categorical, LogDerivative, TanhGaussian
-from thespis.hyper import Uniform, prior
+from thespis.hyper import LogUniform, Uniform, prior
 from thespis.nets import MLP, features, width
 from thespis.optim import Learned
 
@@ -103,10 +104,23 @@ class MASAC(ActorCritic):
     """Of tanh in log-probabilities: exact, or log(1 - a^2 + 1e-6)."""
     entropy_unit: Literal["log-actions", "actions"] = "log-actions"
     """What discrete_entropy multiplies: the log of the number of legal actions, or the number."""
+    epsilon_schedule: Schedule = "linear"
+    """How the chance of random discrete actions goes from epsilon_start to epsilon_end."""
+    store_logits: bool = False
+    """Store the logits of discrete actors with every transition."""
 
     class Hyper(SAC.Hyper):
         discrete_entropy: float = prior(
             0.3, Uniform(0.05, 0.9), "wanted entropy of discrete actions, see entropy_unit"
+        )
+        epsilon_start: float = prior(
+            0.0, Uniform(0, 1), "first chance of a random discrete action", 0, 1, special=True
+        )
+        epsilon_end: float = prior(
+            0.0, Uniform(0, 0.1), "last chance of a random discrete action", 0, 1, special=True
+        )
+        epsilon_decay: float = prior(
+            1e4, LogUniform(1e3, 1e5), "steps between the two", low=1, special=True
         )
 
     presets: ClassVar[dict[str, dict]] = {
@@ -116,6 +130,7 @@ class MASAC(ActorCritic):
                 "critic": "state",
                 "log_derivative": "epsilon",
                 "entropy_unit": "actions",
+                "store_logits": True,
             },
             "hp": {**RATES, "alpha": 0.2, "discrete_entropy": -1.0},
             "train": {"warm_up": "policy", "learning_starts": 10_000},
@@ -260,14 +275,15 @@ class MASAC(ActorCritic):
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
         policy = self.policy(state.actor.params, self.look(state, obs))
-        if mode == "greedy":
-            return policy.mode(), memory, None
         if isinstance(policy, TanhGaussian):
             if mode == "random":
                 return noise.uniform(key, policy.mean.shape, -1, 1), memory, None
-            return policy.sample(key)[0], memory, None
-        logits = jnp.zeros_like(policy.logits) if mode == "random" else policy.logits
-        return Categorical(logits, policy.legal).sample(key), memory, None
+            return policy.mode() if mode == "greedy" else policy.sample(key)[0], memory, None
+        extra = {"logits": policy.logits} if self.store_logits else None
+        if mode == "greedy":
+            return policy.mode(), memory, extra
+        chance = 1.0 if mode == "random" else epsilon_of(self.epsilon_schedule, hp, step)
+        return astray(policy, chance, random.fold_in(key, 0)).sample(key), memory, extra
 
     # --- learning ---------------------------------------------------------------------------
 
@@ -320,6 +336,9 @@ class MASAC(ActorCritic):
             "target_entropy": self.means(wanted, mine).mean(),
             "alive": now.alive.mean(),
         }
+        if self.store_logits and not self.continuous:
+            behaviour = Categorical(b.extra["logits"], now.legal)
+            metrics["behaviour_entropy"] = self.means(behaviour.entropy(), mine).mean()
         parts = {
             "actor": actor,
             "critic": critic,

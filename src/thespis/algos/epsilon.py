@@ -1,0 +1,27 @@
+"""Epsilon-greedy exploration of discrete actions: with a chance that fades, a random legal one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from thespis import noise
+from thespis.core import Key
+from thespis.dists import Categorical
+
+Schedule = Literal["linear", "exponential"]  # from epsilon_start to epsilon_end
+
+
+def epsilon_of(schedule: Schedule, hp, step) -> Array:
+    """The chance of a random action after `step` rows."""
+    time = jnp.asarray(step, jnp.float32) / hp.epsilon_decay
+    rest = jnp.maximum(1 - time, 0.0) if schedule == "linear" else jnp.exp(-time)
+    return hp.epsilon_end + (hp.epsilon_start - hp.epsilon_end) * rest
+
+
+def astray(policy: Categorical, chance, key: Key) -> Categorical:
+    """Every entry strays for itself, by that chance: then all its legal actions are alike."""
+    strays = noise.uniform(key, policy.logits.shape[:-1]) < chance
+    return Categorical(jnp.where(strays[..., None], 0.0, policy.logits), policy.legal)
