@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from thespis import hyper
+from thespis import hyper, population
 from thespis.algos import SAC
 from thespis.envs import make
 from thespis.evaluate import Evaluator
@@ -19,6 +19,7 @@ from thespis.placement import mesh_for
 from thespis.population import inherit
 
 MEMBERS = 4
+population.CHUNK = 60  # so that replays are copied in two parts, which overlap
 
 
 def fingerprint(tree) -> str:
@@ -42,14 +43,21 @@ def train(name: str, devices: int, prioritized: bool) -> dict:
         x = driver.run(x, hps, None, seeds, length, mode, learn)
     returns, _ = Evaluator(loop, env, 2)(x.state, hps, seeds, x.clock.iteration)
     prints |= {"trained": learned(x), "evaluated": fingerprint(returns)}
-    parents = jnp.array([0, 0, 2, 1])
+    parents = jnp.array([0, 0, 2, 1])  # the third's parent is itself replaced
+    source = np.asarray(x.replay.rows.obs)[:, parents]
     x = loop.place(jax.jit(inherit, static_argnums=2)(x, parents, PBT(replay="parent")))
+    adopted = bool((np.asarray(x.replay.rows.obs) == source).all())
     prints |= {"copied": learned(x)}
     x = driver.run(x, hps, None, seeds, 5, "explore", True)
     driver.close()
     used = len(jax.tree.leaves(x.state)[0].sharding.device_set)
     metrics = np.asarray(x.tally.total).tolist()
-    return {"devices": used, "prints": prints | {"after": learned(x)}, "metrics": metrics}
+    return {
+        "devices": used,
+        "adopted": adopted,
+        "prints": prints | {"after": learned(x)},
+        "metrics": metrics,
+    }
 
 
 if __name__ == "__main__":

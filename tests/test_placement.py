@@ -34,6 +34,8 @@ def placed(env: str, replay: str) -> list[dict]:
 def test_members_on_four_devices_equal_those_on_one(env, replay):
     one, four = placed(env, replay)
     assert (one["devices"], four["devices"]) == (1, 4)
+    assert one["adopted"]
+    assert four["adopted"]
     assert one["prints"] == four["prints"]
     np.testing.assert_allclose(one["metrics"], four["metrics"], rtol=1e-5)
 

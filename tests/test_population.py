@@ -24,6 +24,7 @@ from thespis.normalize import Running
 from thespis.optim import Learned
 from thespis.pbt import PBT, Inherit, NoTuning
 from thespis.population import Population, inherit
+from thespis.priorities import Priorities, Rule
 from thespis.replay import Replay
 
 PENDULUM = Autoreset(Pendulum(limit=20))
@@ -339,18 +340,28 @@ def test_members_that_see_images_take_over_eyes_and_frames():
     assert not same(*(at(eyes(pixels.train(new, 2)), i) for i in (0, 1)))
 
 
+@pytest.mark.parametrize("parents", [[2, 1, 2, 2], [1, 2, 3, 3]])  # the second is a chain
 @pytest.mark.parametrize("capacity", [3, 7, 64])
-def test_a_replay_of_any_size_is_copied_whole(monkeypatch, capacity):
+def test_a_replay_of_any_size_is_copied_whole(monkeypatch, capacity, parents):
+    """Also where a parent is itself replaced: it gives what it had before the round."""
     monkeypatch.setattr(population, "CHUNK", 7)
-    whole = past().learner.replay
+    whole, parents = past().learner.replay, np.int32(parents)
     rows = jax.tree.map(lambda x: np.asarray(x)[:capacity], whole.rows)
-    ring = dataclasses.replace(whole, rows=jax.tree.map(jnp.asarray, rows))
-    adopt = jax.jit(lambda *x: population.adopt(*x).rows)
-    copies = np.asarray(COPIES)
-    assert same(
-        adopt(ring, COPIES, np.arange(4) != copies), jax.tree.map(lambda x: x[:, copies], rows)
+    shape = capacity, 4, 2
+    own = jnp.arange(float(np.prod(shape))).reshape(shape) + 1
+    priorities = Priorities.none(shape, Rule(max_use=9))
+    priorities = dataclasses.replace(priorities, weight=own, uses=own.astype(int)).rebuilt()
+    ring = Replay(jax.tree.map(jnp.asarray, rows), whole.head, whole.size, priorities)
+    adopt = jax.jit(population.adopt)
+    of_members = lambda replay: (
+        replay.rows,
+        [getattr(replay.priorities, name) for name in ("weight", "uses", "nodes", "highest")],
     )
-    assert same(adopt(ring, COPIES, np.zeros(4, bool)), rows)
+    expected = jax.tree.map(lambda x: np.asarray(x)[:, parents], of_members(ring))
+    found = adopt(ring, parents, parents != np.arange(4))
+    assert same(of_members(found), expected)
+    assert same(found.priorities.rebuilt().nodes, found.priorities.nodes)
+    assert same(adopt(ring, parents, np.zeros(4, bool)), ring)
 
 
 @pytest.mark.parametrize("replay", ["own", "parent", "shared"])

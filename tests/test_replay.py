@@ -328,6 +328,66 @@ def test_recent_rows_are_drawn_alone():
     assert set(np.asarray(index.time).tolist()) == {0, 1}
 
 
+EVERY_WAY = [(False, 0.0), (True, 0.0), (False, 0.5), (True, 0.5)]  # evenly or not, share of recent
+
+
+def spread(replay, member, batch, evenly, share, frames=1):
+    """Where windows of two rows start, and the names of what is seen there."""
+
+    def read(replay, key):
+        view = replay.of(None if member is None else jnp.int32(member)).stacked(frames)
+        start = view.spread(key, batch, 2, evenly, share, recent=2)
+        return start, view.at(start).obs["name"]
+
+    return jax.tree.map(np.asarray, jax.jit(read)(replay, random.key(0)))
+
+
+def test_windows_are_spread_evenly_over_the_environments_of_all_members():
+    replay, _ = stored(going(12))
+    pairs = MEMBERS * ENVS
+    index, name = spread(replay, None, pairs * 6 + 2, evenly=True, share=0.0)
+    even = name[: pairs * 6]
+    who, counts = np.unique(even % 100, return_counts=True)
+    assert len(who) == pairs
+    assert set(counts) == {6}
+    assert len(set(even)) == pairs * 6  # every start of every environment once
+    assert set(index.time) == set(range(CAPACITY - 1))
+
+
+@pytest.mark.parametrize(("evenly", "share"), EVERY_WAY)
+@pytest.mark.parametrize("member", [None, 1])
+def test_windows_of_stacks_start_where_no_frame_is_lost(evenly, share, member):
+    replay, _ = stored(going(12))
+    index, name = spread(replay, member, 240, evenly, share, frames=3)
+    np.testing.assert_array_equal(np.diff(name, axis=1), 100)  # the frames before, none repeated
+    assert set(index.time) == set(range(2, CAPACITY - 1))
+    who = set((name[:, 0] % 100).tolist())
+    members = range(MEMBERS) if member is None else [member]
+    assert who == {10 * m + e for m in members for e in range(ENVS)}
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+@pytest.mark.parametrize("member", [None, 1])
+def test_the_last_of_a_spread_batch_are_recent(member, frames):
+    replay, _ = stored(going(12))
+    index, _ = spread(replay, member, 240, evenly=True, share=0.25, frames=frames)
+    late = slice(180, None)
+    assert set(index.time[late]) == {CAPACITY - 3, CAPACITY - 2}
+    envs = MEMBERS * ENVS if member is None else ENVS
+    assert set(index.env[late]) == set(range(envs))
+    assert set(index.time[:180]) == set(range(frames - 1, CAPACITY - 1))
+
+
+def test_windows_that_follow_priorities_are_not_spread_otherwise():
+    rows = history(going(12))
+    replay = Replay.empty(CAPACITY, EXAMPLE, Rule())
+    add = jax.jit(lambda replay, row: replay.add(row, alpha=jnp.ones(MEMBERS)))
+    for i in range(12):
+        replay = add(replay, pick(rows, i))
+    index, _ = spread(replay, 1, 30, evenly=True, share=0.5)
+    same(index, draw(replay, 1, random.key(0), 30, 2))
+
+
 def test_every_dimension_of_a_vector_reward_is_summed_alike():
     kinds = going(7)
     kinds[2, 0, 1], kinds[4, 0, 2] = TERMINATED, TRUNCATED

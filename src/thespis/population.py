@@ -169,11 +169,16 @@ def adopt(replay: Replay, parents: Int[Array, "members"], taken: Bool[Array, "me
         chunk = min(CHUNK, n)
 
         def copy(i, tree):
-            # The last chunk may overlap the one before, whose rows would then be copied twice.
-            # That is harmless: a parent's own rows do not change.
+            # The last chunk may overlap the one before. No row is copied twice: a parent that is
+            # itself replaced has another's rows by then.
             start = jnp.minimum(i * chunk, n - chunk)
-            part = lambda x: jax.lax.dynamic_slice_in_dim(x, start, chunk)[:, source]
-            write = lambda x: jax.lax.dynamic_update_slice_in_dim(x, part(x), start, 0)
+            left = start + jnp.arange(chunk) >= i * chunk
+
+            def write(x):
+                part = jax.lax.dynamic_slice_in_dim(x, start, chunk)
+                part = where(left, part[:, source], part)
+                return jax.lax.dynamic_update_slice_in_dim(x, part, start, 0)
+
             return jax.tree.map(write, tree)
 
         return jax.lax.fori_loop(0, jnp.where(taken.any(), -(-n // chunk), 0), copy, tree)

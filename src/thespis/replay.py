@@ -9,10 +9,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import random
 from jaxtyping import Array, Float, Int
 
 from thespis import noise
-from thespis.core import MASK, Key, Row, Transition, behind
+from thespis.core import MASK, Key, Row, Transition, behind, where
 from thespis.priorities import Drawn, Priorities, Rule
 
 
@@ -113,21 +114,58 @@ class View(eqx.Module):
         uniformly from the last so many rows of every environment.
         """
         priorities = self.ring.priorities
-        if priorities is not None and recent is None and self.member is not None:
+        if priorities is not None and self.prioritised and recent is None:
             assert length <= priorities.rule.ahead + 1, "windows are longer than was planned for"
             slot, env = priorities.draw(key, batch, self.member)
             return Index((slot - self.ring.oldest) % self.ring.capacity, env)
-        _, members, envs, *_ = self.ring.rows.reward.shape
-        starts, envs = self.ring.size - length + 1, envs * (members if self.member is None else 1)
-        # The oldest rows of a full ring may have lost some of their stack.
-        lost = jnp.where(self.ring.size == self.ring.capacity, self.frames - 1, 0)
-        starts = starts if self.frames == 1 else starts - lost
-        old = 0 if recent is None else jnp.maximum(starts - recent, 0)
+        first, count = self.starts(length)
+        old = 0 if recent is None else jnp.maximum(count - recent, 0)
         # The remainder of 32 random bits favours none by more than starts / 2^32.
         time, env = noise.bits(key, (2, batch))
         rest = lambda bits, n: (bits % n.astype(jnp.uint32)).astype(jnp.int32)
-        time = old + rest(time, starts - old)
-        return Index(time if self.frames == 1 else time + lost, rest(env, jnp.asarray(envs)))
+        return Index(first + old + rest(time, count - old), rest(env, jnp.asarray(self.envs)))
+
+    def spread(
+        self, key: Key, batch: int, length: int, evenly: bool, share: float = 0.0, recent: int = 1
+    ) -> Index:
+        """Starts as `draw` gives them, unless there are no priorities and something else is asked.
+
+        `evenly`: the i-th of an environment lies in the i-th part of its time, and all have equally
+        many; what cannot be shared out evenly is drawn as ever. The last `share` of the batch comes
+        from the last so many `recent` rows.
+        """
+        if self.prioritised:
+            return self.draw(key, batch, length)
+        k_draw, k_even, k_recent = random.split(key, 3)
+        start, i, late = self.draw(k_draw, batch, length), jnp.arange(batch), round(share * batch)
+        if evenly:
+            each, (first, count) = (batch - late) // self.envs, self.starts(length)
+            part = (i // self.envs).astype(jnp.float32) + noise.uniform(k_even, (batch,))
+            time = jnp.floor(part / max(each, 1) * count.astype(jnp.float32)).astype(jnp.int32)
+            even = Index(first + jnp.minimum(time, count - 1), i % self.envs)
+            start = where(i < each * self.envs, even, start)
+        if late:
+            newest = self.draw(k_recent, batch, length, recent)
+            start = where(i >= batch - late, newest, start)
+        return start
+
+    def starts(self, length: int) -> tuple[Int[Array, ""], Int[Array, ""]]:
+        """The first time at which `length` rows may start, and how many such times there are."""
+        # The oldest rows of a full ring may have lost some of their stack.
+        full = self.ring.size == self.ring.capacity
+        lost = jnp.where(full, self.frames - 1, 0)
+        return lost, self.ring.size - length + 1 - lost
+
+    @property
+    def envs(self) -> int:
+        """Environments that an index counts."""
+        _, members, envs, *_ = self.ring.rows.reward.shape
+        return envs * members if self.member is None else envs
+
+    @property
+    def prioritised(self) -> bool:
+        """Whether draws follow priorities: those of one member, of whom alone they are known."""
+        return self.ring.priorities is not None and self.member is not None
 
     def at(self, index: Index, leaf=lambda rows: rows):
         """The rows at an index of any shape, or the `leaf` of them."""

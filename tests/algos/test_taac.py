@@ -564,14 +564,15 @@ def test_randomness_comes_from_the_key(population):
 
 
 @cache
-def filled(rows, envs=3, capacity=30):
-    """A replay whose observations tell (time, environment)."""
+def filled(rows, envs=3, capacity=30, members=1):
+    """A replay whose observations tell (time, environment), counted over all members."""
 
     @reference.quick
     def fill():
-        zeros = jnp.zeros((1, envs))
+        zeros = jnp.zeros((members, envs))
+        who = jnp.arange(members * envs).reshape(members, envs)
         row = lambda t: Row(
-            obs=jnp.stack([jnp.full(envs, t), jnp.arange(envs)], -1)[None].astype(jnp.float32),
+            obs=jnp.stack([jnp.full_like(who, t), who], -1).astype(jnp.float32),
             reward=zeros,
             terminated=zeros > 0,
             truncated=zeros > 0,
@@ -628,6 +629,25 @@ def test_a_share_of_the_windows_is_recent():
         assert set(time[-10:]) == {35, 36}
         assert set(env[-10:]) == {0, 1, 2}
         assert recent[:-10].mean() < 0.3
+
+
+@pytest.mark.parametrize("recent_share", [0.0, 0.5])
+def test_windows_of_a_shared_replay_come_from_all_members_alike(recent_share):
+    algo = make(batch_size=64, stratified=True, recent_share=recent_share, recent_steps=2)
+    draw = lambda ring, key: algo.sample(ring.of(None), None, None, key, jnp.int32(0)).rows.obs
+    obs = reference.quick(draw)(filled(40, envs=2, members=4), random.key(0))
+    even = np.asarray(obs)[0, : 64 - round(recent_share * 64), 1].astype(int)
+    np.testing.assert_array_equal(np.bincount(even // 2), [len(even) // 4] * 4)
+
+
+@pytest.mark.parametrize(("stratified", "recent_share"), [(True, 0.0), (False, 0.5)])
+def test_windows_of_stacks_hold_the_frames_before(stratified, recent_share):
+    algo = make(batch_size=60, stratified=stratified, recent_share=recent_share, recent_steps=99)
+    draw = lambda ring, key: (
+        algo.sample(ring.of(jnp.int32(0)).stacked(3), None, None, key, jnp.int32(0)).rows.obs
+    )
+    obs = reference.quick(draw)(filled(40), random.key(0))
+    np.testing.assert_array_equal(np.diff(np.asarray(obs)[..., 0], axis=-1), 1)
 
 
 def test_windows_that_the_replay_cannot_fill_are_invalid():

@@ -26,7 +26,6 @@ from thespis.nets import MLP, Critics, Encoder
 from thespis.normalize import Running
 from thespis.optim import Learned
 from thespis.priorities import Drawn
-from thespis.replay import Index
 
 
 class Actor(eqx.Module):
@@ -311,31 +310,11 @@ class TAAC(ActorCritic):
     def sample(self, replay, demos, hp, key, step) -> Windows:
         length = self.n_step + 1
         valid = (replay.ring.size >= length).astype(jnp.float32)
-        start = self.draw(replay, key, length)
+        asked = self.stratified, self.recent_share, self.recent_steps
+        start = replay.spread(key, self.batch_size, length, *asked)
         weight, drawn = replay.importance(start)
         valid = valid * (weight > 0).astype(jnp.float32)
         return Windows(replay.at(start.window(0, length)), weight, valid, drawn)
-
-    def draw(self, replay, key, length: int) -> Index:
-        """Where windows begin."""
-        batch, starts = self.batch_size, replay.ring.size - length + 1
-        if self.prioritized_replay:  # evenly over the priorities
-            return replay.draw(key, batch, length)
-        k_draw, k_even, k_recent = random.split(key, 3)
-        start, i = replay.draw(k_draw, batch, length), jnp.arange(batch)
-        anywhere = batch - round(self.recent_share * batch)
-        if self.stratified:  # the i-th of an environment lies in the i-th part of its time
-            envs = replay.ring.rows.reward.shape[2]
-            each = anywhere // envs
-            part = (i // envs).astype(jnp.float32) + noise.uniform(k_even, (batch,))
-            time = jnp.floor(part / max(each, 1) * starts.astype(jnp.float32)).astype(jnp.int32)
-            even = Index(jnp.minimum(time, starts - 1), i % envs)
-            start = where(i < each * envs, even, start)  # what is left over stays independent
-        if anywhere < batch:
-            since = starts - jnp.minimum(self.recent_steps, starts)
-            late = random.randint(k_recent, (batch,), since, starts)
-            start = where(i >= anywhere, Index(late, start.env), start)
-        return start
 
     def update(self, state: State, hp, b: Windows, key, step) -> tuple[State, Metrics, Array]:
         """Rows are [length, batch]; all losses are of the state before the update."""
