@@ -195,6 +195,104 @@ def test_updates_are_those_of_sac_whatever_the_temperature(kind, temperature, mo
         np.testing.assert_array_equal(metrics[name], metrics_[name], err_msg=name)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"std": "softplus", "temperature": "exp"},
+        {"log_derivative": "epsilon"},
+        SQIL.presets["di-engine"]["algo"] | {"hidden": (4,)},
+    ],
+    ids=reference.named,
+)
+def test_continuous_policies_have_the_forms_of_sac(options, monkeypatch):
+    """One update with each, in NumPy."""
+    algo = make("continuous", **options)
+    state, hp, b, key, step = given(algo, batch_of("continuous"))
+    noise = reference.fixed_noise(monkeypatch)
+    new, metrics, priorities = reference.quick(algo.update)(state, hp, b, key, step)
+    forms = SAC(
+        algo.spec, **{"temperature": "fixed"} | {k: options[k] for k in FORMS & options.keys()}
+    )
+    inputs = (reference.plain(x) for x in (state, hp, b))
+    wanted = reference.sac(forms, *inputs, noise)
+    reference.close(new, wanted[0])
+    for name in ("actor_loss", "critic_loss", "ent_coef_loss", "td_error", "log_prob"):
+        np.testing.assert_allclose(metrics[name], wanted[1][name], 1e-4, 1e-5, err_msg=name)
+    valid = np.asarray(b.valid) > 0
+    np.testing.assert_allclose(np.asarray(priorities)[valid], wanted[2][valid], 1e-4, 1e-5)
+
+
+FORMS = {"std", "log_derivative", "temperature"}
+
+
+def test_the_actors_last_layer_is_redrawn_within_init_w():
+    of = lambda w: make("continuous", init_w=w).init(random.key(0), scalars())
+    small, usual = of(0.003), of(None)
+    net = small.actor.params
+    last = np.append(net.weights[-1], net.biases[-1])
+    assert 0.0025 < abs(last).max() <= 0.003
+    same = lambda s: (s.actor.params.weights[0], s.actor.params.biases[0], s.critic, s.target)
+    assert reference.difference(same(small), same(usual)) == 0
+
+
+@kinds
+def test_the_policy_is_stored_with_the_agents_rows_alone(kind):
+    """As NumPy computes it; batches, half of which nobody has stored a policy with, have none."""
+    algo, hp = make(kind, store_policy=True, batch_size=8), scalars()
+    state, obs = midway(algo, hp), np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    play = lambda algo: algo.act(state, hp, None, obs, random.key(1), jnp.int32(0), "explore")
+    stored = play(algo)[2]
+    out = reference.forward(reference.plain(state.actor.params), np.float64(obs))
+    wanted = {"logits": out}
+    if kind == "continuous":
+        wanted = {"mu": out[:, :2], "sigma": np.exp(np.clip(out[:, 2:], -20, 2))}
+    assert stored.keys() == wanted.keys()
+    for name, x in wanted.items():
+        np.testing.assert_allclose(stored[name], x, 1e-5, 1e-6)
+    assert play(make(kind))[2] is None
+
+    own, shown = rows_of(1, 7.0, kind), rows_of(2, 7.0, kind)
+    blank = {name: jnp.zeros((12, 1, 1, x.shape[-1])) for name, x in stored.items()}
+    own = eqx.tree_at(lambda r: r.ring.rows.extra, own, blank, is_leaf=lambda x: x is None)
+    b = reference.quick(algo.sample)(own, shown, hp, random.key(0), jnp.int32(0))
+    assert b.extra is None
+    b = batch_of(kind)
+    one, other = (updated(kind, **options) for options in ({"store_policy": True}, {}))
+    assert reference.difference(one, other) == 0  # and it changes nothing
+
+
+def test_preset_di_engine():
+    preset = SQIL.presets["di-engine"]
+    algo = SQIL(reference.spec(), **preset["algo"])
+    got = vars(algo.base) | vars(algo) | vars(SQIL.Hyper(**preset["hp"]))
+    wanted = {
+        "objective": "sqil",
+        "absorbing": False,  # rewards are 0 and 1, ends or not
+        "std": "exp",
+        "log_derivative": "epsilon",
+        "critic_loss": "sum",
+        "order": "sequential",
+        "temperature": "log",
+        "target_entropy": -1.0,
+        "alpha": 0.2,
+        "hidden": (64, 64),
+        "critics": 2,
+        "weight_init": "torch",
+        "init_w": 3e-3,
+        "store_policy": False,
+        "gamma": 0.99,
+        "tau": 0.005,
+        "reward_scale": 1.0,
+        **dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), 3e-4),
+        "batch_size": 256,
+        "n_step": 1,
+        "monitor_gradients": True,
+        "monitor_policy": True,
+    }
+    assert {name: got[name] for name in wanted} == wanted
+    assert preset["train"] == {"warm_up": "policy", "learning_starts": 10_000}
+
+
 @kinds
 @objectives
 def test_critics_learn_the_objective(kind, objective, monkeypatch):

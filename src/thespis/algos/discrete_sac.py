@@ -163,7 +163,7 @@ class DiscreteSAC(ActorCritic):
         anyhow = Categorical(jnp.zeros_like(after.logits), after.legal)  # all legal actions alike
         for i, q in enumerate(next_q, 1):
             metrics[f"q_value_{i}"] = mean(anyhow.expect(q), valid)
-        if self.store_logits:
+        if self.store_logits and b.extra is not None:
             then = Categorical(b.extra["logits"], policy.legal)
             metrics["behaviour_entropy"] = mean(then.entropy(), b.valid)
         target_critic = polyak(state.target, critic.params, hp.tau)

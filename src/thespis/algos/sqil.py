@@ -21,9 +21,10 @@ from jaxtyping import Array, Float
 
 from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.discrete_sac import DiscreteSAC
-from thespis.algos.sac import SAC
+from thespis.algos.sac import RATES, SAC
 from thespis.algos.temperature import Form, alpha_of
 from thespis.core import Box, Key, Metrics, Mode, ThespisError, Transition, mean
+from thespis.dists import LogDerivative, Std
 from thespis.hyper import LogUniform, Uniform, prior
 
 Objective = Literal["sqil", "iq", "ls-iq"]
@@ -41,6 +42,15 @@ class SQIL(ActorCritic):
     """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
     absorbing: bool = True
     """After a termination the episode goes on for ever, worth as much as its half of the batch."""
+    std: Std = "exp"
+    """Of continuous actions, how the standard deviation is made: exp(clip(raw, -20, 2)) or
+    softplus(raw) + 0.001."""
+    log_derivative: LogDerivative = "exact"
+    """Of tanh in log-probabilities of continuous actions: exact, or log(1 - a^2 + 1e-6)."""
+    init_w: float | None = None
+    """Redraw the last layer of an actor with continuous actions within +-init_w."""
+    store_policy: bool = False
+    """Store the policy's mean and standard deviation, or its logits, with every transition."""
     bc_steps: int | None = None
     """First updates in which the actor clones the demonstrations, while the critics learn."""
     monitor_gradients: bool = True
@@ -58,7 +68,19 @@ class SQIL(ActorCritic):
             0.7, Uniform(0.1, 0.9), "wanted entropy of discrete actions, of the log of their number"
         )
 
-    presets: ClassVar[dict[str, dict]] = {}
+    presets: ClassVar[dict[str, dict]] = {
+        "di-engine": {
+            "algo": {
+                "hidden": (64, 64),
+                "temperature": "log",
+                "absorbing": False,
+                "log_derivative": "epsilon",
+                "init_w": 3e-3,
+            },
+            "hp": {**RATES, "alpha": 0.2, "target_entropy": -1.0},
+            "train": {"warm_up": "policy", "learning_starts": 10_000},
+        },
+    }
 
     def __post_init__(self):
         super().__post_init__()
@@ -80,8 +102,10 @@ class SQIL(ActorCritic):
         shared: Any = {name: getattr(self, name) for name in names}
         spec = replace(self.spec, reward_dim=None)  # whatever the environment pays
         shared |= {"spec": spec, "reward_weights": None}
-        continuous = isinstance(self.spec.action, Box)
-        return (ContinuousBase if continuous else DiscreteBase)(**shared)
+        if not isinstance(self.spec.action, Box):
+            return DiscreteBase(**shared, store_logits=self.store_policy)
+        names = ("std", "log_derivative", "init_w", "store_policy")
+        return ContinuousBase(**shared, **{name: getattr(self, name) for name in names})
 
     def numbers(self, hp) -> Any:
         """The hyper-parameters as the base has them."""
@@ -112,6 +136,7 @@ class SQIL(ActorCritic):
             demo = self.without_end(demo, hp)
         if agent.drawn is not None:  # priorities go back to the agent's rows alone
             demo = replace(demo, drawn=jax.tree.map(lambda x: -jnp.ones_like(x), agent.drawn))
+        agent = replace(agent, extra=None)  # nobody stored the policy that demonstrated
         return jax.tree.map(lambda *x: jnp.concatenate(x), agent, demo)
 
     def relabel(self, b: Transition, hp, worth: float) -> Transition:
