@@ -1,5 +1,6 @@
 """Programs that the command keeps: fetched when all is as it was, made anew when not."""
 
+import sys
 from pathlib import Path
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 import thespis
 from thespis import machine, programs
 from thespis.core import Box
+from thespis.envs import brax as adapter
 from thespis.evaluate import Evaluator
 from thespis.host import HostDriver
 from thespis.loop import DeviceDriver
@@ -101,10 +103,46 @@ class Mine:
     """A class that Thespis does not know."""
 
 
-@pytest.mark.parametrize("made_of", [Mine(), (ONE, Mine), (lambda x: x,)])
+def user(x):
+    return x
+
+
+@pytest.mark.parametrize("made_of", [Mine(), (ONE, Mine), (lambda x: x,), jax.jit(user)])
 def test_code_of_users_is_never_kept(folder, traced, made_of):
     programs.compiled(traced, made_of)(jnp.arange(3.0))
     assert not kept(folder)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_descriptor_that_is_written_anew_is_learned_from_anew(folder, tmp_path, monkeypatch):
+    """Its name stays the same, and says nothing of its code."""
+    for name, its_own in {"DeviceDriver": DeviceDriver, "Evaluator": Evaluator}.items():
+        monkeypatch.setattr(trainer, name, its_own)  # other tests share their programs
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    given = {"hidden": (4,), "batch_size": 8, "learning_starts": 20, "log_freq": 20, "steps": 40}
+    given |= {"eval_episodes": 1, "progress": False, "out": tmp_path / "runs", "alternatives": 2}
+    seen = []
+    for scale in (1, 100):
+        code = f"def where(obs):\n    return {scale}.0 * obs[..., :2]\n"
+        (tmp_path / "rewritten.py").write_text(code)
+        sys.modules.pop("rewritten", None)  # as in another process
+        run = thespis.train("dads", "jax:pointmass", descriptor="rewritten:where", **given)
+        seen.append(run.metrics["train/change"][-1])
+    assert seen[1] == pytest.approx(100 * seen[0], rel=0.5)
+    assert {file.name.split("-")[1] for file in kept(folder)} == {"healthy"}
+
+
+class Ant:
+    """An environment of Brax that a user has registered."""
+
+
+def test_a_task_of_a_simulator_is_kept_by_what_its_name_stands_for(monkeypatch):
+    task = lambda: programs.recipe_of(adapter.Brax("ant"))
+    monkeypatch.setattr(adapter, "load", lambda environment, backend: ONE)  # of a known module
+    assert task()
+    monkeypatch.setattr(adapter, "load", lambda environment, backend: Ant())
+    assert task() is None
 
 
 def test_python_keeps_no_programs(folder, traced, monkeypatch):

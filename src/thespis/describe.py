@@ -72,6 +72,11 @@ def function(name: str, text: str) -> Callable[[Any], Any]:
         ) from error
 
 
+def name_of(given: Any) -> str:
+    """Text, or the name of a function, for messages."""
+    return given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
+
+
 def named(name: str, given: Any) -> str:
     """Text for what is given from Python: text, coordinates, or a function of a module."""
     if isinstance(given, str):

@@ -9,6 +9,7 @@ any of it may have been changed by hand; there, and for code of users, it is `ja
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import io
 import os
 import pickle
@@ -27,7 +28,9 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 
 from thespis import machine
 
+SIMULATORS = ("brax", "mujoco", "mujoco-mjx", "playground")  # packages whose tasks are kept
 OURS = {"builtins", "fractions", "jax", "jaxlib", "ml_dtypes", "numpy", "thespis"}
+OURS |= {"brax", "mujoco_playground"}  # modules of which the version tells all
 APART = {"export", "show", "verbs"}  # packages of which nothing is kept
 SHORTEST = "jax_persistent_cache_min_compile_time_secs"
 
@@ -134,7 +137,11 @@ class Recipe(pickle.Pickler):
 
 
 def recipe_of(made_of: Any) -> bytes | None:
-    """Bytes that decide it, the same in every process; None if something is not known."""
+    """Bytes that decide it, the same in every process; None if something is not known.
+
+    What reaches code by a name (a descriptor, an environment of Brax) must hold what it found
+    there: text does not tell whether the code has changed.
+    """
     written = io.BytesIO()
     try:
         Recipe(written).dump(made_of)
@@ -143,10 +150,19 @@ def recipe_of(made_of: Any) -> bytes | None:
     return written.getvalue()
 
 
+def version(package: str) -> str | None:
+    """That of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 @cache
 def settings() -> bytes:
     """Of JAX and XLA, and the machine's instructions."""
     versions = [module.__version__ for module in (jax, jaxlib, eqx, np)]
+    versions += map(version, SIMULATORS)
     flags = sorted(jax.config.values.items(), key=lambda flag: flag[0])
     known = [os.environ.get(name) for name in ("XLA_FLAGS", "NPROC")]
     info = Path("/proc/cpuinfo")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -28,7 +29,7 @@ from thespis.algos.sac import SAC
 from thespis.algos.smerl import Returns
 from thespis.algos.temperature import start
 from thespis.core import Mean, Metrics, Mode, Row, ThespisError, Transition, mean
-from thespis.describe import DESCRIPTOR, choice, function, is_function
+from thespis.describe import DESCRIPTOR, choice, function, is_function, name_of
 from thespis.dists import Mixture
 from thespis.hyper import LogUniform, Uniform, prior
 from thespis.nets import MLP, features
@@ -92,7 +93,7 @@ class DADS(SAC):
     """Skills are points of the cube [-1, 1]^skills (of metra unit vectors), or one of so many."""
     allotment: Literal["sampled", "equal"] = "sampled"
     """Environments draw a skill at every episode's start, or have one of their own for good."""
-    descriptor: Reference | None = None
+    descriptor: Reference | Callable[[Any], Array] | None = None
     """What skills should differ in: coordinates of the observation (0,1), observation for all of
     them, a function MODULE:NAME, or a name that the environment offers; by default its first."""
     policy_sees: str | None = None
@@ -222,6 +223,10 @@ class DADS(SAC):
 
     def __post_init__(self):
         super().__post_init__()
+        if isinstance(self.descriptor, str) and is_function(self.descriptor):
+            # The function itself: algorithms whose functions differ are not equal.
+            found = function("descriptor", self.descriptor)
+            object.__setattr__(self, "descriptor", found)
         if self.n_step != 1:
             raise ThespisError(f"n_step = {self.n_step}: the reward of DADS is of one step; give 1")
         if self.images or self.privileged:
@@ -245,7 +250,7 @@ class DADS(SAC):
     # --- what is seen -----------------------------------------------------------------------
 
     @cached_property
-    def described_by(self) -> str:
+    def described_by(self) -> str | Callable[[Any], Array]:
         """Coordinates, a function, or the descriptor that is part of the observation."""
         if self.descriptor is not None:
             return self.descriptor
@@ -270,8 +275,8 @@ class DADS(SAC):
         by = self.described_by
         if by == DESCRIPTOR:
             return features(self.spec.obs[DESCRIPTOR], obs[DESCRIPTOR])
-        if is_function(by):
-            return function("descriptor", by)(obs)
+        if callable(by):
+            return by(obs)
         numbers = self.observation(obs)
         return pick(numbers, choice("descriptor", by, {"observation": numbers.shape[-1]})[1])
 
@@ -282,8 +287,8 @@ class DADS(SAC):
         found = jax.eval_shape(self.describe, obs)
         if found.ndim != 2 or found.dtype != jnp.float32:
             raise ThespisError(
-                f"descriptor = {self.described_by}: it makes {found.dtype}{list(found.shape)} of "
-                "one observation; give a function to float32[1, size]"
+                f"descriptor = {name_of(self.described_by)}: it makes {found.dtype}"
+                f"{list(found.shape)} of one observation; give a function to float32[1, size]"
             )
         n = jax.eval_shape(self.observation, obs).shape[-1]
         return {"observation": n, DESCRIPTOR: found.shape[-1]}
@@ -292,7 +297,7 @@ class DADS(SAC):
     def describes_all(self) -> bool:
         """The descriptor is the observation."""
         by, n = self.described_by, self.sizes["observation"]
-        if by == DESCRIPTOR or is_function(by):
+        if by == DESCRIPTOR or callable(by):
             return False
         return choice("descriptor", by, self.sizes)[1] == tuple(range(n))
 
@@ -302,7 +307,7 @@ class DADS(SAC):
         sizes = self.sizes
         policy, dynamics, by = self.policy_sees, self.dynamics_sees, self.described_by
         apart = by == DESCRIPTOR  # it is no part of the observation, or some coordinates of it
-        part = not apart and by != "observation" and not is_function(by)
+        part = not apart and by != "observation" and isinstance(by, str)
         hidden = choice("descriptor", by, sizes)[1] if part else ()
         rest = tuple(i for i in range(sizes["observation"]) if i not in hidden)
         blind = policy is None and (apart or (part and not self.with_reward))
@@ -566,8 +571,8 @@ class DADS(SAC):
         if metrics.get("train/change") != 0:
             return None
         return (
-            f"descriptor = {self.described_by} never changes, so there is nothing to tell skills "
-            "apart by: choose coordinates that the actions move, such as --descriptor 0,1"
+            f"descriptor = {name_of(self.described_by)} never changes, so there is nothing to tell "
+            "skills apart by: choose coordinates that the actions move, such as --descriptor 0,1"
         )
 
 

@@ -7,7 +7,7 @@ import importlib.util
 import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from io import StringIO
 from typing import Any
@@ -49,9 +49,12 @@ class Brax:
     environment: str
     backend: str = "spring"
     limit: int = 1000
+    kind: type = field(init=False, repr=False)
+    """The class behind the name, which anybody may register: programs.py looks at it."""
 
     def __post_init__(self):
-        load(self.environment, self.backend)  # here, never first within a traced function
+        # Here, never first within a traced function.
+        object.__setattr__(self, "kind", type(load(self.environment, self.backend)))
 
     @property
     def name(self) -> str:

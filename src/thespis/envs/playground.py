@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from io import StringIO
 from typing import Any
@@ -53,9 +53,12 @@ class Playground:
     """
 
     environment: str
+    kind: type = field(init=False, repr=False)
+    """The class behind the name, which anybody may register: programs.py looks at it."""
 
     def __post_init__(self):
-        load(self.environment)  # here, never first within a traced function
+        # Here, never first within a traced function.
+        object.__setattr__(self, "kind", type(load(self.environment)[0]))
 
     @property
     def name(self) -> str:
