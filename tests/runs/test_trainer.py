@@ -289,6 +289,24 @@ def test_a_run_may_begin_with_parts_of_another(whole, three, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("given", "who"),
+    [
+        ({"init_from": "{}"}, "policy"),
+        ({"init_from": "{}:actor.params,target"}, "policy"),
+        ({"init_from": "{}:critic,target"}, "random"),  # whose actor is untrained
+        ({"init_from": "{}", "warm_up": "random"}, "random"),
+        ({"init_from": "{}:actor", "warm_up": "policy"}, "policy"),
+        ({}, "random"),
+    ],
+)
+@pytest.mark.parametrize("algo", ["sac", "td3", "taac"])
+def test_an_actor_that_was_trained_before_acts_in_the_warm_up(whole, algo, given, who):
+    """Noise acts a second time only if that is asked for."""
+    given = {name: text.format(whole.path) for name, text in given.items()}
+    assert configs.make(algo, RUN | given).warm_up == who
+
+
+@pytest.mark.parametrize(
     ("part", "hidden", "message"),
     [
         (":actr", (8, 8), "has no part 'actr'; did you mean actor?"),

@@ -50,7 +50,8 @@ class Config:
     learning_starts: int | None = None
     """Steps of warm-up before learning; by default a tenth of the steps, at most 1000."""
     warm_up: Literal["random", "policy"] = "random"
-    """Who acts before learning starts: uniform noise, or the untrained policy."""
+    """Who acts before learning starts: uniform noise, or the policy as it is, which is the default
+    where init_from gives the actor of another run."""
     eval_freq: int | None = None
     """Steps between evaluations; by default a twentieth of the steps."""
     eval_episodes: int = 10
@@ -153,6 +154,8 @@ def make(algo: str, given: dict[str, Any]) -> Config:
             chosen[group][field_name] = values[0] if len(values) == 1 else values
         else:
             chosen[group][field_name] = convert(field_name, known[group][field_name], value)
+    if actor_given(chosen["train"].get("init_from")):
+        chosen["train"].setdefault("warm_up", "policy")
     parts: Any = {
         "options": chosen["algo"],
         "hp": chosen["hp"],
@@ -422,6 +425,21 @@ def with_tuner(config: Config) -> Config:
         "one process, or another replay",
     )
     return config
+
+
+def donor(init_from: str) -> tuple[str, list[str]]:
+    """The run and the parts that RUN:PART[,PART] names; no parts are all of them."""
+    whole = ":" not in init_from or Path(init_from).is_dir()
+    path, _, parts = (init_from, "", "") if whole else init_from.rpartition(":")
+    return path, parts.split(",") if parts else []
+
+
+def actor_given(init_from: str | None) -> bool:
+    """Whether a whole actor comes from another run."""
+    if init_from is None:
+        return False
+    _, parts = donor(init_from)
+    return not parts or bool({"actor", "actor.params"} & set(parts))
 
 
 def at_least_one(name: str, value: Any) -> None:

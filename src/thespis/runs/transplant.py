@@ -13,22 +13,23 @@ import numpy as np
 from thespis.errors import ThespisError, or_all
 from thespis.runs import checkpoint
 from thespis.runs.best import best_member
+from thespis.runs.config import donor
 from thespis.runs.directory import find
 
 
 def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
     """`state` [members, ...] with parts of another run's newest: RUN, or RUN:PART[,PART]."""
-    path, _, wanted = (source, "", "") if Path(source).is_dir() else source.rpartition(":")
-    donor = arrays(find(path or source), note)
-    parts = wanted.split(",") if wanted else sorted({name.split(".")[0] for name in donor})
+    path, parts = donor(source)
+    found = arrays(find(path), note)
+    parts = parts or sorted({name.split(".")[0] for name in found})
     for part in parts:
-        if not any(inside(name, part) for name in donor):
-            tops = dict.fromkeys(name.split(".")[0] for name in donor)
+        if not any(inside(name, part) for name in found):
+            tops = dict.fromkeys(name.split(".")[0] for name in found)
             raise ThespisError(f"init_from = {source} has no part {part!r}{or_all(part, tops)}")
 
     leaves = jax.tree_util.tree_leaves_with_path(state)
     own = {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
-    given = {name: x for name, x in donor.items() if any(inside(name, part) for part in parts)}
+    given = {name: x for name, x in found.items() if any(inside(name, part) for part in parts)}
     for name, x in given.items():
         there, here = shape_of(x), shape_of(own[name]) if name in own else "absent"
         if there != here:
