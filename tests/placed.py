@@ -11,7 +11,7 @@ import numpy as np
 from thespis import hyper, population
 from thespis.algos import SAC
 from thespis.envs import make
-from thespis.evaluate import Evaluator
+from thespis.evaluate import Evaluator, FrozenPolicy
 from thespis.host import HostDriver
 from thespis.loop import DeviceDriver, Loop
 from thespis.pbt import PBT
@@ -41,7 +41,8 @@ def train(name: str, devices: int, prioritized: bool) -> dict:
     prints = {"begun": fingerprint(x)}
     for length, mode, learn in ((20, "random", False), (30, "explore", True)):
         x = driver.run(x, hps, None, seeds, length, mode, learn)
-    returns, _ = Evaluator(loop, env, 2)(x.state, hps, seeds, x.clock.iteration)
+    policies = FrozenPolicy(x.state, hps, jnp.full(MEMBERS, 100))
+    returns, _ = Evaluator(loop, env, 2)(policies, seeds, x.clock.iteration)
     prints |= {"trained": learned(x), "evaluated": fingerprint(returns)}
     parents = jnp.array([0, 0, 2, 1])  # the third's parent is itself replaced
     source = np.asarray(x.replay.rows.obs)[:, parents]

@@ -19,6 +19,7 @@ from thespis.core import Box, Discrete, Spec, ThespisError
 from thespis.demos import Episode, Recorder
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import CartPole, Pendulum
+from thespis.evaluate import FrozenPolicy
 
 OBS = jax.ShapeDtypeStruct((2,), jnp.float32)
 BOX, CHOICE = Box((-2.0, 0.0), (2.0, 6.0), (2,)), Discrete(3, start=1)
@@ -225,13 +226,18 @@ def test_every_transition_drawn_is_one_of_an_episode(kind, lengths, seed):
 
 def policy_of(Algorithm, env, **options):
     algo = Algorithm(env.spec, hidden=(4,), **options)
+    return algo, beginner(algo)
+
+
+def beginner(algo, seed=0):
+    """A policy that has learned nothing."""
     hp = algo.Hyper()
-    return algo, jax.jit(algo.init)(random.key(0), hp), hp
+    return FrozenPolicy(jax.jit(algo.init)(random.key(seed), hp), hp, jnp.int32(0))
 
 
-def greedy(algo, state, hp, obs):
-    act = lambda *given: algo.act(*given, random.key(0), jnp.int32(0), "greedy")[0]
-    return np.asarray(jax.jit(act)(state, hp, None, obs))
+def greedy(algo, policy, obs):
+    act = lambda policy, obs: policy.act(algo, None, obs, random.key(0), "greedy")[0]
+    return np.asarray(jax.jit(act)(policy, obs))
 
 
 def similar(algo):
@@ -259,26 +265,26 @@ RECORDED = {
 def test_whole_episodes_are_recorded_with_their_last_observation(case):
     Algorithm, make, length, ended = RECORDED[case]
     env = make()
-    algo, state, hp = policy_of(Algorithm, env)
+    algo, policy = policy_of(Algorithm, env)
     record = Recorder(algo, env, 12)
-    found = record(state, hp, 5)
+    found = record(policy, 5)
     assert [(e.length, e.terminated) for e in found] == [(length, ended)] * 12
     demos.check(env.spec, found, case)
     starts = np.stack([e.obs[0] for e in found])
     assert len(np.unique(starts, axis=0)) == 12  # each from a start of its own
-    same(record(state, hp, 5), found)
-    assert not np.array_equal(record(state, hp, 6)[0].obs, found[0].obs)
+    same(record(policy, 5), found)
+    assert not np.array_equal(record(policy, 6)[0].obs, found[0].obs)
     if Algorithm is SAC:  # what it did is what the greedy policy does, in the environment's units
         e = found[3]
-        action = greedy(algo, state, hp, e.obs[:-1])
+        action = greedy(algo, policy, e.obs[:-1])
         np.testing.assert_allclose(e.action, 2 * action, rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_recorded_is_what_the_environment_did():
     """Observations follow from each other, and rewards come with the step that earned them."""
     env = Autoreset(Pendulum(limit=7))
-    algo, state, hp = policy_of(SAC, env)
-    for e in Recorder(algo, env, 2, "explore")(state, hp, 0):
+    algo, policy = policy_of(SAC, env)
+    for e in Recorder(algo, env, 2, "explore")(policy, 0):
         angle = np.arctan2(e.obs[:, 1], e.obs[:, 0])
         cost = angle[:-1] ** 2 + 0.1 * e.obs[:-1, 2] ** 2 + 0.001 * e.action[:, 0] ** 2
         np.testing.assert_allclose(e.reward, -cost, rtol=1e-3, atol=1e-3)
@@ -291,10 +297,8 @@ def test_an_environment_without_an_end_is_cut(monkeypatch):
 
     monkeypatch.setattr(demos, "LIMIT", 9)
     env = envs.make(Endless)
-    algo, state, hp = policy_of(SAC, env)
-    assert [(e.length, e.terminated) for e in Recorder(algo, env, 2)(state, hp, 0)] == [
-        (9, False)
-    ] * 2
+    algo, policy = policy_of(SAC, env)
+    assert [(e.length, e.terminated) for e in Recorder(algo, env, 2)(policy, 0)] == [(9, False)] * 2
 
 
 # --- similarity -----------------------------------------------------------------------------
@@ -302,19 +306,19 @@ def test_an_environment_without_an_end_is_cut(monkeypatch):
 
 def test_similarity_is_1_for_the_same_actions_and_0_for_their_mean():
     env = Autoreset(Pendulum(limit=30))
-    algo, state, hp = policy_of(SAC, env)
-    shown = Recorder(algo, env, 3)(state, hp, 0)
+    algo, policy = policy_of(SAC, env)
+    shown = Recorder(algo, env, 3)(policy, 0)
     view = demos.view(env.spec, shown, capacity=200)  # rows that are not there do not count
     program = similar(algo)
-    similarity = lambda state: float(program(state, hp, view))
-    np.testing.assert_allclose(similarity(state), 1, atol=1e-6)
+    similarity = lambda policy: float(program(policy, view))
+    np.testing.assert_allclose(similarity(policy), 1, atol=1e-6)
     acted = np.concatenate([env.spec.action.unit(e.action) for e in shown])
-    last = lambda s: (s.actor.params.weights[-1], s.actor.params.biases[-1])
+    last = lambda p: (p.state.actor.params.weights[-1], p.state.actor.params.biases[-1])
     constant = np.arctanh(np.array([acted.mean(), 0.0], np.float32))
-    still = eqx.tree_at(last, state, (np.zeros_like(last(state)[0]), constant))
+    still = eqx.tree_at(last, policy, (np.zeros_like(last(policy)[0]), constant))
     np.testing.assert_allclose(similarity(still), 0, atol=1e-3)
-    other = jax.jit(algo.init)(random.key(9), hp)
-    action = greedy(algo, other, hp, np.concatenate([e.obs[:-1] for e in shown]))
+    other = beginner(algo, seed=9)
+    action = greedy(algo, other, np.concatenate([e.obs[:-1] for e in shown]))
     wanted = 1 - ((action - acted) ** 2).mean() / acted.var()
     np.testing.assert_allclose(similarity(other), wanted, rtol=1e-3)
 
@@ -322,20 +326,19 @@ def test_similarity_is_1_for_the_same_actions_and_0_for_their_mean():
 def test_similarity_is_of_an_agent_that_remembers_its_episode():
     env = Autoreset(Pendulum(limit=9))
     algo = FrameStack.of(SAC, env.spec, 3, hidden=(4,))
-    hp = algo.Hyper()
-    state = jax.jit(algo.init)(random.key(0), hp)
-    view = demos.view(env.spec, Recorder(algo, env, 3)(state, hp, 0))
-    np.testing.assert_allclose(similar(algo)(state, hp, view), 1, atol=1e-5)
+    policy = beginner(algo)
+    view = demos.view(env.spec, Recorder(algo, env, 3)(policy, 0))
+    np.testing.assert_allclose(similar(algo)(policy, view), 1, atol=1e-5)
 
 
 def test_similarity_of_choices_is_the_share_that_agrees():
     env = Autoreset(CartPole(limit=20))
-    algo, state, hp = policy_of(DiscreteSAC, env)
-    shown = Recorder(algo, env, 2)(state, hp, 0)
+    algo, policy = policy_of(DiscreteSAC, env)
+    shown = Recorder(algo, env, 2)(policy, 0)
     flipped = [e._replace(action=np.where(np.arange(e.length) % 4 == 0, 1 - e.action, e.action))
                for e in shown]  # fmt: skip
     share = np.mean(np.concatenate([np.arange(e.length) % 4 != 0 for e in shown]))
     similarity = similar(algo)
     for given_, wanted in ((shown, 1.0), (flipped, share)):
         view = demos.view(env.spec, given_)
-        np.testing.assert_allclose(similarity(state, hp, view), wanted, rtol=1e-5)
+        np.testing.assert_allclose(similarity(policy, view), wanted, rtol=1e-5)

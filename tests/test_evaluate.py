@@ -20,6 +20,7 @@ from thespis.errors import ThespisError
 from thespis.evaluate import (
     Descriptor,
     Evaluator,
+    FrozenPolicy,
     average,
     final,
     first_episode,
@@ -99,16 +100,28 @@ def by_age(steps):
     return 0.1 * np.sum(np.arange(steps))
 
 
+def frozen(members=1, step=0):
+    """Elders of those steps."""
+    state, hps = {"scale": jnp.full(members, 0.1)}, hyper.fill(Elder.Hyper, {}, members)
+    return FrozenPolicy(state, hps, jnp.broadcast_to(jnp.int32(step), members))
+
+
 def evaluator(env, members=1, episodes=12, mode="greedy", descriptor=None):
     """A function of seeds and time -> returns, lengths [members, episodes], and descriptors."""
-    loop = Loop(Elder(env.spec), env)
-    state = {"scale": jnp.full(members, 0.1)}
-    hps = hyper.fill(Elder.Hyper, {}, members)
+    loop, policies = Loop(Elder(env.spec), env), frozen(members)
     play = Evaluator(loop, env, episodes, mode, descriptor)
     play = play if descriptor is None else play.play
     return lambda seed=0, time=0: play(
-        state, hps, jnp.arange(seed, seed + members, dtype=jnp.int32), time
+        policies, jnp.arange(seed, seed + members, dtype=jnp.int32), time
     )
+
+
+class Timed(Elder):
+    """Its actions are thousandths of the training clock."""
+
+    def act(self, state, hp, memory, obs, key, step, mode):
+        action = jnp.broadcast_to(step / 1000, (obs.shape[0], 2)).astype(jnp.float32)
+        return action, memory, None
 
 
 # --- rows and their outcome -----------------------------------------------------------------
@@ -143,7 +156,8 @@ def test_what_follows_the_first_episode_does_not_matter_even_if_it_is_nan():
 def rows():
     """30 rows of 6 environments."""
     env = Autoreset(Lives())
-    play = lambda key: unroll(Elder(env.spec), env, {"scale": 0.1}, None, key, 6, 30, "greedy")
+    policy = FrozenPolicy({"scale": 0.1}, None, jnp.int32(0))
+    play = lambda key: unroll(Elder(env.spec), env, policy, key, 6, 30, "greedy")
     return jax.tree.map(np.asarray, jax.jit(play)(random.key(0)))
 
 
@@ -354,3 +368,27 @@ def test_a_descriptor_may_look_into_the_environment_and_be_reduced_at_will():
     time = lambda obs, env_state: env_state.time[:, None].astype(jnp.float32)
     play = evaluator(Autoreset(Lives()), episodes=20, descriptor=Descriptor(furthest, time))()
     np.testing.assert_array_equal(play.descriptors[..., 0], play.lengths)
+
+
+# --- the training clock ---------------------------------------------------------------------
+
+
+def test_an_unroll_is_at_the_clock_of_its_policy():
+    env = Autoreset(Lives())
+    policy = FrozenPolicy(None, None, jnp.int32(300))
+    play = lambda key: unroll(Timed(env.spec), env, policy, key, 3, 12, "explore")
+    np.testing.assert_allclose(jax.jit(play)(random.key(0)).action, 0.3)
+
+
+@pytest.mark.parametrize("make", [lambda: Autoreset(Lives()), lambda: Gymnasium(Turns)])
+@pytest.mark.parametrize("mode", ["explore", "greedy"])
+def test_members_are_evaluated_each_at_its_own_clock(make, mode):
+    """What actions add to the return tells the clock, at every step of every episode."""
+    env, seeds = make(), jnp.zeros(3, jnp.int32)  # the same episodes
+    play = Evaluator(Loop(Timed(env.spec), env), env, 4, mode)
+    returns, lengths = play(frozen(3, [0, 200, 700]), seeds, 5)
+    np.testing.assert_array_equal(lengths, np.broadcast_to(lengths[0], lengths.shape))
+    added = (returns - returns[0]) / lengths
+    worth = 0.1 if isinstance(env, Autoreset) else 1.0
+    wanted = np.broadcast_to([[0.0], [0.2], [0.7]], added.shape)
+    np.testing.assert_allclose(added, worth * wanted, atol=1e-5)

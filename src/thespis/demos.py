@@ -27,7 +27,7 @@ from jaxtyping import Array, Float
 
 from thespis.core import Box, Mode, Row, Spec, ThespisError, where
 from thespis.errors import or_all
-from thespis.evaluate import LIMIT, unroll
+from thespis.evaluate import LIMIT, FrozenPolicy, unroll
 from thespis.loop import environment_seeds
 from thespis.replay import Replay, View
 
@@ -61,12 +61,12 @@ class Recorder:
     episodes: int
     mode: Mode = "greedy"
 
-    def __call__(self, state, hp, seed: int) -> list[Episode]:
+    def __call__(self, policy: FrozenPolicy, seed: int) -> list[Episode]:
         """A function of the seed alone."""
         width = min(self.episodes, 10) if hasattr(self.env, "open") else self.episodes
         share = [len(range(i, self.episodes, width)) for i in range(width)]
         run = self.on_host if hasattr(self.env, "open") else self.on_device
-        rows = jax.tree.map(np.asarray, run(state, hp, seed, share))
+        rows = jax.tree.map(np.asarray, run(policy, seed, share))
         final, found = rows.terminated | rows.truncated, []
         for i, many in enumerate(share):
             ends = [-1, *np.flatnonzero(final[:, i])[:many]]
@@ -80,15 +80,15 @@ class Recorder:
         reward: Any = rows.reward[1:]
         return Episode(rows.obs, action, reward, bool(rows.terminated[-1]))
 
-    def on_device(self, state, hp, seed: int, share: list[int]) -> Row:
-        return self.unrolled(state, hp, random.fold_in(random.key(DEMOS), seed))
+    def on_device(self, policy: FrozenPolicy, seed: int, share: list[int]) -> Row:
+        return self.unrolled(policy, random.fold_in(random.key(DEMOS), seed))
 
     @cached_property
     def unrolled(self):
         given = self.episodes, self.env.limit + 1, self.mode
-        return jax.jit(lambda s, hp, key: unroll(self.algo, self.env, s, hp, key, *given))
+        return jax.jit(lambda policy, key: unroll(self.algo, self.env, policy, key, *given))
 
-    def on_host(self, state, hp, seed: int, share: list[int]) -> Row:
+    def on_host(self, policy: FrozenPolicy, seed: int, share: list[int]) -> Row:
         """Rows [time, environments, ...] until each has played its share of the episodes."""
         n, most = len(share), (self.env.limit or LIMIT) + 1
         envs = self.env.open(n, environment_seeds([seed], DEMOS, 0, n))
@@ -96,7 +96,7 @@ class Recorder:
         try:
             step = envs.reset()
             while (done < share).any() and len(rows) < most * max(share):
-                given = state, hp, memory, begin, step.obs, jnp.uint32(seed), len(rows)
+                given = policy, memory, begin, step.obs, jnp.uint32(seed), len(rows)
                 action, memory = self.act(*given)
                 rows.append((*step, np.asarray(action)))
                 done, begin = done + step.final, np.asarray(step.final)
@@ -109,12 +109,12 @@ class Recorder:
 
     @cached_property
     def act(self):
-        def act(state, hp, memory, begin, obs, seed, time):
+        def act(policy, memory, begin, obs, seed, time):
             key = random.fold_in(random.fold_in(random.key(DEMOS), seed), time)
             k_act, k_memory = random.split(key)
             fresh = self.algo.memory(k_memory, begin.shape[0])
             memory = fresh if memory is None else where(begin, fresh, memory)
-            return self.algo.act(state, hp, memory, obs, k_act, time, self.mode)[:2]
+            return policy.act(self.algo, memory, obs, k_act, self.mode)[:2]
 
         return jax.jit(act)
 
@@ -374,7 +374,7 @@ def blank(spec: Spec) -> View:
     return view(spec, [Episode(none, action, np.zeros(1, np.float32), False)])
 
 
-def similarity(algo, state, hp, demos: View) -> Float[Array, ""]:
+def similarity(algo, policy: FrozenPolicy, demos: View) -> Float[Array, ""]:
     """How alike one member's greedy actions are to demonstrated ones: 1 if they are the same.
 
     Discrete: the share that agrees. Continuous: the share of the demonstrations' variance that is
@@ -384,7 +384,7 @@ def similarity(algo, state, hp, demos: View) -> Float[Array, ""]:
     rows = jax.tree.map(lambda x: x[:, 0, 0], ring.rows)
     valid = (~rows.final & (jnp.arange(ring.capacity) < ring.size)).astype(jnp.float32)
     share = valid / jnp.maximum(valid.sum(), 1.0)
-    action = answers(algo, state, hp, rows)
+    action = answers(algo, policy, rows)
     if not isinstance(algo.spec.single, Box):
         return share @ (action == rows.action).astype(jnp.float32)
     average = share @ rows.action
@@ -392,13 +392,11 @@ def similarity(algo, state, hp, demos: View) -> Float[Array, ""]:
     return 1.0 - spread(action) / jnp.maximum(spread(average[None]), 1e-8)
 
 
-def answers(algo, state, hp, rows: Row) -> Array:
+def answers(algo, policy: FrozenPolicy, rows: Row) -> Array:
     """Greedy actions to the rows [n, ...] of one environment, one after another if they must."""
     k_memory, k_act = random.split(random.key(0))
     fresh = algo.memory(k_memory, 1)
-    respond = lambda memory, obs, key: algo.act(
-        state, hp, memory, obs, key, jnp.int32(0), "greedy"
-    )[:2]
+    respond = lambda memory, obs, key: policy.act(algo, memory, obs, key, "greedy")[:2]
     if fresh is None:  # then every observation is answered by itself
         return respond(None, rows.obs, k_act)[0]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial, update_wrapper
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,15 +25,30 @@ Look = Callable[[Any, Any], Any]  # (obs, env_state) [n, ...] -> what is of inte
 LIMIT = 10_000  # steps of an episode whose environment knows no limit
 
 
-def unroll(algo, env, state, hp, key, n: int, length: int, mode: Mode) -> Row:
+class FrozenPolicy(eqx.Module):
+    """A policy outside training, of one member, or of all with leaves [members, ...].
+
+    It acts at the training clock that it was taken at: schedules stand where they stood then.
+    """
+
+    state: Any
+    hp: Any
+    step: Int[Array, "..."]  # rows of each member until then
+
+    def act(self, algo, memory, obs, key, mode: Mode) -> tuple:
+        """What the algorithm does -> action [n, ...], memory, extra."""
+        return algo.act(self.state, self.hp, memory, obs, key, self.step, mode)
+
+
+def unroll(algo, env, policy: FrozenPolicy, key, n: int, length: int, mode: Mode) -> Row:
     """The first `length` rows [length, n, ...] of n environments under one policy.
 
     The state is not changed: statistics stand still. Environments go on after an episode's end.
     """
-    return watch(algo, env, state, hp, key, n, length, mode, lambda obs, env_state: None)[0]
+    return watch(algo, env, policy, key, n, length, mode, lambda obs, env_state: None)[0]
 
 
-def watch(algo, env, state, hp, key, n: int, length: int, mode: Mode, look: Look):
+def watch(algo, env, policy: FrozenPolicy, key, n: int, length: int, mode: Mode, look: Look):
     """The same -> rows, and what `look` saw in every row."""
     k_env, k_memory, k_rows = random.split(key, 3)
     world, step = env.reset(k_env, n)
@@ -42,7 +58,7 @@ def watch(algo, env, state, hp, key, n: int, length: int, mode: Mode, look: Look
         world, step, memory, begin = carry
         k_act, k_step, k_fresh = random.split(random.fold_in(k_rows, t), 3)
         memory = where(begin, algo.memory(k_fresh, n), memory)
-        action, memory, extra = algo.act(state, hp, memory, step.obs, k_act, t * n, mode)
+        action, memory, extra = policy.act(algo, memory, step.obs, k_act, mode)
         row = Row(step.obs, step.reward, step.terminated, step.truncated, action, extra)
         seen = look(step.obs, world)
         world, step = env.step(world, action, k_step)
@@ -63,12 +79,12 @@ def outcome(rows: Row) -> tuple[Float[Array, "n ..."], Int[Array, "n"]]:
     return where(mine, rows.reward, jnp.zeros_like(rows.reward)).sum(0), mine.sum(0) - 1
 
 
-def diversity(algo, state, hp, rows: Row) -> Float[Array, "n"] | None:
+def diversity(algo, policy: FrozenPolicy, rows: Row) -> Float[Array, "n"] | None:
     """What an algorithm rewards itself with in every environment's first episode, if it does."""
     if not rewards_itself(algo):
         return None
     now, after = (jax.tree.map(lambda x, s=s: x[s], rows) for s in (slice(-1), slice(1, None)))
-    reward = jax.lax.map(lambda x: algo.diversity_reward(state, hp, *x), (now, after))
+    reward = jax.lax.map(lambda x: algo.diversity_reward(policy.state, policy.hp, *x), (now, after))
     return jnp.where(first_episode(rows.final)[1:], reward, 0.0).sum(0)
 
 
@@ -146,20 +162,20 @@ class Episodes(NamedTuple):
 def play(
     loop: Loop, env, episodes: int, mode: Mode, descriptor: Descriptor | None, *given
 ) -> Episodes:
-    """Episodes of every member in a JAX environment. `given` are state, hps, seeds and time."""
-    state, hps, seeds, time = given
+    """Episodes of every member in a JAX environment. `given` are policies, seeds and time."""
+    policies, seeds, time = given
     look = descriptor.look if descriptor else lambda obs, env_state: None
 
-    def one(_, state, hp, key):
+    def one(_, policy, key):
         k_unroll = random.fold_in(key, 0)  # the loop's own keys may be folded, not used up
         length = env.limit + 1
-        rows, seen = watch(loop.algo, env, state, hp, k_unroll, episodes, length, mode, look)
+        rows, seen = watch(loop.algo, env, policy, k_unroll, episodes, length, mode, look)
         stepped = first_episode(rows.final).at[0].set(False)
         found = descriptor.reduce(seen, stepped) if descriptor else None
-        own = diversity(loop.algo, state, hp, rows)
+        own = diversity(loop.algo, policy, rows)
         return None, Episodes.of(loop.algo, *outcome(rows), found, own)
 
-    return loop.each(one, None, state, hps, loop.keys(seeds, EVALUATE, time))[1]
+    return loop.each(one, None, policies, loop.keys(seeds, EVALUATE, time))[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,28 +188,28 @@ class Evaluator:
     mode: Mode = "greedy"
     descriptor: Descriptor | None = None
 
-    def __call__(self, state, hps, seeds, time) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, policies: FrozenPolicy, seeds, time) -> tuple[np.ndarray, np.ndarray]:
         """Returns and lengths [members, episodes]; a function of the seeds and the time alone."""
-        played = self.play(state, hps, seeds, time)
+        played = self.play(policies, seeds, time)
         return played.returns, played.lengths
 
-    def play(self, state, hps, seeds, time) -> Episodes:
+    def play(self, policies: FrozenPolicy, seeds, time) -> Episodes:
         """Descriptors too, if there is one."""
         if not hasattr(self.env, "open"):
-            return read(self.on_device(state, hps, seeds, time))
-        given = state, hps, seeds
-        state, hps, seeds = own(self.loop.mesh, given, all_of(MEMBERS, given))
-        return gather(self.on_host(state, hps, seeds, time))
+            return read(self.on_device(policies, seeds, time))
+        given = policies, seeds
+        policies, seeds = own(self.loop.mesh, given, all_of(MEMBERS, given))
+        return gather(self.on_host(policies, seeds, time))
 
     @cached_property
     def on_device(self):
         choices = self.loop, self.env, self.episodes, self.mode, self.descriptor
-        f, given = update_wrapper(partial(play, *choices), play), (MEMBERS,) * 3 + (SHARED,)
+        f, given = update_wrapper(partial(play, *choices), play), (MEMBERS, MEMBERS, SHARED)
         return compiled(spread(self.loop.mesh, f, given, MEMBERS), choices)
 
     # --- host environments ------------------------------------------------------------------
 
-    def on_host(self, state, hps, seeds, time):
+    def on_host(self, policies: FrozenPolicy, seeds, time):
         """Each environment plays a fixed share of the episodes: short ones count no more."""
         members, width = len(seeds), min(self.episodes, 10)
         share = np.array([len(range(i, self.episodes, width)) for i in range(width)])
@@ -222,7 +238,7 @@ class Evaluator:
                 if diverse is not None:
                     flags = fold(step.terminated), fold(step.truncated)
                     if before is not None:
-                        given = state, hps, *before, obs, fold(step.reward), *flags
+                        given = policies, *before, obs, fold(step.reward), *flags
                         own = np.where(begin, 0, own + np.asarray(self.judge(*given)))
                 if self.descriptor:
                     looked = fold(self.descriptor.look(step.obs, None))
@@ -241,7 +257,7 @@ class Evaluator:
                     if diverse is not None:
                         diverse[m, episode] = own[m, w]
                     done[m, w] += 1
-                args = state, hps, memory, begin, obs, seeds, time, t
+                args = policies, memory, begin, obs, seeds, time, t
                 action, memory, extra = self.act(*args)
                 before = obs, action, extra
                 begin = fold(step.final) | endless
@@ -264,33 +280,33 @@ class Evaluator:
 
         algo = self.loop.algo
 
-        def all_members(state, hps, memory, begin, obs, seeds, time, step):
-            def one(_, state, hp, memory, begin, obs, key):
-                k_act, k_memory = random.split(random.fold_in(key, step))
+        def all_members(policies, memory, begin, obs, seeds, time, t):
+            def one(_, policy, memory, begin, obs, key):
+                k_act, k_memory = random.split(random.fold_in(key, t))
                 fresh = algo.memory(k_memory, begin.shape[0])
                 memory = fresh if memory is None else where(begin, fresh, memory)
-                action, memory, extra = algo.act(state, hp, memory, obs, k_act, step, self.mode)
+                action, memory, extra = policy.act(algo, memory, obs, k_act, self.mode)
                 return None, (action, memory, extra if rewards_itself(algo) else None)
 
             keys = self.loop.keys(seeds, EVALUATE, time)
-            return self.loop.each(one, None, state, hps, memory, begin, obs, keys)[1]
+            return self.loop.each(one, None, policies, memory, begin, obs, keys)[1]
 
-        given = (MEMBERS,) * 6 + (SHARED, SHARED)
+        given = (MEMBERS,) * 5 + (SHARED, SHARED)
         return jax.jit(spread(local(self.loop.mesh), all_members, given, MEMBERS))
 
     @cached_property
     def judge(self):
         """What each member rewards itself with for a step of all environments [members, n]."""
 
-        def all_members(state, hps, obs, action, extra, next_obs, reward, terminated, truncated):
-            def one(_, state, hp, obs, action, extra, *arrived):
+        def all_members(policies, obs, action, extra, next_obs, reward, terminated, truncated):
+            def one(_, policy, obs, action, extra, *arrived):
                 next_obs, reward, terminated, truncated = arrived
                 no = jnp.zeros_like(terminated)
                 row = Row(obs, reward, no, no, action, extra)
                 after = Row(next_obs, reward, terminated, truncated, action, extra)
-                return None, self.loop.algo.diversity_reward(state, hp, row, after)
+                return None, self.loop.algo.diversity_reward(policy.state, policy.hp, row, after)
 
-            given = state, hps, obs, action, extra, next_obs, reward, terminated, truncated
+            given = policies, obs, action, extra, next_obs, reward, terminated, truncated
             return self.loop.each(one, None, *given)[1]
 
-        return jax.jit(spread(local(self.loop.mesh), all_members, (MEMBERS,) * 9, MEMBERS))
+        return jax.jit(spread(local(self.loop.mesh), all_members, (MEMBERS,) * 8, MEMBERS))

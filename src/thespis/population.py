@@ -21,7 +21,7 @@ from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
 from thespis.core import Key, Mode, ThespisError, where
-from thespis.evaluate import Descriptor, Episodes, play
+from thespis.evaluate import Descriptor, Episodes, FrozenPolicy, play
 from thespis.loop import TRAIN, Learner, Loop, World
 from thespis.normalize import Running
 from thespis.optim import Learned
@@ -96,7 +96,8 @@ def evaluate_qd(
 ) -> Episodes:
     """Returns, lengths and descriptors of every member, also in another environment."""
     env, x = loop.env if env is None else env, p.learner
-    given = x.state, p.hps, p.seeds, x.clock.iteration
+    rows = jnp.broadcast_to(x.clock.iteration * loop.envs, p.seeds.shape)
+    given = FrozenPolicy(x.state, p.hps, rows), p.seeds, x.clock.iteration
     return play(loop, env, episodes, mode, descriptor, *given)
 
 

@@ -22,7 +22,7 @@ from thespis.algos.dads import Batch, Extra, Memory, Told
 from thespis.core import Row, Spec, ThespisError
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
-from thespis.evaluate import Descriptor, diversity, unroll
+from thespis.evaluate import Descriptor, FrozenPolicy, diversity, unroll
 from thespis.loop import DeviceDriver, Loop
 from thespis.normalize import Running
 from thespis.pbt import PBT
@@ -682,8 +682,9 @@ def test_the_diversity_return_is_the_sum_over_the_first_episode():
     @reference.quick
     def play(p):
         state, hp = first((p.learner.state, p.hps))
-        rows = unroll(algo, ENV, state, hp, random.key(0), 3, 14, "greedy")
-        return rows, diversity(algo, state, hp, rows)
+        policy = FrozenPolicy(state, hp, p.learner.clock.iteration)
+        rows = unroll(algo, ENV, policy, random.key(0), 3, 14, "greedy")
+        return rows, diversity(algo, policy, rows)
 
     @reference.quick
     def paid(p, now, after):

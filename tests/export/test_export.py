@@ -24,6 +24,7 @@ from thespis.algos.frame_stack import FrameStack
 from thespis.cli import main
 from thespis.core import MASK, Box, Discrete, Spec, ThespisError
 from thespis.envs.gymnasium import Gymnasium
+from thespis.evaluate import FrozenPolicy
 from thespis.export import Exported, compiled, session, to_onnx
 from thespis.runs.run import reader
 
@@ -55,7 +56,7 @@ def exported(algo, env=None, seed=1) -> Exported:
         busy = lambda x: x + 0.3 if jnp.issubdtype(x.dtype, jnp.floating) else x
         return dataclasses.replace(state, stats=jax.tree.map(busy, state.stats))
 
-    return Exported(algo, env, begin(random.key(seed)), hp)
+    return Exported(algo, env, FrozenPolicy(begin(random.key(seed)), hp, jnp.int32(0)))
 
 
 def policies(it: Exported):
@@ -185,7 +186,7 @@ def test_observations_are_taken_as_the_environment_gives_them(tmp_path):
         action = policy(raw)
         assert (action.shape, action.dtype) == ((1, 2), np.float32)
         obs, _ = read(raw)
-        wanted = algo.act(it.state, it.hp, None, obs, random.key(0), 0, "greedy")[0]
+        wanted = it.policy.act(algo, None, obs, random.key(0), "greedy")[0]
         np.testing.assert_allclose(action, np.asarray(3 * wanted + 1).reshape(1, 2), atol=1e-5)
         raw, *_ = plain.step(action)
     with pytest.raises(ValueError, match="eye has shape"):
@@ -225,6 +226,25 @@ def test_what_only_critics_see_is_not_asked_for(tmp_path):
     it = exported(SAC(Spec(obs, LOPSIDED), hidden=(5,), privileged=("secret",)))
     assert list(it.about["inputs"]) == ["obs.own"]
     assert runner(it, tmp_path)({"own": np.ones(2)}).shape == (2,)
+
+
+class Fading(SAC):
+    """Its actions fade with the training clock."""
+
+    def act(self, state, hp, memory, obs, key, step, mode):
+        action, *rest = super().act(state, hp, memory, obs, key, step, mode)
+        return action * 0.1 ** (jnp.asarray(step, jnp.float32) / 100), *rest
+
+
+def test_a_policy_is_exported_at_its_training_clock(tmp_path):
+    it = exported(Fading(reference.spec(3), hidden=(6,)))
+    late = Exported(it.algo, None, dataclasses.replace(it.policy, step=jnp.int32(100)))
+    assert list(late.about["inputs"]) == ["obs"]
+    for policy in policies(late):
+        assert late.compare(policy, "") <= 1e-6
+    early, faded = (runner(x, tmp_path / str(i)) for i, x in enumerate((it, late)))
+    obs = np.ones(3, np.float32)
+    np.testing.assert_allclose(faded(obs), 0.1 * early(obs), rtol=1e-4)
 
 
 # --- memory ---------------------------------------------------------------------------------

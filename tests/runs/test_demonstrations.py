@@ -107,9 +107,8 @@ def test_similarity_is_of_an_episode_that_was_not_learned_from(run, file):
     episodes = demos.load(file)
     np.testing.assert_array_equal(held, episodes[3].obs)
     np.testing.assert_array_equal(learned, np.concatenate([e.obs for e in episodes[:3]]))
-    state, hps = run.state("last")
     one = jax.jit(partial(demos.similarity, pieces[0].algo))
-    found = [one(*jax.tree.map(lambda x, m=m: x[m], (state, hps)), shown.held_out) for m in (0, 1)]
+    found = [one(run.frozen(m), shown.held_out) for m in (0, 1)]
     table = run.metrics
     wanted = [table["eval/similarity"][table["member"] == m][-1] for m in (0, 1)]
     np.testing.assert_allclose(found, wanted, rtol=1e-4)

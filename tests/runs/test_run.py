@@ -4,12 +4,15 @@ import shutil
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import thespis
 from tests.small import RUN, Toy, arguments
+from thespis.algos import SAC
 from thespis.core import ThespisError
+from thespis.evaluate import FrozenPolicy
 from thespis.runs import checkpoint, directory
 from thespis.runs.build import build
 from thespis.runs.config import make
@@ -107,7 +110,8 @@ class Parts(gymnasium.Env):
 def test_observations_are_taken_as_the_environment_gives_them():
     loop, _ = build(make("sac", RUN | {"env": Parts}))
     hp = loop.algo.Hyper()
-    policy = Policy(loop, jax.jit(loop.algo.init)(jax.random.key(0), hp), hp)
+    state = jax.jit(loop.algo.init)(jax.random.key(0), hp)
+    policy = Policy(loop, FrozenPolicy(state, hp, jnp.int32(0)))
     several = [Parts.observation_space.sample() for _ in range(4)]
     one_by_one = np.stack([policy(obs) for obs in several])
     assert one_by_one.shape == (4, 2)
@@ -119,6 +123,53 @@ def test_observations_are_taken_as_the_environment_gives_them():
     assert np.allclose(policy(batch), one_by_one, atol=1e-6)
     other = several[0] | {"mode": 1 + several[0]["mode"] % 3}
     assert not np.allclose(policy(other), one_by_one[0])
+
+
+# --- the training clock ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Policies whose actions are thousandths of their training clock."""
+
+    def act(self, state, hp, memory, obs, key, step, mode):
+        size = len(jax.tree.leaves(obs)[0]), self.box.size
+        return jnp.broadcast_to(step / 1000, size).astype(jnp.float32), memory, None
+
+    monkeypatch.setattr(SAC, "act", act)
+
+
+def clock(action):
+    """Of actions of Pendulum."""
+    return np.unique(np.round(1000 * np.asarray(action) / 2)).tolist()
+
+
+@pytest.mark.parametrize("stochastic", [True, False])
+def test_a_policy_acts_at_the_training_clock_it_was_saved_at(pair, timed, stochastic):
+    best = checkpoint.manifest(checkpoint.latest(pair.path / "best")[0])["info"]["step"]
+    for m, which, step in [(0, "last", 400), (1, "last", 400), (0, "best", best[0])]:
+        policy = pair.policy(m, which, stochastic)
+        assert [clock(policy(np.zeros(3))) for _ in range(3)] == [[step]] * 3
+    for episode in pair.record(2, 1, "best", stochastic):
+        assert clock(episode.action) == [best[1]]
+
+
+def test_the_best_policy_of_each_member_has_a_clock_of_its_own(pair, tmp_path):
+    copy = shutil.copytree(pair.path, tmp_path / "copy")
+    path = checkpoint.latest(copy / "best")[0]
+    again = thespis.load(copy)
+    before = again.policies("best")
+    parts = {"state": before.state, "hyper": before.hp}
+    checkpoint.save(copy / "best", int(path.name) + 1, parts, {"reward": [0, 1], "step": [7, 9]})
+    assert again.policies("best").step.tolist() == [7, 9]
+    assert again.policies("last").step.tolist() == [400, 400]
+
+
+def test_demonstrations_on_the_host_are_at_the_training_clock(toy, timed):
+    low, high = Toy().action_space.low, Toy().action_space.high
+    wanted = low + (high - low) * (1 + 0.4) / 2
+    for episode in toy.record(2, stochastic=True):
+        np.testing.assert_allclose(episode.action, wanted[None].repeat(len(episode.action), 0))
 
 
 # --- evaluation -----------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from thespis.cli import main
 from thespis.core import Discrete, Spec, ThespisError
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
+from thespis.evaluate import FrozenPolicy
 from thespis.hyper import fill
 from thespis.loop import Loop
 from thespis.runs.directory import write_json
@@ -64,9 +65,9 @@ class Untrained:
     def member(self, which):
         return 0
 
-    def state(self, which):
-        hps = fill(DADS.Hyper, {}, 1)
-        return jax.jit(jax.vmap(self.algo.init))(random.key(0)[None], hps), hps
+    def frozen(self, member, which):
+        hp = jax.tree.map(lambda x: x[0], fill(DADS.Hyper, {}, 1))
+        return FrozenPolicy(jax.jit(self.algo.init)(random.key(0), hp), hp, jnp.int32(0))
 
 
 @pytest.fixture(scope="module")
@@ -327,6 +328,17 @@ def test_skills_of_gymnasium_environments(tmp_path):
 
 
 # --- other uses -----------------------------------------------------------------------------
+
+
+def test_skills_act_at_the_training_clock(skilled, monkeypatch):
+    def act(self, state, hp, memory, obs, key, step, mode):
+        return jnp.full((len(memory.skill), 2), step), memory, None
+
+    monkeypatch.setattr(DADS, "act", act)
+    step = skilled.run.status["step"]
+    assert step > 0
+    action, _ = Skilled(skilled.run).respond(jnp.zeros((3, 2)), jnp.zeros((3, 2)))
+    np.testing.assert_array_equal(action, step)
 
 
 def test_a_policy_may_be_told_its_skill(skilled):

@@ -16,6 +16,7 @@ import thespis
 from thespis.demos import Recorder
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
+from thespis.evaluate import FrozenPolicy
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,7 @@ def world(tmp_path_factory):
         loop = run.parts[0]
         hp = loop.algo.Hyper()
         chance = Recorder(loop.algo, loop.env, 100, "random")
-        played = chance(loop.algo.init(random.key(0), hp), hp, 0)
+        played = chance(FrozenPolicy(loop.algo.init(random.key(0), hp), hp, jnp.int32(0)), 0)
         low = np.mean([e.reward.sum() for e in played])
         return run.record(episodes=10), low, run.evaluate(100)["mean_reward"]
 

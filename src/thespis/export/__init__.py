@@ -23,6 +23,7 @@ from thespis import __version__, envs, normalize
 from thespis.core import MASK, Box, Discrete
 from thespis.envs import gymnasium as gym
 from thespis.errors import ThespisError
+from thespis.evaluate import FrozenPolicy
 from thespis.export import to_numpy, to_onnx
 from thespis.export.graph import Graph, Value, named, trace
 
@@ -49,9 +50,8 @@ def export(
     if format != "numpy":
         to_onnx.require()
     number = run.member(member, which)
-    state, hps = jax.tree.map(lambda x: x[number], run.state(which))
     loop = run.parts[0]
-    exported = Exported(loop.algo, loop.env, state, hps)
+    exported = Exported(loop.algo, loop.env, run.frozen(number, which))
     about = exported.about | {
         "algorithm": run.config.algo,
         "environment": envs.label(loop.env),
@@ -92,38 +92,31 @@ def write(place: Path, files: dict[str, str | bytes | dict]) -> None:
 class Exported:
     """One member's greedy policy as a graph, and what it is compared with."""
 
-    def __init__(self, algo: Any, env: Any, state: Any, hp: Any):
-        self.algo, self.env, self.state, self.hp = algo, env, state, hp
+    def __init__(self, algo: Any, env: Any, policy: FrozenPolicy):
+        self.algo, self.env, self.policy = algo, env, policy
         key = random.key(0)
         self.memory = algo.memory(key, 1)
         hidden = getattr(algo, "privileged", ())  # what only critics see is no input
         shown = algo.spec.obs
         shown = {k: s for k, s in shown.items() if k not in hidden} if hidden else shown
         self.obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shown)
-        # The key and the time are inputs at first, to see whether the policy uses them.
-        given = {"memory": self.memory, "obs": self.obs, "key": key, "step": jnp.int32(0)}
-        graph = trace(self.act, {"state": state, "hp": hp}, given)
+        # The key is an input at first, to see whether the policy uses it.
+        given = {"memory": self.memory, "obs": self.obs, "key": key}
+        graph = trace(self.act, policy, given)
         used = {id(x) for op in graph.operations for x in op.inputs}
         for value in graph.inputs:
-            if value.name in ("key", "step") and id(value) in used:
-                why = "draws at random" if value.name == "key" else "depends on the time"
+            if value.name == "key" and id(value) in used:
                 raise ThespisError(
-                    f"the greedy policy of {type(algo).__name__} {why} with these options, which "
-                    "an exported one cannot: train it without (such as epsilon_greedy = 0)"
+                    f"the greedy policy of {type(algo).__name__} draws at random with these "
+                    "options, which an exported one cannot: train it without (such as "
+                    "epsilon_greedy = 0)"
                 )
-        inputs = [x for x in graph.inputs if x.name not in ("key", "step")]
+        inputs = [x for x in graph.inputs if x.name != "key"]
         self.graph = Graph(inputs, graph.outputs, graph.operations)
 
-    def act(self, known: dict, given: dict) -> dict[str, Any]:
-        action, memory, _ = self.algo.act(
-            known["state"],
-            known["hp"],
-            given["memory"],
-            given["obs"],
-            given["key"],
-            given["step"],
-            "greedy",
-        )
+    def act(self, policy: FrozenPolicy, given: dict) -> dict[str, Any]:
+        seen = given["memory"], given["obs"], given["key"]
+        action, memory, _ = policy.act(self.algo, *seen, "greedy")
         return {"action": own_units(self.algo.spec, action), "memory": memory}
 
     # --- what goes in and out ---------------------------------------------------------------
@@ -186,21 +179,20 @@ class Exported:
     def play(self, obs: Any) -> dict[str, Any]:
         """The policy itself on observations [n, 1, ...] of one episode: actions, memories after."""
 
-        def act(known, memory, now):
-            obs, step = now
-            key = random.fold_in(random.key(0), step)
-            out = self.act(known, {"memory": memory, "obs": obs, "key": key, "step": step})
+        def act(policy, memory, now):
+            obs, time = now
+            key = random.fold_in(random.key(0), time)
+            out = self.act(policy, {"memory": memory, "obs": obs, "key": key})
             return out["memory"], out
 
-        known, times = {"state": self.state, "hp": self.hp}, jnp.arange(OBSERVATIONS)
-        rows = obs, times[: len(jax.tree.leaves(obs)[0])]
-        run = jax.jit(lambda known, memory, x: jax.lax.scan(partial(act, known), memory, x)[1])
-        return jax.tree.map(np.asarray, run(known, self.memory, rows))
+        rows = obs, jnp.arange(OBSERVATIONS)[: len(jax.tree.leaves(obs)[0])]
+        run = jax.jit(lambda policy, memory, x: jax.lax.scan(partial(act, policy), memory, x)[1])
+        return jax.tree.map(np.asarray, run(self.policy, self.memory, rows))
 
     def observations(self, n: int) -> Any:
         """Plausible ones, leaves [n, 1, ...]: as the statistics say, if there are any."""
         rng = np.random.default_rng(0)
-        stats = getattr(self.state, "stats", None)
+        stats = getattr(self.policy.state, "stats", None)
 
         def draw(s: Any) -> Any:
             shape = (n, *s.shape)

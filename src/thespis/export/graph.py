@@ -69,11 +69,10 @@ class Graph:
 # --- tracing --------------------------------------------------------------------------------
 
 
-def trace(f: Callable, known: dict[str, Any], inputs: dict[str, Any]) -> Graph:
+def trace(f: Callable, known: Any, inputs: dict[str, Any]) -> Graph:
     """`f(known, inputs)`, a dict of arrays, as operations on the inputs alone.
 
-    Both are dicts of trees; of the inputs only shapes and types matter. Leaves are named by
-    their paths.
+    Both are trees; of the inputs only shapes and types matter. Leaves are named by their paths.
     """
     known = jax.tree.map(jnp.asarray, known)
     closed, shapes = jax.make_jaxpr(f, return_shape=True)(known, inputs)

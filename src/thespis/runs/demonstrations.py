@@ -13,6 +13,7 @@ import numpy as np
 from thespis import demos
 from thespis.demos import Episode, Recorder
 from thespis.errors import ThespisError
+from thespis.evaluate import FrozenPolicy
 from thespis.hosts import read
 from thespis.loop import Loop
 from thespis.placement import MEMBERS, SHARED, all_of, put, spread
@@ -77,19 +78,19 @@ class Demonstrations:
     def placed(self, view: View) -> View:
         return put(self.loop.mesh, view, all_of(SHARED, view))
 
-    def similarity(self, state, hps) -> np.ndarray:
+    def similarity(self, policies: FrozenPolicy) -> np.ndarray:
         """Of every member [members]: see `demos.similarity`."""
-        return read(self.judge(state, hps, self.held_out))
+        return read(self.judge(policies, self.held_out))
 
     @cached_property
     def judge(self):
-        def all_members(state, hps, held_out):
-            def one(_, state, hp):
-                return None, demos.similarity(self.loop.algo, state, hp, held_out)
+        def all_members(policies, held_out):
+            def one(_, policy):
+                return None, demos.similarity(self.loop.algo, policy, held_out)
 
-            return self.loop.each(one, None, state, hps)[1]
+            return self.loop.each(one, None, policies)[1]
 
-        given = (MEMBERS, MEMBERS, SHARED)
+        given = (MEMBERS, SHARED)
         return jax.jit(spread(self.loop.mesh, all_members, given, MEMBERS))
 
     def pin(self, folder: Path) -> None:
@@ -115,17 +116,17 @@ class Expert:
                 f"demos = {run.path} was trained on {there}, {expert.env.spec.action}, but env "
                 f"has {here}, {env.spec.action}: give a run on the same environment"
             )
-        member, (state, hps) = run.member("best"), run.state("last")
-        self.state, self.hp = jax.tree.map(lambda x: x[member], (state, hps))
+        self.policy = run.frozen(run.member("best"), "last")
         self.recorder = Recorder(expert.algo, env, episodes)
 
     def __call__(self, time: int) -> list[Episode]:
-        return self.recorder(self.state, self.hp, time)
+        return self.recorder(self.policy, time)
 
     @property
     def checksum(self) -> str:
         digest = hashlib.sha256()
-        for path, x in jax.tree_util.tree_leaves_with_path((self.state, self.hp)):
+        learned = self.policy.state, self.policy.hp
+        for path, x in jax.tree_util.tree_leaves_with_path(learned):
             digest.update(f"{jax.tree_util.keystr(path)} {x.dtype} {x.shape}".encode())
             digest.update(np.asarray(x).tobytes())
         return digest.hexdigest()

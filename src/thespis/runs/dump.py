@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Int
 
 from thespis import hyper
 from thespis.core import Row, Step
-from thespis.evaluate import Evaluator
+from thespis.evaluate import Evaluator, FrozenPolicy
 from thespis.hosts import read
 from thespis.loop import TRAIN, Clock, Learner, Loop
 from thespis.placement import to_device
@@ -337,6 +337,7 @@ def reproduce(path: Path | str, env: Any = None, eval_env: Any = None) -> Found 
 
 def played(loop: Loop, env, episodes: int, state, hp, seeds, time: int) -> Found | None:
     """The evaluation of a policy, if one of its returns is not finite."""
-    one = jax.tree.map(lambda x: x[None], (state, hp))
-    returns, _ = Evaluator(loop, env, episodes)(one[0], one[1], seeds, time)
+    policy = FrozenPolicy(state, hp, jnp.int32(time * loop.envs))
+    one = jax.tree.map(lambda x: x[None], policy)
+    returns, _ = Evaluator(loop, env, episodes)(one, seeds, time)
     return None if np.isfinite(returns).all() else Found("return", "return", time, 0, 0, state)

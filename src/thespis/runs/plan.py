@@ -144,7 +144,7 @@ def tried(config: Config, pieces: tuple[Loop, Any]) -> Times:
         learning = per_iteration(trainer, learn=True) * (end - start)
         began, compiled = time.monotonic(), trainer.ledger.seconds
         x = trainer.learner
-        trainer.evaluate(x.state, trainer.hps, trainer.seeds, x.clock.iteration)
+        trainer.evaluate(trainer.policies, trainer.seeds, x.clock.iteration)
         evaluating = time.monotonic() - began - (trainer.ledger.seconds - compiled)
         evaluations = config.steps // (config.eval_freq or config.steps)
         compiling = trainer.ledger.seconds

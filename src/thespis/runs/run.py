@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from thespis import envs, hyper
-from thespis.core import Box
+from thespis.core import Box, Mode
 from thespis.demos import Episode, Recorder
 from thespis.envs import Autoreset
 from thespis.envs import gymnasium as gym
 from thespis.envs.pettingzoo import PettingZoo
 from thespis.errors import ThespisError
-from thespis.evaluate import Evaluator
+from thespis.evaluate import Evaluator, FrozenPolicy
 from thespis.loop import Loop
 from thespis.runs import checkpoint, lineage, metrics
 from thespis.runs import config as configs
@@ -120,25 +120,37 @@ class Run:
         everybody = member in (None, "all")
         return list(range(self.config.members)) if everybody else [self.member(member, which)]
 
-    def state(self, which: str = "last") -> tuple[Any, Any]:
-        """State and hyper-parameters of all members, of the "last" step or their "best" one."""
+    def policies(self, which: str = "last") -> FrozenPolicy:
+        """All members at the "last" step, or each at its "best" one: leaves [members, ...]."""
         if which not in ("last", "best"):
             raise ThespisError(f"which = {which}: give last or best")
         if which == "best" and not checkpoint.latest(self.path / "best"):
             raise ThespisError(f"{self.path} has no best policy: it was never evaluated; take last")
         loop, _ = self.parts
-        found = self.read(which, {"state": state_shapes(self.config, loop)})
-        return found["state"], self.hypers(which)
+        found, about = self.read(which, {"state": state_shapes(self.config, loop)})
+        step = about["info"]["step"] if which == "best" else about["step"]
+        steps = np.broadcast_to(np.asarray(step, np.int32), self.config.members)
+        return FrozenPolicy(found["state"], found["hyper"], jnp.asarray(steps))
+
+    def frozen(self, member: int, which: str = "last") -> FrozenPolicy:
+        """One member of them."""
+        return jax.tree.map(lambda x: x[member], self.policies(which))
+
+    def state(self, which: str = "last") -> tuple[Any, Any]:
+        """State and hyper-parameters of all members, of the "last" step or their "best" one."""
+        policies = self.policies(which)
+        return policies.state, policies.hp
 
     def hypers(self, which: str = "last") -> Any:
         """Hyper-parameters of all members, leaves [members]."""
-        hps = hyper.fill(self.config.Algorithm.Hyper, {}, self.config.members)
-        return self.read(which, {"hyper": hps})["hyper"]
+        return self.read(which, {})[0]["hyper"]
 
-    def read(self, which: str, template: dict[str, Any]) -> dict[str, Any]:
-        """Parts of the newest checkpoint, or of the best."""
+    def read(self, which: str, shapes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Parts of the newest checkpoint, or of the best, with the hypers; and its manifest."""
         folder = self.path / ("checkpoints" if which == "last" else "best")
-        return jax.tree.map(jnp.array, checkpoint.load_newest(folder, template, note)[1])
+        hps = hyper.fill(self.config.Algorithm.Hyper, {}, self.config.members)
+        path, found = checkpoint.load_newest(folder, {**shapes, "hyper": hps}, note)
+        return jax.tree.map(jnp.array, found), checkpoint.manifest(path)
 
     def policy(
         self,
@@ -148,9 +160,8 @@ class Run:
         skill: Any = None,
     ) -> Policy:
         """One member's policy, in the environment's own units; `skill` is the one it follows."""
-        number, (state, hps) = self.member(member, which), self.state(which)
-        state, hp = jax.tree.map(lambda x: x[number], (state, hps))
-        return Policy(self.parts[0], state, hp, stochastic, skill)
+        frozen = self.frozen(self.member(member, which), which)
+        return Policy(self.parts[0], frozen, stochastic, skill)
 
     def export(
         self,
@@ -183,9 +194,9 @@ class Run:
         chosen = self.chosen(member, which)
         loop, eval_env = self.parts
         loop = dataclasses.replace(loop, mesh=None)  # any number of members
-        state, hps = jax.tree.map(lambda x: x[jnp.asarray(chosen)], self.state(which))
+        policies = jax.tree.map(lambda x: x[jnp.asarray(chosen)], self.policies(which))
         seeds = jnp.asarray([self.config.seeds[m] for m in chosen], jnp.int32)
-        played = Evaluator(loop, eval_env, episodes).play(state, hps, seeds, LATER + seed)
+        played = Evaluator(loop, eval_env, episodes).play(policies, seeds, LATER + seed)
         lists = lambda x: x.tolist() if len(x) > 1 else x[0].tolist()
         names = loop.algo.spec.rewards
         parts = {n: float(played.parts[..., i].mean()) for i, n in enumerate(names)}
@@ -208,10 +219,10 @@ class Run:
         """Demonstrations of one member's policy: whole episodes in the run's environment."""
         if episodes < 1:
             raise ThespisError(f"episodes = {episodes}: give at least 1")
-        policy, loop = self.policy(member, which), self.parts[0]
+        policy, loop = self.frozen(self.member(member, which), which), self.parts[0]
         mode = "explore" if stochastic else "greedy"
         recorder = Recorder(loop.algo, loop.env, episodes, mode)
-        return recorder(policy.state, policy.hp, LATER + seed)
+        return recorder(policy, LATER + seed)
 
 
 def note(text: str) -> None:
@@ -222,10 +233,10 @@ class Policy:
     """Acts on one observation, or on a batch of them; remembers what its algorithm must."""
 
     def __init__(
-        self, loop: Loop, state: Any, hp: Any, stochastic: bool = False, skill: Any = None
+        self, loop: Loop, frozen: FrozenPolicy, stochastic: bool = False, skill: Any = None
     ):
-        self.algo, self.env, self.state, self.hp = loop.algo, loop.env, state, hp
-        self.mode = "explore" if stochastic else "greedy"
+        self.algo, self.env, self.frozen = loop.algo, loop.env, frozen
+        self.mode: Mode = "explore" if stochastic else "greedy"
         self.skill = skill  # of algorithms that have them; else drawn at the start of an episode
         self.batch = reader(loop.env, getattr(loop.algo, "privileged", ()))
         agents = loop.algo.spec.agents
@@ -267,7 +278,7 @@ class Policy:
         if self.skill is not None:
             skill = jnp.broadcast_to(jnp.asarray(self.skill, jnp.float32), memory.skill.shape)
             memory = dataclasses.replace(memory, skill=skill)
-        return self.algo.act(self.state, self.hp, memory, obs, k_act, time, self.mode)[:2]
+        return self.frozen.act(self.algo, memory, obs, k_act, self.mode)[:2]
 
 
 def reader(env: Any, unseen: tuple[str, ...] = ()) -> Callable[[Any], tuple[Any, bool]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from thespis import envs, hyper, machine
 from thespis.errors import ThespisError, or_all
-from thespis.evaluate import Episodes, Evaluator, rewards_itself
+from thespis.evaluate import Episodes, Evaluator, FrozenPolicy, rewards_itself
 from thespis.host import HostDriver
 from thespis.hosts import Rows, from_all, read
 from thespis.loop import DeviceDriver, Learner, Loop
@@ -307,7 +307,7 @@ class Trainer:
             ]
             reward = score = returns.mean(1).astype(np.float32)
             if self.demos:  # then the reward chooses nothing
-                score = self.demos.similarity(self.learner.state, self.hps)
+                score = self.demos.similarity(self.policies)
                 for row, similar in zip(evaluated, score, strict=True):
                     row[SIMILARITY] = similar
             if played.diversity is not None:  # nor here
@@ -382,11 +382,17 @@ class Trainer:
             *(f"hparams_asked/{k}" for k in (self.tuning.names if self.tuning else ())),
         ]
 
+    @property
+    def policies(self) -> FrozenPolicy:
+        """All members as they are now."""
+        step = np.full(self.config.members, self.step, np.int32)
+        return FrozenPolicy(self.learner.state, self.hps, jax.device_put(step))
+
     def evaluated(self) -> Episodes:
         """Episodes of all members, their returns all finite."""
         for attempt in (1, 2):
             x = self.learner
-            played = self.evaluate.play(x.state, self.hps, self.seeds, x.clock.iteration)
+            played = self.evaluate.play(self.policies, self.seeds, x.clock.iteration)
             bad = np.flatnonzero(~np.isfinite(played.returns).all(1)).tolist()
             if not bad:
                 return played

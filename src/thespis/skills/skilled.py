@@ -25,8 +25,8 @@ class Skilled:
         if not hasattr(self.algo, "draw_skills"):
             raise ThespisError(f"{run.path} is a run of {run.config.algo}, which has no skills")
         self.member = run.member(member)
-        state, hps = run.state(which)
-        self.state, self.hp = jax.tree.map(lambda x: x[self.member], (state, hps))
+        self.policy = run.frozen(self.member, which)
+        self.state, self.hp = self.policy.state, self.policy.hp
         self.limit = self.env.limit or LIMIT
         self.describe = jax.jit(self.algo.describe)
         self.respond = jax.jit(self._respond)
@@ -59,8 +59,7 @@ class Skilled:
         """Greedy actions [n, ...] of these skills [n, size], and what is stored of them."""
         memory = self.algo.memory(random.key(0), skill.shape[0])
         memory = dataclasses.replace(memory, skill=skill)
-        given = memory, obs, random.key(0), jnp.int32(0), "greedy"
-        return self.algo.act(self.state, self.hp, *given)[::2]
+        return self.policy.act(self.algo, memory, obs, random.key(0), "greedy")[::2]
 
 
 class Stage:
