@@ -11,7 +11,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import nn, random
+from jax import lax, nn, random
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float, PyTree
 
 from thespis import noise
@@ -264,22 +265,34 @@ def _affine(x, weight, bias):
     return y + bias.reshape((1,) * (y.ndim - 1) + bias.shape)
 
 
-@jax.custom_vjp
+@jax.custom_jvp
 def _product(x, weight):
     return x @ weight
 
 
-def _gradients(factors, g):
-    """Of x and the weight [n, m]; CPUs are slow at x.T @ g, unless one of them is turned before."""
-    x, weight = factors
-    n, m = weight.shape
-    x, rows = x.reshape(-1, n), g.reshape(-1, m)
-    if n > m:
-        new = _turned(_turned(rows) @ x)
-    else:
-        new = _turned(x) @ rows if n == m else x.T @ rows
-    return g @ weight.T, new
-
-
 _turned = apart(jnp.transpose)  # the compiler would put it into the product again
-_product.defvjp(lambda x, weight: (x @ weight, (x, weight)), _gradients)
+
+
+def _differentials(factors, changes):
+    """dx W + x dW for a weight [n, m].
+
+    CPUs are slow at x.T @ g, the gradient of the weight, unless one of them is turned before. So
+    the second term is written such that its transpose, which is that gradient, is turned.
+    """
+    (x, weight), (dx, dw) = factors, changes
+    parts = []
+    if not isinstance(dx, SymbolicZero):
+        parts.append(dx @ weight)
+    if not isinstance(dw, SymbolicZero):
+        n, m = weight.shape
+        rows, along = x.reshape(-1, n), lambda i, j: (((i,), (j,)), ((), ()))
+        if n > m:  # its transpose is turned(turned(g) @ x)
+            part = _turned(lax.dot_general(_turned(dw), rows, along(1, 1)))
+        else:  # turned(x) @ g
+            turn = _turned if n == m else jnp.transpose
+            part = lax.dot_general(turn(rows), dw, along(0, 0))
+        parts.append(part.reshape(*x.shape[:-1], m))
+    return x @ weight, sum(parts[1:], parts[0])
+
+
+_product.defjvp(_differentials, symbolic_zeros=True)
