@@ -114,7 +114,7 @@ class View(eqx.Module):
         uniformly from the last so many rows of every environment.
         """
         priorities = self.ring.priorities
-        if priorities is not None and self.prioritised and recent is None:
+        if priorities is not None and self.member is not None and recent is None:
             assert length <= priorities.rule.ahead + 1, "windows are longer than was planned for"
             slot, env = priorities.draw(key, batch, self.member)
             return Index((slot - self.ring.oldest) % self.ring.capacity, env)
@@ -134,7 +134,7 @@ class View(eqx.Module):
         many; what cannot be shared out evenly is drawn as ever. The last `share` of the batch comes
         from the last so many `recent` rows.
         """
-        if self.prioritised:
+        if self.ring.priorities is not None:
             return self.draw(key, batch, length)
         k_draw, k_even, k_recent = random.split(key, 3)
         start, i, late = self.draw(k_draw, batch, length), jnp.arange(batch), round(share * batch)
@@ -161,11 +161,6 @@ class View(eqx.Module):
         """Environments that an index counts."""
         _, members, envs, *_ = self.ring.rows.reward.shape
         return envs * members if self.member is None else envs
-
-    @property
-    def prioritised(self) -> bool:
-        """Whether draws follow priorities: those of one member, of whom alone they are known."""
-        return self.ring.priorities is not None and self.member is not None
 
     def at(self, index: Index, leaf=lambda rows: rows):
         """The rows at an index of any shape, or the `leaf` of them."""
