@@ -120,6 +120,16 @@ def test_given_hypers_are_everybodys():
     assert len(np.unique(hps.gamma)) == 4
 
 
+def test_given_hypers_stay_with_a_members_place():
+    given = {"gamma": [0.9, 0.92, 0.94, 0.96]}
+    p = jax.jit(lambda seeds: population.begin(sac().loop, sac().tuner, seeds, given))(sac().seeds)
+    q, parents = sac().exchange(p, SCORES)
+    np.testing.assert_array_equal(parents, [2, 2, 2, 2])
+    np.testing.assert_array_equal(q.hps.gamma, np.float32(given["gamma"]))
+    assert len(np.unique(q.hps.tau)) == 4
+    assert not same(q.hps.tau, p.hps.tau)
+
+
 def test_training_is_that_of_the_loop_and_ages_the_members():
     p, loop = past(), sac().loop
     q = sac().train(p, 3)

@@ -177,6 +177,34 @@ class Step(NamedTuple):
         return self.terminated | self.truncated
 
 
+class HostEnvs(Protocol):
+    """What training, evaluations and exchanges ask of n running environments in Python.
+
+    They reset by themselves in the step after an episode's end (see `Step`).
+    """
+
+    def reset(self) -> Step:
+        """A new episode everywhere."""
+        ...
+
+    def step(self, action: Any) -> Step:
+        """`action` [n, ...] in [-1, 1], or [n] integers."""
+        ...
+
+    def end(self, which: Any) -> None:
+        """Let the next step start a new episode in these, bool [n], as well.
+
+        Evaluations end what has no end of its own, exchanges what another member began.
+        """
+        ...
+
+    def render(self) -> list[Any]:
+        """One frame per environment."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Row(eqx.Module):
     """One stored moment of every environment: what arrived, and what was done about it.
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from thespis.core import Mode, Step
+from thespis.core import HostEnvs, Mode, Step
 from thespis.errors import Fault, ThespisError
 from thespis.loop import TRAIN, Learner, Loop, environment_seeds
 from thespis.machine import cores
@@ -42,7 +42,8 @@ class HostDriver:
     def open(self, time: int) -> None:
         """Begin with start states of this time's own."""
         seeds = environment_seeds(self.seeds, TRAIN, time, self.loop.envs)
-        self.envs, self.opened = self.loop.env.open(len(seeds), seeds), time
+        self.envs: HostEnvs = self.loop.env.open(len(seeds), seeds)
+        self.opened = time
         try:
             self.arrived = self.fold(self.envs.reset())
         except Fault as fault:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
+from thespis import pbt
 from thespis.core import Key, Mode, ThespisError, where
 from thespis.evaluate import Descriptor, Episodes, FrozenPolicy, play
 from thespis.loop import TRAIN, Learner, Loop, World
@@ -43,6 +44,7 @@ class Population(eqx.Module):
     memory: Any
     age: Int[Array, "members"]  # environment steps since a member was replaced
     seeds: Int[Array, "members"]
+    given: tuple[str, ...] = eqx.field(static=True, default=())  # hyper-parameters nobody changes
 
 
 def key_of(seeds: Int[Array, "members"], stream: int, time=0) -> Key:
@@ -60,14 +62,17 @@ def begin(
     given: dict[str, Any] | None = None,
     demos=None,
 ) -> Population:
-    """New members, one per seed; hyper-parameters that are `given` stay as they are."""
+    """New members, one per seed.
+
+    Hyper-parameters that are `given`, a number or one per member, stay with a member's place.
+    """
     if getattr(tuner, "replay", "own") == "shared" and not loop.shared:
         raise ThespisError("replay = shared needs a loop that does so: Loop(..., shared=True)")
     members = seeds.shape[0]
-    hps, memory = tuner.begin(key_of(seeds, BEGIN), loop.algo.Hyper, given or {}, members)
-    return Population(
-        loop.init(seeds, hps, demos), hps, memory, jnp.zeros(members, jnp.int32), seeds
-    )
+    given = given or {}
+    hps, memory = tuner.begin(key_of(seeds, BEGIN), loop.algo.Hyper, given, members)
+    learner, age = loop.init(seeds, hps, demos), jnp.zeros(members, jnp.int32)
+    return Population(learner, hps, memory, age, seeds, tuple(given))
 
 
 def train(
@@ -107,10 +112,11 @@ def exchange(
     """One round of the tuner -> the population, and whom each member copied."""
     x = p.learner
     key = key_of(p.seeds, EXCHANGE, x.clock.iteration)
-    memory, parents, hps = tuner.exchange(p.memory, key, p.hps, scores, p.age)
+    memory, parents, hps = pbt.exchange(tuner, p.given, p.memory, key, p.hps, scores, p.age)
     x = inherit(x, parents, tuner, sick=~jnp.isfinite(scores.mean(1)))
     x = restart(loop, x, p.seeds, replaced(parents))
-    return Population(x, hps, memory, jnp.where(replaced(parents), 0, p.age), p.seeds), parents
+    age = jnp.where(replaced(parents), 0, p.age)
+    return Population(x, hps, memory, age, p.seeds, p.given), parents
 
 
 # --- copying members ------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
 
-from thespis import hyper, options
+from thespis import hyper, options, pbt
 from thespis.algos import SAC, TD3
 from thespis.core import ThespisError
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
@@ -85,6 +85,22 @@ def test_a_tuner_says_what_it_may_change():
     assert PBT(tuned=("start", "gamma")).tunes(Hyper, {}) == ["start", "gamma"]
     assert RandomSearch().tunes(Hyper, {"gamma": 0.9}) == ["rate", "entropy", "start"]
     assert NoTuning().tunes(Hyper, {}) == []
+
+
+@pytest.mark.parametrize("name", TUNERS)
+def test_what_is_given_stays_with_the_members_number(name):
+    """Also where everybody else is replaced, and one is broken."""
+    t, each = tuner(name), tuple(np.linspace(-2, 0, 8).tolist())
+    chosen = {"gamma": 0.9, "entropy": each}
+    hps, memory = begin(t, given=chosen)
+    scores, age = jnp.asarray([jnp.nan, *range(7)])[:, None], jnp.full(8, 10**6)
+    for key in random.split(random.key(1), 2):
+        known = memory, key, hps, scores, age
+        memory, parents, hps = jax.jit(lambda *x: pbt.exchange(t, chosen, *x))(*known)
+        assert parents[0] != 0
+        np.testing.assert_array_equal(hps.gamma, np.float32([0.9] * 8))
+        np.testing.assert_array_equal(hps.entropy, np.float32(each))
+    assert pbt.varying(t, Hyper, chosen) == [*t.tunes(Hyper, chosen), "entropy"]
 
 
 # --- truncation -----------------------------------------------------------------------------

@@ -121,6 +121,23 @@ def test_a_copy_differs_from_its_parent_in_all_but_what_it_inherits(whole, tmp_p
     assert (np.asarray(before.tally.fault) == -1).all()
 
 
+def test_what_is_given_one_per_member_stays_with_its_number_and_is_in_the_lineage(tmp_path):
+    each, all_alike = [0.9, 0.92, 0.94, 0.96], 0.01
+    given = population(pbt={"interval": 100, "replaced": 2}, gamma=each, tau=all_alike)
+    run = thespis.train("sac", out=tmp_path, **given)
+    table, log = run.lineage, run.metrics
+    assert (table["parent"] != table["member"]).sum() == 4
+    for when in ("before", "after"):
+        assert table[f"{when}/gamma"].reshape(-1, 4).tolist() == [each] * 2
+    assert "after/tau" not in table  # which never differs
+    for column in ("hparams/gamma", "hparams_asked/gamma"):
+        assert (log[column].reshape(-1, 4) == each).all()
+    assert set(log["hparams/tau"]) == {all_alike}
+    again = thespis.resume(run.path, steps=500, progress=False)
+    assert again.lineage["after/gamma"][-4:].tolist() == each
+    assert (again.lineage["parent"] != again.lineage["member"]).sum() == 6
+
+
 @pytest.mark.parametrize("tuner", ["random", "none"])
 def test_controls_never_exchange(tmp_path, tuner):
     given = population(pbt=None, tuner=tuner, **{"pbt.interval": 100})

@@ -29,9 +29,7 @@ class EnvPool:
             raise ThespisError(f"unknown environment 'envpool:{environment}'{hint}")
         self.environment, self.name = environment, f"envpool:{environment}"
         pool = self.pool([0])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # remarks about precision
-            self.observation_space, self.action_space = pool.observation_space, pool.action_space
+        self.observation_space, self.action_space = pool.observation_space, pool.action_space
         self.node = reader(self.observation_space, self.name)
         if not arrays_only(self.node):
             raise Unsuitable(f"{self.name}: choices as observations are not supported")
@@ -44,7 +42,11 @@ class EnvPool:
 
     def pool(self, seeds: list[int]) -> Any:
         given: Any = {"num_envs": len(seeds), "env_seed": seeds, "env_type": "gymnasium"}
-        return library().make(self.environment, **given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # remarks about precision, when spaces are first read
+            pool = library().make(self.environment, **given)
+            _ = pool.observation_space, pool.action_space
+        return pool
 
     def open(
         self, n: int, seed: int | Sequence[int], render_mode: str | None = None
@@ -64,8 +66,10 @@ class EnvPoolEnvs:
         self.pool = env.pool(seeds)
         self.act = rescaler(env.action_space)
         self.shape = (self.n, *(env.action_space.shape or ()))
+        self.over = np.zeros(self.n, bool)  # ended by us: the pool does not know
 
     def reset(self) -> Step:
+        self.over[:] = False
         none = np.zeros(self.n, bool)
         return self.told(self.pool.reset()[0], np.zeros(self.n), none, none)
 
@@ -74,11 +78,26 @@ class EnvPoolEnvs:
         own = np.asarray(self.act(np.asarray(action).reshape(self.shape)))
         own = own.astype(self.env.action_space.dtype)
         obs, reward, terminated, truncated, _ = self.pool.step(own)
-        return self.told(obs, reward, terminated, truncated & ~terminated)
+        step = self.told(obs, reward, terminated, truncated & ~terminated)
+        return self.restarted(step) if self.over.any() else step
+
+    def end(self, which: np.ndarray) -> None:
+        """Let the next step start a new episode in these [n] as well."""
+        self.over = self.over | which
+
+    def restarted(self, step: Step) -> Step:
+        """The step, in which those that were ended have begun a new episode instead."""
+        ids = np.flatnonzero(self.over).astype(np.int32)
+        self.over[:] = False
+        none = np.zeros(ids.size, bool)
+        first = self.told(self.pool.reset(ids)[0], np.zeros(ids.size), none, none)
+        for x, new in zip(jax.tree.leaves(step), jax.tree.leaves(first), strict=True):
+            x[ids] = new
+        return step
 
     def told(self, obs: Any, reward: Any, terminated: Any, truncated: Any) -> Step:
         # Copies, since the pool may use its memory again.
-        same = lambda s, x: np.array(x, s.dtype).reshape(self.n, *s.shape)
+        same = lambda s, x: np.array(x, s.dtype).reshape(-1, *s.shape)
         obs = jax.tree.map(same, self.env.spec.obs, obs)
         rest: Any = np.array(reward, np.float32), np.array(terminated), np.array(truncated)
         step = Step(obs, *rest)

@@ -10,7 +10,7 @@ from typing import Any
 
 from thespis.errors import ThespisError, or_all
 from thespis.options import fields, one_of
-from thespis.pbt.base import Inherit, Tuner, clean, priors, replaced
+from thespis.pbt.base import Inherit, Tuner, clean, exchange, priors, replaced, varying
 from thespis.pbt.controls import NoTuning, RandomSearch
 from thespis.pbt.multi_frequency import MultiFrequencyPBT
 from thespis.pbt.pb2 import PB2
@@ -26,10 +26,12 @@ __all__ = [
     "RandomSearch",
     "Tuner",
     "better",
+    "exchange",
     "preset_hp",
     "priors",
     "replaced",
     "tuner",
+    "varying",
 ]
 
 TUNERS: dict[str, type] = {

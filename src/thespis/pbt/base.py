@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -37,7 +37,7 @@ class Tuner(Protocol):
     def begin(self, key: Key, Hyper, given: dict[str, Any], members: int) -> tuple[Any, Any]:
         """-> hps, leaves [members], and the tuner's memory, a pytree of arrays.
 
-        What was `given` (a number, or one per member) stays fixed.
+        What was `given` (a number, or one per member) is not tuned.
         """
         ...
 
@@ -52,7 +52,8 @@ class Tuner(Protocol):
         """One round -> memory, parents, hps. parents[i] == i where member i stays as it is.
 
         A member whose scores are not finite is always replaced and never a parent. `age` counts
-        the environment steps since a member was last replaced.
+        the environment steps since a member was last replaced. Whatever becomes of what was given
+        here, it stays with its member's number (see `exchange` below).
         """
         ...
 
@@ -130,6 +131,12 @@ def replace(hps, values: dict[str, Array]):
     return eqx.tree_at(lambda h: [getattr(h, n) for n in values], hps, list(values.values()))
 
 
+def varying(tuner: Tuner, Hyper, given: dict[str, Any]) -> list[str]:
+    """In which members may differ: what is tuned, and what was given one per member."""
+    each = [name for name, value in given.items() if len(hyper.numbers(name, value)) > 1]
+    return [*tuner.tunes(Hyper, given), *each]
+
+
 def mask(Hyper, names: list[str]) -> Bool[Array, "hypers"]:
     """Which of all hyper-parameters have these names."""
     return jnp.array([name in names for name in hyper.declared(Hyper)], bool)
@@ -140,6 +147,26 @@ def where(who: Bool[Array, "members"], which: Bool[Array, "hypers"], a, b):
     pick = lambda i, x, y: jnp.where(who & which[i], x, y)
     values = {n: pick(i, getattr(a, n), x) for i, (n, x) in enumerate(vars(b).items())}
     return replace(b, values)
+
+
+# --- rounds ---------------------------------------------------------------------------------
+
+
+def exchange(
+    tuner: Tuner,
+    given: Iterable[str],
+    memory: Any,
+    key: Key,
+    hps: Any,
+    scores: Float[Array, "members n"],
+    age: Int[Array, "members"],
+) -> tuple[Any, Int[Array, "members"], Any]:
+    """One round of any tuner -> memory, parents, hps.
+
+    What was `given` belongs to a member's place: whoever takes that, it stays.
+    """
+    memory, parents, new = tuner.exchange(memory, key, hps, scores, age)
+    return memory, parents, replace(new, {name: getattr(hps, name) for name in given})
 
 
 # --- members --------------------------------------------------------------------------------

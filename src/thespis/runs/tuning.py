@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from thespis import pbt
 from thespis.errors import ThespisError
 from thespis.host import HostDriver
 from thespis.hosts import of_leader, together
@@ -42,11 +43,11 @@ class Tuning:
     def __init__(self, config: Config, loop: Loop, seeds):
         self.loop, self.seeds, self.tuner = loop, seeds, config.tuning
         Hyper, given, members = config.Algorithm.Hyper, config.hp, config.members
-        self.names: list[str] = self.tuner.tunes(Hyper, given)
+        self.names = pbt.varying(self.tuner, Hyper, given)
         self.first, memory = self.tuner.begin(key_of(seeds, BEGIN), Hyper, given, members)
         born = jnp.zeros(members, jnp.int32)
         self.rounds = Rounds(memory, born, jnp.full((members, config.scores), jnp.nan))
-        self.exchange = Exchange(loop, self.tuner)
+        self.exchange = Exchange(loop, self.tuner, tuple(given))
 
     def open(self, folder: Path, rows: int, hps: Any, step: int) -> None:
         """Begin or go on with lineage.csv, as it was when it had so many rows."""
@@ -104,6 +105,8 @@ class Exchange:
 
     loop: Loop
     tuner: Any
+    given: tuple[str, ...] = ()
+    """Hyper-parameters that belong to members' places."""
 
     def __call__(self, x: Learner, hps, rounds: Rounds, seeds):
         """One round -> learner, hps, rounds, parents; `x` is used up."""
@@ -125,20 +128,20 @@ class Exchange:
     def change(self, x: Learner, hps, rounds: Rounds, seeds, key, tuner, what):
         """Decide, the same in all processes, and let members become copies."""
         step = jnp.int32(x.clock.now * self.loop.envs)
-        decided = of_leader(self.decide(hps, rounds, step, key, tuner=tuner))
+        decided = of_leader(self.decide(hps, rounds, step, key, tuner=tuner, given=self.given))
         hps, after, parents = jax.tree.map(jnp.asarray, decided)
         x = together(self.copy, x, parents, rounds.scores, seeds, what=what)
         return x, hps, after, parents
 
     @cached_property
     def decide(self):
-        def decide(hps, rounds: Rounds, step, key, tuner):
-            given = rounds.memory, key, hps, rounds.scores, step - rounds.born
-            memory, parents, hps = tuner.exchange(*given)
+        def decide(hps, rounds: Rounds, step, key, tuner, given):
+            known = rounds.memory, key, hps, rounds.scores, step - rounds.born
+            memory, parents, hps = pbt.exchange(tuner, given, *known)
             born = jnp.where(replaced(parents), step, rounds.born)
             return hps, Rounds(memory, born, jnp.full_like(rounds.scores, jnp.nan)), parents
 
-        return jax.jit(decide, static_argnames="tuner")
+        return jax.jit(decide, static_argnames=("tuner", "given"))
 
     @cached_property
     def copy(self):
@@ -155,10 +158,10 @@ class Exchange:
 
 def end_episodes(driver: HostDriver, who: np.ndarray) -> None:
     """New episodes in all host environments of some members, as if a time limit had come."""
-    step, envs = driver.arrived, driver.envs
+    step = driver.arrived
     cut = np.asarray(step.truncated) | (who[:, None] & ~np.asarray(step.terminated))
-    over = (cut | np.asarray(step.terminated)).reshape(-1).tolist()
-    driver.arrived, envs.over = step._replace(truncated=cut), over
+    driver.arrived = step._replace(truncated=cut)
+    driver.envs.end(cut.reshape(-1))
 
 
 def values(hps: Any) -> dict[str, np.ndarray]:

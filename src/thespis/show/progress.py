@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 from rich.table import Column
 from rich.text import Text
 
-from thespis import machine
+from thespis import machine, pbt
 from thespis.runs.config import JUDGES, SIMILARITY
 from thespis.runs.directory import how_to_resume
 from thespis.show.table import summary, wide
@@ -208,7 +208,7 @@ def outcome(seed: int, table: dict[str, np.ndarray]) -> dict[str, Any] | None:
 def population(run, rows: list[dict[str, Any]]) -> tuple[list, list]:
     """The lines of a population: whom each member copied last, and who won; and their hypers."""
     config, hypers = run.config, vars(run.hypers())
-    names = config.tuning.tunes(config.Algorithm.Hyper, config.hp)
+    names = pbt.varying(config.tuning, config.Algorithm.Hyper, config.hp)
     best, parents = run.member("best"), run.parents
     member = lambda m: {"member": f"{m} ★" if m == best else str(m)}
     parent = lambda m: {"copied": str(parents[m]) if parents[m] != m else "–"}
