@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -278,6 +278,15 @@ class Algorithm(Protocol):
         The replay gets these back for the rows in `batch.drawn`, if it has any use for them.
         `step` counts updates, alike for all members, so delays stay real branches.
         """
+        ...
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """An algorithm that tells more of what it did. The loop logs it of new rows as `rollout/`."""
+
+    def report(self, rows: Row) -> dict[str, Mean]:
+        """Sums and counts of every row [...]."""
         ...
 
 

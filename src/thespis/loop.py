@@ -21,7 +21,7 @@ from jax import random
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
-from thespis.core import Mean, Mode, Row, Step, apart, where
+from thespis.core import Mean, Mode, Reporting, Row, Step, apart, where
 from thespis.placement import MEMBERS, ROWS_OF_MEMBERS, SHARED, put, shardings, spread
 from thespis.priorities import Rule
 from thespis.programs import compiled
@@ -166,7 +166,7 @@ class Loop:
         replay = Replay.empty(self.capacity, row, self.rule)
         batches = jax.eval_shape(self.draw, replay, hps, demos, keys, clock)
         _, metrics, _ = jax.eval_shape(self.learn, state, hps, row, batches, keys, clock)
-        names = [*self.episodes(actors), *metrics]
+        names = [*self.episodes(actors), *jax.eval_shape(self.rollout, row), *metrics]
         return Learner(state, actors, world, replay, Tally.of(names, shape[0]), clock)
 
     # --- one iteration ----------------------------------------------------------------------
@@ -198,6 +198,7 @@ class Loop:
         ended = row.final.astype(jnp.float32)
         sums = lambda v: Mean((v.astype(jnp.float32) * ended).sum(1), ended.sum(1))
         seen = {name: sums(numbers) for name, numbers in self.episodes(actors).items()}
+        seen |= self.rollout(row)
         batches = self.draw(x.replay, hps, demos, keys, x.clock) if learn else None
         returns = actors.ep_return if hasattr(self.algo, "remember") else None
         given = hps, row, batches, keys, x.clock, returns
@@ -213,6 +214,13 @@ class Loop:
         whole = returns if spec.reward_dim is None else self.algo.scalar(returns)
         parts = {f"rollout/ep_rew_mean/{n}": returns[..., i] for i, n in enumerate(spec.rewards)}
         return {"rollout/ep_rew_mean": whole, **parts, "rollout/ep_len_mean": actors.ep_length}
+
+    def rollout(self, row: Row) -> dict[str, Mean]:
+        """What the algorithm tells of new rows, of [members]; most tell nothing."""
+        if not isinstance(self.algo, Reporting):
+            return {}
+        told = self.algo.report(row)
+        return {f"rollout/{k}": Mean(m.total.sum(1), m.count.sum(1)) for k, m in told.items()}
 
     def draw(self, replay: Replay, hps, demos, keys, clock: Clock):
         """The batches of one iteration's updates, leaves [members, updates, ...]."""

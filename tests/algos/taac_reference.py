@@ -221,8 +221,12 @@ def taac(algo, state, hp, batch, noise, fresh, updates=0):
         return values(critics, obs[:-1], extra["trajectory"][:-1]) - target
 
     def critic_loss(critics):
-        squares = batch["weight"] * (errors(critics) ** 2).mean(-1)
-        return squares[:, kept].mean(-1).sum()
+        error, delta = errors(critics), hp["huber_delta"]
+        lost = error**2
+        if algo.td_loss == "huber":
+            near, far = error**2 / 2, delta * np.abs(error) - delta**2 / 2
+            lost = np.where(np.abs(error) < delta, near, far)
+        return (batch["weight"] * lost.mean(-1))[:, kept].mean(-1).sum()
 
     critic, q_loss = state["critic"].descend(critic_loss, hp["critic_lr"])
 
@@ -260,6 +264,14 @@ def taac(algo, state, hp, batch, noise, fresh, updates=0):
         "repeat_rate": 1 - ended.sum() / choosing.sum(),
         "run_length": (extra["repeats"] * ended).sum() / ended.sum() if ended.any() else None,
     }
+    for d in range(dims):
+        end = "" if algo.spec.reward_dim is None else f"/{d}"
+        goal = target[kept][:, d]
+        metrics |= {f"return{end}": goal.mean()} if end else {}
+        for i, one in enumerate(error[..., d], 1):
+            metrics[f"q_value_{i}{end}"] = (goal + one[kept]).mean()
+            metrics[f"td_error_{i}{end}"] = np.abs(one[kept]).mean()
+            metrics[f"explained_variance_{i}{end}"] = 1 - one[kept].var() / goal.var()
     new_state = {
         "actor": actor,
         "critic": critic,

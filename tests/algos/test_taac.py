@@ -26,7 +26,11 @@ from thespis.optim import Learned
 from thespis.replay import Replay
 from thespis.runs import config as configs
 
-HYPER = reference.HYPER | {"reward_clip": 1.1, "target_switch_entropy": 0.4}
+HYPER = reference.HYPER | {
+    "reward_clip": 1.1,
+    "target_switch_entropy": 0.4,
+    "huber_delta": 0.8,
+}
 KINDS = {"taac": TAAC, "taac-l": TAACL, "taac-q": TAACQ}
 
 
@@ -72,10 +76,11 @@ OPTIONS = [
     {"embed": False, "critics": 1},
     {"encoder": (4, 3)},
     {"normalize_rewards": True, "normalize_observations": True},
+    {"td_loss": "huber"},
     {"ignore_done": True},
     {"drop_truncated": True},
     {"reward_dim": 3, **WEIGHED},
-    {"reward_dim": 2, "normalize_rewards": True},
+    {"reward_dim": 2, "normalize_rewards": True, "td_loss": "huber"},
     {"Algorithm": TAACL},
     {"Algorithm": TAACL, "inverse_mode": False},
     {"Algorithm": TAACQ, "embed": False},
@@ -505,12 +510,17 @@ def test_a_switch_that_is_cold_stays_finite():
 # --- hyper-parameters are data --------------------------------------------------------------
 
 BOLD = reference.BOLD
-CHANGED = reference.CHANGED | {"reward_clip": 0.5, "target_switch_entropy": 0.2}
+CHANGED = reference.CHANGED | {
+    "reward_clip": 0.5,
+    "target_switch_entropy": 0.2,
+    "huber_delta": 0.1,
+}
 EFFECT = reference.EFFECT | {
     "critic_lr": {"critic", "target"},
     "gamma": {"critic", "target"},
     "reward_scale": {"critic", "target"},
     "reward_clip": {"critic", "target"},
+    "huber_delta": {"critic", "target"},
     "target_switch_entropy": {"temperature"},
 }
 PARTS = ("actor", "critic", "target", "temperature")
@@ -519,7 +529,7 @@ PARTS = ("actor", "critic", "target", "temperature")
 @pytest.fixture(scope="module")
 def population():
     """Members that differ from the first in one hyper-parameter each, and one update of all."""
-    algo = make(normalize_rewards=True)
+    algo = make(normalize_rewards=True, td_loss="huber")
     hps = reference.members(TAAC.Hyper, HYPER | BOLD, CHANGED)
     state, batch = midway(algo), taac_reference.windows(algo)
     update = reference.quick(jax.vmap(algo.update, in_axes=(None, 0, None, None, None)))
@@ -660,7 +670,7 @@ def test_windows_that_the_replay_cannot_fill_are_invalid():
 
 @pytest.fixture(scope="module")
 def stored():
-    """What the loop stored of a task of ten steps: rows [time, env]."""
+    """What the loop stored of a task of ten steps: rows [time, env]; and what it counted."""
     env = Autoreset(Pendulum(limit=10))
     algo = TAACQ(env.spec, hidden=(4,), batch_size=4, max_repeat_steps=3)
     loop = Loop(algo, env, envs=4, capacity=200, updates_per_step=Fraction(1, 8))
@@ -669,11 +679,11 @@ def stored():
     learner = driver.init(seeds, hps)
     learner = driver.run(learner, hps, None, seeds, 200, "explore", False)
     rows = jax.tree.map(lambda x: np.asarray(x)[:, 0], learner.replay.rows)
-    return algo, rows
+    return algo, rows, jax.device_get(learner.tally)
 
 
 def test_what_is_stored_is_what_was_followed(stored):
-    algo, rows = stored
+    algo, rows, _ = stored
     extra = rows.extra
     np.testing.assert_array_equal(rows.action, extra.trajectory[..., :1])
     goes_on = np.float32(taac_reference.advance(algo, np.float64(extra.last)))
@@ -683,7 +693,7 @@ def test_what_is_stored_is_what_was_followed(stored):
 
 
 def test_the_trajectory_is_carried_from_row_to_row_and_starts_anew_with_an_episode(stored):
-    _, rows = stored
+    _, rows, _ = stored
     extra = rows.extra
     first = np.roll(rows.terminated | rows.truncated, 1, 0)
     first[0] = True
@@ -700,7 +710,7 @@ def test_the_trajectory_is_carried_from_row_to_row_and_starts_anew_with_an_episo
 
 def test_defect_45_a_forced_switch_is_stored_as_a_switch(stored):
     """So that the return does not run on across a change that it takes for a repetition."""
-    _, rows = stored
+    _, rows, _ = stored
     forced = rows.extra.repeats >= 3
     assert forced.sum() > 10
     assert rows.extra.switch[forced].all()
@@ -793,7 +803,7 @@ def test_defect_53_all_of_the_state_is_single_precision(Algorithm):
 
 
 def test_defect_54_every_part_of_a_trajectory_uses_all_of_minus_one_to_one(stored):
-    algo, rows = stored
+    algo, rows, _ = stored
     parts = np.split(rows.extra.trajectory, algo.parts, -1)
     for part in parts:
         assert -1 <= part.min() < -0.2
@@ -933,9 +943,9 @@ def test_defect_47_a_reward_vector_of_one_equals_a_plain_reward():
     batch = taac_reference.windows(plain)
     reward = jnp.asarray(np.asarray(batch.rows.reward)[..., None])
     rows = dataclasses.replace(batch.rows, reward=reward)
-    one = updated(plain, batch=batch)
-    two = updated(vector, batch=dataclasses.replace(batch, rows=rows))
-    assert reference.difference(one, two) < 1e-5  # but for rounding
+    one, _, errors = updated(plain, batch=batch)
+    two, _, same = updated(vector, batch=dataclasses.replace(batch, rows=rows))
+    assert reference.difference((one, errors), (two, same)) < 1e-5  # but for rounding
 
 
 def test_each_dimension_has_a_discount_of_its_own():
@@ -1007,6 +1017,17 @@ def test_the_report_counts_repetitions_and_the_runs_that_ended():
 
     assert told(make()) == {"repeat_rate": (4, 5), "run_length": (3, 1)}
     assert told(make(first="zero"))["repeat_rate"] == (4, 7)  # a first step may repeat as well
+
+
+def test_repetitions_of_new_rows_are_told_as_they_come(stored):
+    """In the warm-up already, where nothing is replayed."""
+    _, rows, tally = stored
+    extra, told = rows.extra, tally.means(0)
+    chose = ~(rows.terminated | rows.truncated) & (extra.repeats > 0)
+    ended = chose & extra.switch
+    np.testing.assert_allclose(told["rollout/repeat_rate"], 1 - ended.sum() / chose.sum(), 1e-5)
+    np.testing.assert_allclose(told["rollout/run_length"], extra.repeats[ended].mean(), 1e-5)
+    assert not [name for name in told if name.startswith("train/")]
 
 
 # --- populations ----------------------------------------------------------------------------

@@ -79,6 +79,18 @@ def test_the_names_of_stable_baselines3_for_td3():
     assert config.hp == {"target_noise": 0.3, "noise_clip": 0.6}
 
 
+def test_a_hyper_parameter_may_follow_a_rule_of_ones_own():
+    """It is told what the environment is like; the run knows its value, so that it can go on."""
+    half = lambda spec: 0.5 * float(np.log(spec.action.size + 1))
+    config = make("taac", {"env": "jax:pendulum", "target_switch_entropy": half})
+    assert config.hp == {"target_switch_entropy": pytest.approx(0.5 * np.log(2))}
+    assert type(config.hp["target_switch_entropy"]) is float
+    with pytest.raises(ThespisError, match="env is missing"):
+        make("taac", {"env": None, "target_entropy": half})
+    with pytest.raises(ThespisError, match="target_switch_entropy = 3 is out of range"):
+        make("taac", {"env": "jax:pendulum", "target_switch_entropy": lambda spec: 3})
+
+
 @pytest.mark.parametrize(
     ("given", "seeds"),
     [

@@ -140,6 +140,9 @@ class TAAC(ActorCritic):
     """Most rewards summed before bootstrapping: replayed windows have one row more."""
     returns: Literal["compare-through", "one-step", "multi-step"] = "compare-through"
     """Where sums of rewards end: at the first change of trajectory, after one step, or nowhere."""
+    td_loss: Literal["squared", "huber"] = "squared"
+    """What critics lose by an error e: e^2, or Huber's loss, e^2 / 2 up to huber_delta and straight
+    from there on."""
     first: Literal["new", "zero", "random"] = "new"
     """Episodes begin with a new trajectory, or may go on with the zero or a random one."""
     max_repeat_steps: int | None = None
@@ -176,6 +179,9 @@ class TAAC(ActorCritic):
         tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
         reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
         reward_clip: float = prior(5.0, LogUniform(1, 10), "bound of normalised rewards", low=0)
+        huber_delta: float = prior(
+            1.0, LogUniform(0.1, 10), "error from which Huber's loss is straight", 0, special=True
+        )
         alpha: float = prior(1.0, LogUniform(1e-2, 1), "initial temperatures", low=0, initial=True)
         target_entropy: float = prior(
             round(math.log(0.2), 4), Uniform(-2.5, -0.5), "wanted entropy per action dimension"
@@ -354,8 +360,8 @@ class TAAC(ActorCritic):
 
         def critic_loss(critic):
             error = critic(now(obs), now(extra.trajectory)) - target[None]
-            squares = b.weight[None, None] * (error**2).mean(-1)
-            return sum(over(one, valid) for one in squares), error
+            losses = b.weight[None, None] * self.lost(hp, error).mean(-1)
+            return sum(over(one, valid) for one in losses), error
 
         critic, (q_loss, error) = state.critic.descend(critic_loss, hp.critic_lr)
 
@@ -386,7 +392,8 @@ class TAAC(ActorCritic):
             "td_error": over(td_error, valid),
             "target_value": over(value.mean(-1), valid),
             "return": over(target.mean(-1), valid),
-            "explained_variance": explained(target, target + error.mean(0), valid),
+            "explained_variance": explained(target, target + error.mean(0), valid).mean(),
+            **self.by_critic(target, error, valid),
             **{k: Mean(total(m.total), total(m.count)) for k, m in self.report(rows).items()},
         }
         new = State(actor, critic, followed, temperature, state.stats, state.reward_stats)
@@ -407,6 +414,24 @@ class TAAC(ActorCritic):
     def worth(self, critic: EncodedCritics, obs, trajectory) -> Array:
         """min_i Q_i(s, tau) as one number, by the weights of the reward."""
         return self.lowest(critic(obs, trajectory)) @ self.weights
+
+    def lost(self, hp, error: Array) -> Array:
+        if self.td_loss == "squared":
+            return error**2
+        size = jnp.abs(error)
+        straight = hp.huber_delta * (size - 0.5 * hp.huber_delta)
+        return jnp.where(size <= hp.huber_delta, 0.5 * error**2, straight)
+
+    def by_critic(self, target, error: Float[Array, "critics l b d"], valid) -> Metrics:
+        """Values, errors and how well they fit, of each critic and dimension of the reward."""
+        over = lambda x: mean(x.reshape(-1, x.shape[-1]).T, valid.reshape(1, -1))
+        told = {} if self.spec.reward_dim is None else {"return": over(target)}
+        for i, one in enumerate(error, 1):
+            told[f"q_value_{i}"] = over(target + one)
+            told[f"td_error_{i}"] = over(jnp.abs(one))
+            told[f"explained_variance_{i}"] = explained(target, target + one, valid)
+        names = lambda name: [f"{name}/{d}" for d in self.spec.rewards] or [name]
+        return {n: x for name, xs in told.items() for n, x in zip(names(name), xs, strict=True)}
 
     def log_beta(self, state: State, q0, q1) -> Float[Array, "... 2"]:
         """log beta(b | s, tau0, tau1): a softmax of both values at the switch's temperature."""
@@ -478,8 +503,8 @@ def action_entropy(p: float) -> float:
     return math.log(2 * p)
 
 
-def explained(target, value, valid) -> Array:
+def explained(target, value, valid) -> Float[Array, "d"]:
     """The share of the target's variance over valid entries [...] that the value explains."""
     share = (valid / jnp.maximum(valid.sum(), 1.0))[..., None]
     variance = lambda x: (share * (x - (share * x).sum((0, 1))[None, None]) ** 2).sum((0, 1))
-    return (1.0 - variance(target - value) / jnp.maximum(variance(target), 1e-8)).mean()
+    return 1.0 - variance(target - value) / jnp.maximum(variance(target), 1e-8)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from thespis import envs, hyper, machine, pbt
 from thespis.algos import ALGORITHMS
+from thespis.core import Spec
 from thespis.errors import ThespisError, or_all
 from thespis.options import convert, number, show
 from thespis.runs.directory import read_json, versions, write_json
@@ -150,6 +151,7 @@ def make(algo: str, given: dict[str, Any]) -> Config:
     for name, value in translate(algorithm, given).items():
         group, field_name = place(known, name)
         if group == "hp":
+            value = value(spec_of(given)) if callable(value) else value
             values = hyper.numbers(field_name, value)
             chosen[group][field_name] = values[0] if len(values) == 1 else values
         else:
@@ -163,6 +165,12 @@ def make(algo: str, given: dict[str, Any]) -> Config:
         "pbt": tuner_fields,
     }
     return complete(Config(algo, **chosen["train"], **parts))
+
+
+def spec_of(given: dict[str, Any]) -> Spec:
+    """What a rule for a hyper-parameter is told: the environment's."""
+    require(given.get("env") is not None, "env is missing: give env, for example jax:pendulum")
+    return envs.make(given["env"]).spec
 
 
 def preset_of(algo: str, algorithm: Any, preset: Any) -> dict[str, dict[str, Any]]:
