@@ -8,12 +8,13 @@ import pytest
 from jax import random
 
 from thespis.core import Discrete
-from thespis.envs.classic import TASKS, CartPole, Catch, MountainCar, Pendulum, PointMass
+from thespis.envs.classic import TASKS, Acrobot, CartPole, Catch, Grid, MountainCar, Pendulum, PointMass
 
 TWINS = [
     (Pendulum(), "Pendulum-v1"),
     (MountainCar(), "MountainCarContinuous-v0"),
     (CartPole(), "CartPole-v1"),
+    (Acrobot(), "Acrobot-v1"),
 ]
 
 
@@ -31,6 +32,8 @@ def test_equals_gymnasium_step_by_step(task, name):
             action = env.action_space.sample()
             if name.startswith("Mountain"):  # push with the motion, to reach the flag
                 action = np.copysign(abs(action) ** 0.1, env.state[1:])
+            if name.startswith("Acrobot"):  # likewise, to swing up
+                action = 1 - int(np.sign(env.state[2]))
             obs, reward, terminated, _, _ = env.step(action)
             state, ours, done = step(state, jnp.asarray(action))
             np.testing.assert_allclose(observe(state), obs, rtol=1e-5, atol=1e-5)
@@ -123,6 +126,31 @@ def test_balls_start_in_every_column():
     assert (starts[:, 0] == 0).all()
 
 
+def test_the_grid_is_worth_what_it_says_and_only_legal_moves_move():
+    """Down and right along a shortest path; never beyond the edge."""
+    task = Grid()
+    step, observe = jax.jit(task.step), jax.jit(task.observe)
+    starts, returns = jax.vmap(task.start)(random.split(random.key(0), 300)), []
+    assert {tuple(s) for s in np.asarray(starts).tolist()} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    for state in starts[:20]:
+        total, done = 0.0, False
+        while not done:
+            mask = np.asarray(observe(state)["action_mask"])
+            state, reward, done = step(state, jnp.int32(1 if mask[1] else 3))
+            total += float(reward)
+        assert state.tolist() == [5, 5]
+        returns.append(total)
+    assert np.mean(returns) == pytest.approx(0.82, abs=0.01)
+
+    moves = {(0, 0): (1, 3), (5, 0): (0, 3), (0, 5): (1, 2), (3, 3): (0, 1, 2, 3)}
+    for cell, legal in moves.items():
+        state = jnp.array(cell, jnp.int32)
+        assert tuple(np.flatnonzero(observe(state)["action_mask"])) == legal
+        for action in range(4):
+            moved = (step(state, jnp.int32(action))[0] != state).any()
+            assert bool(moved) == (action in legal)
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_types_are_as_declared(name):
     task = TASKS[name]()
@@ -131,6 +159,6 @@ def test_types_are_as_declared(name):
     action = jnp.int32(1) if choice else jnp.zeros(task.action.shape)
     after, reward, terminated = task.step(state, action)
     assert (after.dtype, reward.dtype, terminated.dtype) == (state.dtype, jnp.float32, bool)
-    assert state.dtype == (jnp.int32 if name == "jax:catch" else jnp.float32)
-    obs = task.observe(state)
-    assert (obs.shape, obs.dtype) == (task.obs.shape, task.obs.dtype)
+    assert state.dtype == (jnp.int32 if name in ("jax:catch", "jax:grid") else jnp.float32)
+    form = lambda obs: jax.tree.map(lambda x: (x.shape, x.dtype), obs)
+    assert form(task.observe(state)) == form(task.obs)

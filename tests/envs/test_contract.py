@@ -9,7 +9,7 @@ from tests.envs.toys import HIGH, LOW, Running, tally
 from thespis.core import Box
 from thespis.envs import label, make
 from thespis.envs.autoreset import Autoreset
-from thespis.envs.classic import CartPole, Catch, MountainCar, Pendulum, PointMass
+from thespis.envs.classic import Acrobot, CartPole, Catch, MountainCar, Pendulum, PointMass
 from thespis.envs.gymnasium import Gymnasium
 
 both = pytest.mark.parametrize("kind", ["jax", "host"])
@@ -143,6 +143,7 @@ REAL = {
     "pendulum": lambda: Autoreset(Pendulum(limit=7)),
     "mountain-car": lambda: Autoreset(MountainCar(limit=7)),
     "cartpole": lambda: Autoreset(CartPole(limit=30)),
+    "acrobot": lambda: Autoreset(Acrobot(limit=7)),
     "pointmass": lambda: Autoreset(PointMass(limit=7)),
     "catch": lambda: Autoreset(Catch()),
     "Pendulum-v1": lambda: Gymnasium("Pendulum-v1"),

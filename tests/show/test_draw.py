@@ -1,3 +1,4 @@
+import jax
 import numpy as np
 import pytest
 from jax import random
@@ -18,7 +19,7 @@ def moving(picture):
 @pytest.mark.parametrize("name", TASKS)
 def test_every_built_in_task_has_a_picture(name):
     task = TASKS[name]()
-    obs = np.asarray(task.observe(task.start(random.key(0))))
+    obs = jax.tree.map(np.asarray, task.observe(task.start(random.key(0))))
     picture = frame(name, obs)
     assert picture.shape == (360, 480, 3)
     assert picture.dtype == np.uint8
@@ -56,6 +57,21 @@ def test_the_cart_moves_and_its_pole_leans():
     cart = lambda x, angle: moving(frame("cartpole", np.array([x, 0, angle, 0])))
     assert cart(-1, 0)[0] < cart(0, 0)[0] < cart(1, 0)[0]
     assert cart(0, -0.2)[0] < cart(0, 0)[0] < cart(0, 0.2)[0]
+
+
+def test_the_links_hang_and_swing_up():
+    tip = lambda first, second: moving(
+        frame("acrobot", np.array([f(x) for x in (first, second) for f in (np.cos, np.sin)]))
+    )
+    assert tip(0, 0)[1] < tip(0, np.pi / 2)[1] < tip(np.pi, 0)[1]
+    assert tip(-np.pi / 2, 0)[0] < tip(0, 0)[0] < tip(np.pi / 2, 0)[0]
+
+
+def test_the_walker_of_the_grid_goes_down_and_right():
+    legal = np.ones(4, bool)
+    at = lambda *cell: moving(frame("grid", {"action_mask": legal, "cell": np.array(cell)}))
+    assert at(-1.0, -1.0)[1] > at(1.0, -1.0)[1] + 100
+    assert at(-1.0, 1.0)[0] > at(-1.0, -1.0)[0] + 100
 
 
 def test_the_point_moves_and_leaves_a_trail():

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
-from thespis.core import Box, Discrete, Key
+from thespis.core import MASK, Box, Discrete, Key
 
 
 def vector(size: int) -> jax.ShapeDtypeStruct:
@@ -120,6 +120,96 @@ class CartPole:
 
 
 @dataclass(frozen=True)
+class Acrobot:
+    """Swing two hanging links up by their joint alone. Equal to Gymnasium's Acrobot-v1.
+
+    State [4]: angles of the first link from hanging and of the second from the first, and their
+    velocities. Observation [6]: cosine and sine of both angles, velocities. Reward -1 per step;
+    terminates, with reward 0, when the tip is as far above the pivot as one link is long.
+    """
+
+    limit: int = 500
+
+    name: ClassVar[str] = "jax:acrobot"
+    obs: ClassVar[jax.ShapeDtypeStruct] = vector(6)
+    action: ClassVar[Discrete] = Discrete(3)
+
+    def start(self, key: Key) -> Array:
+        return random.uniform(key, (4,), jnp.float32, -0.1, 0.1)
+
+    def observe(self, state: Array) -> Array:
+        first, second, *speeds = state
+        turns = jnp.cos(first), jnp.sin(first), jnp.cos(second), jnp.sin(second)
+        return jnp.stack([*turns, *speeds])
+
+    def rates(self, state: Array, torque: Array) -> Array:
+        """How the state changes with time. Links have length, mass and inertia 1."""
+        gravity, middle = 9.8, 0.5
+        first, second, first_speed, second_speed = state
+        sin, cos = jnp.sin(second), jnp.cos(second)
+        joint = middle**2 + middle * cos + 1
+        whole = 2 * middle**2 + 1 + 2 * middle * cos + 2
+        second_pull = middle * gravity * jnp.sin(first + second)
+        first_pull = (
+            second_pull
+            + (middle + 1) * gravity * jnp.sin(first)
+            - middle * (second_speed**2 + 2 * second_speed * first_speed) * sin
+        )
+        second_gain = (
+            torque + joint / whole * first_pull - middle * first_speed**2 * sin - second_pull
+        ) / (middle**2 + 1 - joint**2 / whole)
+        first_gain = -(joint * second_gain + first_pull) / whole
+        return jnp.stack([first_speed, second_speed, first_gain, second_gain])
+
+    def step(self, state: Array, action: Array) -> tuple[Array, Array, Array]:
+        interval, torque = 0.2, action.astype(jnp.float32) - 1
+        k1 = self.rates(state, torque)  # Runge and Kutta's fourth order
+        k2 = self.rates(state + interval / 2 * k1, torque)
+        k3 = self.rates(state + interval / 2 * k2, torque)
+        k4 = self.rates(state + interval * k3, torque)
+        state = state + interval / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+        angles = (state[:2] + jnp.pi) % (2 * jnp.pi) - jnp.pi
+        fastest = jnp.array([4 * jnp.pi, 9 * jnp.pi], jnp.float32)
+        state = jnp.concatenate([angles, jnp.clip(state[2:], -fastest, fastest)])
+        terminated = -jnp.cos(angles[0]) - jnp.cos(angles[0] + angles[1]) > 1
+        return state, jnp.where(terminated, 0.0, -1.0), terminated
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Walk from one corner of a grid to the goal in the other, which is worth 1.
+
+    State [2]: row and column, started in the four cells of the first corner. Observation: both,
+    within [-1, 1], and the legal moves (up, down, left, right), which are those that stay within.
+    Every step costs 0.02, so the best mean return is 0.82, and that of never arriving is -2.
+    """
+
+    size: int = 6
+    limit: int = 100
+
+    name: ClassVar[str] = "jax:grid"
+    obs: ClassVar[dict[str, jax.ShapeDtypeStruct]] = {
+        "cell": vector(2),
+        MASK: jax.ShapeDtypeStruct((4,), bool),
+    }
+    action: ClassVar[Discrete] = Discrete(4)
+
+    def start(self, key: Key) -> Array:
+        return random.randint(key, (2,), 0, 2)
+
+    def observe(self, state: Array) -> dict[str, Array]:
+        last = self.size - 1
+        (row, column), cell = state, 2 * state.astype(jnp.float32) / last - 1
+        return {"cell": cell, MASK: jnp.stack([row > 0, row < last, column > 0, column < last])}
+
+    def step(self, state: Array, action: Array) -> tuple[Array, Array, Array]:
+        moves = jnp.array([[-1, 0], [1, 0], [0, -1], [0, 1]], jnp.int32)
+        state = jnp.clip(state + moves[action], 0, self.size - 1)
+        arrived = (state == self.size - 1).all()
+        return state, jnp.where(arrived, 1.0, 0.0) - 0.02, arrived
+
+
+@dataclass(frozen=True)
 class PointMass:
     """Steer a point in the plane to a goal: the reward is minus the distance that remains.
 
@@ -177,4 +267,7 @@ class Catch:
         return jnp.stack([row, column, paddle]), reward, landed
 
 
-TASKS = {task.name: task for task in (Pendulum, MountainCar, CartPole, PointMass, Catch)}
+TASKS = {
+    task.name: task
+    for task in (Pendulum, MountainCar, CartPole, Acrobot, Grid, PointMass, Catch)
+}

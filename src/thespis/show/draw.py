@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
+from thespis.core import MASK
+
 PAPER, FAINT, SHADE, INK = "#F7F6F3", "#E3E1DB", "#CBD5D8", "#22303C"
 RED, GLOW, GREEN = "#D55E00", "#F4CFB4", "#009E73"  # what moves, where it was, where to go
 OVERSAMPLE = 4  # draw this much too large, then shrink: smooth edges without a graphics library
@@ -18,7 +20,7 @@ Point = tuple[float, float]
 
 def frame(
     task_name: str,
-    obs: np.ndarray,
+    obs: np.ndarray | dict[str, np.ndarray],
     size: tuple[int, int] = (480, 360),
     trail: Iterable[np.ndarray] = (),
     goal: Point = (1.0, 1.0),
@@ -28,6 +30,8 @@ def frame(
     The point mass also shows its `trail` of earlier observations and its `goal`.
     """
     name = task_name.removeprefix("jax:")
+    if isinstance(obs, dict):  # all of it that is drawn is one part
+        obs = next(part for key, part in obs.items() if key != MASK)
     if name == "pointmass":
         return pointmass(np.asarray(obs, float), size, trail, goal)
     task = TASKS.get(name)
@@ -139,6 +143,33 @@ def cartpole(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return canvas.array()
 
 
+def acrobot(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """obs: cos and sin of the first link's angle from hanging and of the second's from it."""
+    first, second = np.arctan2(obs[1], obs[0]), np.arctan2(obs[3], obs[2])
+    canvas = Canvas(size, (-2.2, -2.2, 2.2, 2.2))
+    along = lambda angle: np.array([np.sin(angle), -np.cos(angle)])
+    joint, tip = along(first), along(first) + along(first + second)
+    canvas.line([(-2.1, 1), (2.1, 1)], 0.03, GREEN)
+    canvas.line([(0, 0), tuple(joint)], 0.16, INK)
+    canvas.line([tuple(joint), tuple(tip)], 0.16, RED)
+    for hinge in ((0, 0), tuple(joint)):
+        canvas.disc(hinge, 0.05, PAPER)
+    return canvas.array()
+
+
+def grid(obs: np.ndarray, size: tuple[int, int], cells: int = 6) -> np.ndarray:
+    """obs: row and column, within [-1, 1]. The goal is the last of both, at the lower right."""
+    row, column = (obs + 1) / 2 * (cells - 1)
+    canvas = Canvas(size, (-0.7, -0.7, cells - 0.3, cells - 0.3))
+    for i in range(cells + 1):
+        low, high = -0.5, cells - 0.5
+        canvas.line([(low, i - 0.5), (high, i - 0.5)], 0.03, FAINT)
+        canvas.line([(i - 0.5, low), (i - 0.5, high)], 0.03, FAINT)
+    canvas.ring((cells - 1, 0), 0.36, 0.06, GREEN)
+    canvas.disc((float(column), float(cells - 1 - row)), 0.26, RED)
+    return canvas.array()
+
+
 def pointmass(
     obs: np.ndarray, size: tuple[int, int], trail: Iterable[np.ndarray], goal: Point
 ) -> np.ndarray:
@@ -189,9 +220,12 @@ TASKS = {
     "pendulum": pendulum,
     "mountain-car": mountain_car,
     "cartpole": cartpole,
+    "acrobot": acrobot,
+    "grid": grid,
     "catch": catch,
     # Gymnasium's own forms of the same tasks have the same observations.
     "Pendulum-v1": pendulum,
     "MountainCarContinuous-v0": mountain_car,
     "CartPole-v1": cartpole,
+    "Acrobot-v1": acrobot,
 }

@@ -178,7 +178,7 @@ class DeviceStage:
                 raise ThespisError(
                     f"{self.name} cannot be drawn: {reason}{no_graphics(reason)}"
                 ) from error
-        self.trail.append(np.asarray(jax.tree.leaves(step.obs)[0])[0])
+        self.trail.append(jax.tree.map(lambda x: np.asarray(x)[0], step.obs))
         return draw.frame(self.name, self.trail[-1], trail=self.trail[:-1], goal=self.goal)
 
     def close(self) -> None:
