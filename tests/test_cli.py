@@ -264,7 +264,10 @@ def test_list(say):
     assert told["algorithms"] == list(thespis.ALGORITHMS)
     assert "qdax" in told["presets"]["sac"]
     assert "jax:pendulum" in told["environments"]["jax"]
-    assert "jax:pendulum" in "\n".join(say("list"))
+    text = "\n".join(say("list"))
+    assert "jax:pendulum" in text
+    assert "--preset sparse          small tasks with a goal that is seldom reached" in text
+    assert "--preset sparse          small" in "\n".join(say("train", "taac", "--help"))
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -162,7 +162,8 @@ def test_another_number_of_agents_is_refused_and_an_algorithm_for_it_named(Algor
 @every
 def test_presets_name_what_exists(Algorithm):
     for preset in Algorithm.presets.values():
-        assert preset.keys() <= {"algo", "hp", "train", "pbt"}
+        assert preset.keys() <= {"for", "algo", "hp", "train", "pbt"}
+        assert preset["for"]
         Algorithm(spec(Algorithm), **preset.get("algo", {}))
         hyper.check(Algorithm.Hyper, preset.get("hp", {}))
 

@@ -189,6 +189,7 @@ class DADS(SAC):
             "hp": SAC.presets["qdax"]["hp"] | {"dynamics_lr": 3e-4},
         },
         "off-dads": {
+            "for": "the numbers of the paper on off-policy DADS",
             "algo": {
                 "hidden": (512, 512),
                 "dynamics_data": "weighted",
@@ -202,6 +203,7 @@ class DADS(SAC):
             },
         },
         "metra": {
+            "for": "METRA with the numbers of its paper",
             "algo": {
                 "objective": "metra",
                 "hidden": (1024, 1024),

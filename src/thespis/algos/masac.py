@@ -125,6 +125,7 @@ class MASAC(ActorCritic):
 
     presets: ClassVar[dict[str, dict]] = {
         "di-engine": {
+            "for": "the numbers of DI-engine",
             "algo": {
                 "hidden": (64, 64),
                 "critic": "state",

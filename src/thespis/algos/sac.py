@@ -67,6 +67,7 @@ class SAC(ActorCritic):
 
     presets: ClassVar[dict[str, dict]] = {
         "qdax": {
+            "for": "the numbers of QDax, and its search spaces for PBT",
             "algo": {
                 "std": "softplus",
                 "temperature": "exp",
@@ -92,6 +93,7 @@ class SAC(ActorCritic):
             },
         },
         "di-engine": {
+            "for": "the numbers of DI-engine",
             "algo": {"hidden": (64, 64), "log_derivative": "epsilon", "init_w": 3e-3},
             "hp": {**RATES, "alpha": 0.2},
             "train": {"warm_up": "policy", "learning_starts": 10_000},

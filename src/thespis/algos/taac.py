@@ -91,18 +91,38 @@ class Windows(eqx.Module):
     drawn: Drawn | None = None
 
 
-def _preset(rate: float, algo: dict, hp: dict, **train) -> dict:
+def _preset(tasks: str, rate: float, algo: dict, hp: dict, **train) -> dict:
+    """The paper's settings for a kind of tasks."""
     rates = dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), rate)
-    return {"algo": {"stratified": True} | algo, "hp": rates | hp, "train": train}
+    groups = {"algo": {"stratified": True} | algo, "hp": rates | hp, "train": train}
+    return {"for": f"the paper's settings for {tasks}"} | groups
 
 
 NORMAL = {"normalize_rewards": True}
 PRESETS = {
-    "simple-control": _preset(1e-4, NORMAL, {}, learning_starts=10_000, buffer_size=100_000),
+    "sparse": {
+        "for": "small tasks with a goal that is seldom reached and worth about 100",
+        "algo": {"batch_size": 64},
+        "hp": {"reward_scale": 0.05},
+        "train": {"learning_starts": 10_000},
+    },
+    "simple-control": _preset(
+        "small tasks, of 100k steps or more",
+        1e-4,
+        NORMAL,
+        {},
+        learning_starts=10_000,
+        buffer_size=100_000,
+    ),
     "locomotion": _preset(
-        3e-4, {"advantage_clip": (0.0, None)}, {"target_entropy": -1.0}, learning_starts=50_000
+        "walking robots",
+        3e-4,
+        {"advantage_clip": (0.0, None)},
+        {"target_entropy": -1.0},
+        learning_starts=50_000,
     ),
     "terrain": _preset(
+        "walking robots on rough ground, 32 at a time",
         5e-4,
         NORMAL | {"batch_size": 4096, "n_step": 5},
         {"reward_clip": 1.0},
@@ -112,6 +132,7 @@ PRESETS = {
         updates_per_step=1 / 160,
     ),
     "manipulation": _preset(
+        "robot arms, 38 at a time",
         1e-3,
         NORMAL | {"hidden": (256, 256, 256), "batch_size": 4864, "target_period": 40},
         {"reward_clip": 1.0, "gamma": 0.98, "tau": 0.05, "target_entropy": round(math.log(0.4), 4)},
@@ -121,6 +142,7 @@ PRESETS = {
         updates_per_step=40 / 1900,
     ),
     "driving": _preset(
+        "cars in traffic, 4 at a time",
         1e-4,
         NORMAL | {"hidden": (256,), "batch_size": 64, "n_step": 5},
         {},
@@ -190,7 +212,7 @@ class TAAC(ActorCritic):
             0.1985, Uniform(0.05, 0.6), "wanted entropy of the switch", low=0, high=math.log(2)
         )
 
-    presets: ClassVar[dict[str, dict]] = PRESETS  # the paper's settings, by kind of task
+    presets: ClassVar[dict[str, dict]] = PRESETS
     parts: ClassVar[int] = 1  # of a trajectory, each as large as an action
 
     def __post_init__(self):

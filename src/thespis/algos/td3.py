@@ -53,6 +53,7 @@ class TD3(ActorCritic):
 
     presets: ClassVar[dict[str, dict]] = {
         "qdax": {
+            "for": "the numbers of QDax, and its search spaces for PBT",
             "algo": {
                 "order": "simultaneous",
                 "critic_target": "every",

@@ -180,7 +180,7 @@ def preset_of(algo: str, algorithm: Any, preset: Any) -> dict[str, dict[str, Any
     if preset not in algorithm.presets:
         hint = or_all(str(preset), algorithm.presets)
         raise ThespisError(f"preset = {preset}: {algo} has none of this name{hint}")
-    return algorithm.presets[preset]
+    return {group: what for group, what in algorithm.presets[preset].items() if group != "for"}
 
 
 def tuner_of(given: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:

@@ -197,7 +197,8 @@ def list_(argv: list[str]) -> None:
     print("algorithms")
     for name, algorithm in ALGORITHMS.items():
         print(f"  {name:<14}{algorithm.__doc__.splitlines()[0]}")
-        print(f"  {'':<14}presets: {', '.join(presets[name]) or 'none'}")
+        for preset, groups in algorithm.presets.items():
+            print(f"  {'':<14}--preset {preset:<15} {groups.get('for', '')}".rstrip())
     print("environments")
     for group, ids in names.items():
         print(f"  {group}" + ("" if ids else f"  (pip install 'thespis[{group}]')"))

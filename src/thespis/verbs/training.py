@@ -80,7 +80,8 @@ def training(verb: str, argv: list[str], more: list[Option]) -> tuple[str | None
         print(f"The run:\n{describe(run)}\n\nStatic choices of {algo}:\n{describe(choices)}\n")
         print(f"Hyper-parameters (a change never recompiles):\n{describe(hypers)}\n")
         print(f"A population that tunes itself:\n{describe(tuning)}\n")
-        print(f"presets: {', '.join(algorithm.presets)}")
+        for preset, groups in algorithm.presets.items():
+            print(f"--preset {preset:<15} {groups.get('for', '')}".rstrip())
         print("The prefixes algo. and hp. may be left out; Stable-Baselines3's names work as well.")
         print(f"example: thespis {verb} {algo} --env jax:pendulum --steps 20000 --hp.gamma 0.98")
         return None, {}
