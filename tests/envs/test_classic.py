@@ -8,7 +8,16 @@ import pytest
 from jax import random
 
 from thespis.core import Discrete
-from thespis.envs.classic import TASKS, Acrobot, CartPole, Catch, Grid, MountainCar, Pendulum, PointMass
+from thespis.envs.classic import (
+    TASKS,
+    Acrobot,
+    CartPole,
+    Catch,
+    Grid,
+    MountainCar,
+    Pendulum,
+    PointMass,
+)
 
 TWINS = [
     (Pendulum(), "Pendulum-v1"),

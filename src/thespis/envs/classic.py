@@ -268,6 +268,5 @@ class Catch:
 
 
 TASKS = {
-    task.name: task
-    for task in (Pendulum, MountainCar, CartPole, Acrobot, Grid, PointMass, Catch)
+    task.name: task for task in (Pendulum, MountainCar, CartPole, Acrobot, Grid, PointMass, Catch)
 }
