@@ -18,7 +18,7 @@ from typing import Any
 from thespis import envs, hosts, machine
 from thespis.errors import ThespisError
 from thespis.loop import Loop
-from thespis.options import convert
+from thespis.options import convert, counted
 from thespis.runs import checkpoint
 from thespis.runs import config as configs
 from thespis.runs import plan as plans
@@ -101,10 +101,11 @@ def resume(
     reporter = speaker(progress)
     config, folder, done = run.config, run.path, step_of(newest(run.path))
     share = config.members // machine.together()[1]
-    devices = machine.even_share(share, devices or config.devices or 1)
+    asked = (config.devices or 1) if devices is None else counted("devices", devices)
+    devices = machine.even_share(share, asked)
     config = dataclasses.replace(config, devices=devices)
     if steps is not None:
-        config = dataclasses.replace(config, steps=convert("steps", int, steps))
+        config = dataclasses.replace(config, steps=counted("steps", steps))
         if config.steps < done:
             raise ThespisError(f"steps = {steps}: {folder} has {done} already; give more")
     if member is not None:
@@ -269,7 +270,7 @@ def speaker(progress: bool) -> Silent:
     """Who speaks: of several processes only the first."""
     if not hosts.leads():
         return Mute()
-    return Terminal() if progress else Silent()
+    return Terminal() if convert("progress", bool, progress) else Silent()
 
 
 def place(out: str | Path, algo: str, env: Any) -> Path:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from thespis.errors import ThespisError, or_all
+from thespis.errors import ThespisError, or_all, shown
 
 DESCRIPTOR = "descriptor"  # key of a dict observation: the numbers that tell where a state is
 BASES = ("observation", DESCRIPTOR)
@@ -84,7 +84,7 @@ def named(name: str, given: Any) -> str:
     if isinstance(given, list | tuple | range):
         return ",".join(map(str, given))
     if not callable(given):
-        raise ThespisError(f"{name} = {given!r}: give text, coordinates or a function")
+        raise ThespisError(f"{name} = {shown(given)}: give text, coordinates or a function")
     module, attribute = getattr(given, "__module__", ""), getattr(given, "__qualname__", "")
     if module == "__main__":
         module = Path(getattr(sys.modules["__main__"], "__file__", None) or "").stem

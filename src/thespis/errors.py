@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 100  # characters of a value that a message repeats
+
 
 class ThespisError(Exception):
     """Something the user can mend: one line that says what, where and what to do."""
@@ -38,3 +40,9 @@ def or_all(name: str, known: Iterable[str]) -> str:
 
 def one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def shown(value: object) -> str:
+    """What was given, fit for a message: on one line, and cut where it is long."""
+    text = " ".join((value if isinstance(value, str) else repr(value)).split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."

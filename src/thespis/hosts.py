@@ -44,7 +44,7 @@ def join(
     if processes is not None and process is not None and not 0 <= process < processes:
         raise ThespisError(f"process = {process}: give a number from 0 to {processes - 1}")
     where = "the launcher's coordinator" if auto else coordinator
-    if not auto and not coordinator.rpartition(":")[2].isdigit():
+    if not auto and not coordinator.rpartition(":")[2].isdecimal():
         raise ThespisError(f"coordinator = {coordinator}: give HOST:PORT, or auto")
     address = None if auto else coordinator
     detect = None if auto else "deactivate"

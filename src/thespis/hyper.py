@@ -22,7 +22,9 @@ from jax import random
 from jaxtyping import Array
 
 from thespis.core import Key
-from thespis.errors import ThespisError, or_all
+from thespis.errors import ThespisError, or_all, shown
+
+LARGEST = float(np.finfo(np.float32).max)  # that a device can hold
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ def check(Hyper, values: dict[str, Any], members: int = 1) -> None:
             raise ThespisError(f"unknown hyper-parameter {name!r}{or_all(name, known)}")
         legal, given = known[name], numbers(name, value)
         for x in given:
-            if not (math.isfinite(x) and legal.low <= x <= legal.high):
+            if not (abs(x) <= LARGEST and legal.low <= x <= legal.high):
                 raise ThespisError(
                     f"hyper-parameter {name} = {x:g} is out of range: give {span(legal)}"
                 )
@@ -193,11 +195,11 @@ def numbers(name: str, value: Any) -> list[float]:
     """A number or a list of them, as plain Python numbers."""
     try:
         given = np.asarray(value)
-    except ValueError:  # lists of several lengths
+    except (TypeError, ValueError):  # lists of several lengths, or what is no array at all
         given = np.asarray(None)
     if given.dtype.kind not in "iuf" or given.ndim > 1:
         raise ThespisError(
-            f"hyper-parameter {name} = {value!r}: give a number, or a list of one per member"
+            f"hyper-parameter {name} = {shown(value)}: give a number, or a list of one per member"
         )
     return given.reshape(-1).tolist()
 

@@ -29,7 +29,7 @@ def threads_for(hidden: tuple[int, ...]) -> int:
 
 def even_share(members: int, most: int) -> int:
     """The largest number of devices up to `most` that members are split over evenly."""
-    return max(n for n in range(1, max(most, 1) + 1) if members % n == 0)
+    return max(n for n in range(1, max(min(members, most), 1) + 1) if members % n == 0)
 
 
 def set_threads(threads: int, devices: int = 1) -> bool:

@@ -11,14 +11,17 @@ import os
 import textwrap
 import types
 import typing
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, NewType
 
 from thespis import describe as described
-from thespis.errors import ThespisError, did_you_mean, or_all
+from thespis.errors import ThespisError, did_you_mean, or_all, shown
 
 Reference = NewType("Reference", str)  # coordinates or a function, by name (see describe.py)
+MOST = 2**20  # values of one field, and members
 UNSET = (None, (), dataclasses.MISSING)  # defaults that say nothing
 
 
@@ -35,15 +38,27 @@ class Option:
 # --- values ---------------------------------------------------------------------------------
 
 
+def plain(value: Any) -> Any:
+    """Numbers and arrays of NumPy or JAX as Python's own, and all that has an order as a list."""
+    if isinstance(value, list | tuple | range | deque | Iterator):
+        return [plain(item) for item in itertools.islice(value, MOST + 1)]
+    if isinstance(value, type) or not callable(getattr(value, "tolist", None)):
+        return value
+    return value.tolist()
+
+
 def convert(name: str, kind: Any, value: Any) -> Any:
     """A value as the type of its field, whether it is text or already a Python object."""
+    if kind is Any:
+        return value
+    value = plain(value)
     if optional(kind):
-        if value is None or value == "none":
+        if value is None or (isinstance(value, str) and value == "none"):
             return None
         kind = needed(kind)
     if typing.get_origin(kind) is tuple:
         items = value.replace(",", " ").split() if isinstance(value, str) else value
-        items = items if isinstance(items, list | tuple) or hasattr(items, "tolist") else [items]
+        items = items if isinstance(items, list) else [items]
         return tuple(convert(name, typing.get_args(kind)[0], item) for item in items)
     if typing.get_origin(kind) is Literal:
         return one_of(name, typing.get_args(kind), value)
@@ -56,13 +71,13 @@ def convert(name: str, kind: Any, value: Any) -> Any:
     if kind in (int, float):
         return number(name, value, kind is int)
     if kind is str and not isinstance(value, str | os.PathLike):
-        raise ThespisError(f"{name} = {value!r}: give text")
+        raise ThespisError(f"{name} = {shown(value)}: give text")
     return str(value) if kind is str else value
 
 
 def one_of(name: str, choices: tuple[str, ...], value: Any) -> str:
-    if value not in choices:
-        raise ThespisError(f"{name} = {value}: give one of {', '.join(choices)}")
+    if not isinstance(value, str) or value not in choices:
+        raise ThespisError(f"{name} = {shown(value)}: give one of {', '.join(choices)}")
     return value
 
 
@@ -72,10 +87,18 @@ def number(name: str, value: Any, whole: bool = False) -> float:
         x = float(value) if isinstance(value, Real | str) and not isinstance(value, bool) else None
         if x is None or not math.isfinite(x) or (whole and x != int(x)):
             raise ValueError
-    except ValueError:
+    except (ValueError, OverflowError):
         noun = "a whole number" if whole else "a number"
-        raise ThespisError(f"{name} = {value}: give {noun}") from None
+        raise ThespisError(f"{name} = {shown(value)}: give {noun}") from None
     return int(x) if whole else x
+
+
+def counted(name: str, value: Any) -> int:
+    """A whole number of things, at least one."""
+    n = convert(name, int, value)
+    if n < 1:
+        raise ThespisError(f"{name} = {n}: give at least 1")
+    return n
 
 
 def optional(kind: Any) -> bool:

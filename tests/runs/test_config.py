@@ -3,9 +3,12 @@
 import dataclasses
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.odd_values import configuration
 from tests.small import RUN, Toy
 from thespis.core import ThespisError
 from thespis.pbt import PBT, TUNERS
@@ -135,13 +138,13 @@ def test_seeds_that_make_no_members_are_refused(given, message):
         ({"hp.hidden": 3}, "unknown hyper-parameter 'hp.hidden'"),
         ({"xyzzy": 1}, "unknown option 'xyzzy'; there is env, steps"),
         ({"gamma": 1.5}, "hyper-parameter gamma = 1.5 is out of range: give between 0 and 1"),
-        ({"gamma": "high"}, "hyper-parameter gamma = 'high': give a number"),
+        ({"gamma": "high"}, "hyper-parameter gamma = high: give a number"),
         ({"gamma": [0.9, 0.8]}, "hyper-parameter gamma has 2 values for 1 members"),
         ({"actor_lr": -1e-3}, "hyper-parameter actor_lr = -0.001 is out of range"),
         ({"actor_lr": float("nan")}, "hyper-parameter actor_lr = nan is out of range"),
         ({"preset": "qdx"}, r"preset = qdx: sac has none of this name; did you mean qdax\?"),
         ({"steps": 0}, "steps = 0: give at least 1"),
-        ({"steps": 2**31}, "steps = 2147483648: give fewer than 2147483648 steps"),
+        ({"steps": 2**31}, "steps = 2147483648: give at most 2147483647"),
         ({"steps": 10**9, "updates_per_step": 3.0}, "give fewer than 2147483648 steps and updates"),
         ({"steps": "many"}, "steps = many: give a whole number"),
         ({"envs": 0}, "envs = 0: give at least 1"),
@@ -317,3 +320,63 @@ def test_a_config_of_a_population_is_read_as_it_was_written(tmp_path):
     assert saved["hp"] == {"tau": 0.1}
     older = {k: v for k, v in saved.items() if k not in ("tuner", "pbt", "schedule")}
     assert configs.restored(older).tuner is None
+
+
+# --- whatever people pass -------------------------------------------------------------------
+
+
+def test_numbers_and_arrays_of_numpy_and_jax_are_taken_as_pythons_own():
+    given = {"steps": np.int64(5000), "hidden": np.array([8, 4]), "batch_size": jnp.array(16)}
+    given |= {"members": np.int32(2), "seed": np.array(3), "learning_rate": np.float64(0.5)}
+    given |= {"normalize_observations": np.bool_(True), "tau": np.array(0.25)}
+    config = sac(**given, **{"pbt.interval": np.int64(100), "pbt": np.bool_(True)})
+    assert (config.steps, config.seeds) == (5000, (3, 4))
+    assert config.options.items() >= {"hidden": (8, 4), "batch_size": 16}.items()
+    assert config.options["normalize_observations"] is True
+    assert config.hp == dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), 0.5) | {"tau": 0.25}
+    assert config.pbt["interval"] == 100
+    assert json.loads(json.dumps([config.options, config.hp, config.pbt, config.seeds]))
+    assert sac(hidden=iter([8, 4])).options["hidden"] == (8, 4)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"preset": {"gamma": 0.9}}, "preset = {'gamma': 0.9}: sac has none of this name"),
+        ({"preset": np.zeros(2)}, "has none of this name; there is"),
+        ({"steps": np.zeros((1, 1))}, r"steps = \[\[0.0\]\]: give a whole number"),
+        ({"steps": 10**400}, "steps = 1000.* ...: give a whole number"),
+        ({"warm_up": np.array(["random", "policy"])}, "warm_up = .*: give one of random, policy"),
+        ({"tuner": ["pbt"]}, r"tuner = \['pbt'\]: give one of pbt"),
+        ({"pbt": {"tuned": {"gamma": 0.9}}}, "tuned = gamma: 0.9 is no prior"),
+        ({"pbt": {1: 2}}, "unknown option '1' of pbt"),
+        ({"gamma": jax.random.key(0)}, "gamma = .*: give a number, or a list of one per member"),
+        ({"reward_scale": 1e300}, "reward_scale = 1e.300 is out of range"),
+        ({"critics": 2**30}, "critics = 1073741824: give at most 1000"),
+        ({"hidden": 2**40}, "hidden = 1099511627776: give at most 2147483647"),
+        ({"seeds": "0-2000000000"}, "seeds: give at most 1048576 of them"),
+        ({"target_entropy": len}, "target_entropy: <built-in function len> raised TypeError"),
+        ({"seeds": b"12"}, "seeds = b'12': give a range such as 0-4"),
+    ],
+)
+def test_what_is_of_no_use_is_refused_in_one_line(given, message):
+    with pytest.raises(ThespisError, match=message):
+        sac(**{"steps": 5000} | given)
+
+
+def test_nothing_but_clear_lines_whatever_is_given():
+    for seed in range(150):
+        algo, given = configuration(seed)
+        told = ""
+        try:
+            make(algo, given)
+        except ThespisError as error:
+            told = str(error)
+        assert "\n" not in told, seed
+        assert len(told) < 2000, seed
+
+
+def test_many_seeds_are_read_in_no_time():
+    assert seed_list("0-19999") == tuple(range(20_000))
+    with pytest.raises(ThespisError, match=r"seeds = 0 1 2 .* \.\.\.: 7 is there twice"):
+        seed_list("0-19999 7")

@@ -204,7 +204,7 @@ def test_the_best_policy_reproduces_its_state(pair):
         assert same == (info["step"][m] == 400)
 
 
-@pytest.mark.parametrize("member", [2, -1, "two", "1.0"])
+@pytest.mark.parametrize("member", [2, -1, "two", "1.0", "²"])
 def test_a_member_that_is_not_there_is_refused(pair, member):
     with pytest.raises(ThespisError, match=rf"member = {member}: .* has members 0 to 1; or give"):
         pair.policy(member)

@@ -31,6 +31,7 @@ from thespis.algos.temperature import start
 from thespis.core import Mean, Metrics, Mode, Row, ThespisError, Transition, mean
 from thespis.describe import DESCRIPTOR, choice, function, is_function, name_of
 from thespis.dists import Mixture
+from thespis.errors import one_line
 from thespis.hyper import LogUniform, Uniform, prior
 from thespis.nets import MLP, features
 from thespis.normalize import Running
@@ -286,7 +287,11 @@ class DADS(SAC):
     def sizes(self) -> dict[str, int]:
         """Numbers in an observation and in a descriptor."""
         obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), self.spec.obs)
-        found = jax.eval_shape(self.describe, obs)
+        try:
+            found = jax.eval_shape(self.describe, obs)
+        except (AttributeError, TypeError, ValueError) as error:  # in somebody's own function
+            text = f"{type(error).__name__}: {one_line(error)}"
+            raise ThespisError(f"descriptor = {self.described_by} raised {text}") from error
         if found.ndim != 2 or found.dtype != jnp.float32:
             raise ThespisError(
                 f"descriptor = {name_of(self.described_by)}: it makes {found.dtype}"

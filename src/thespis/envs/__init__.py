@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from typing import Any
 
@@ -23,10 +24,10 @@ def make(env: Any) -> Any:
     from thespis.envs.gymnasium import Gymnasium
     from thespis.envs.pettingzoo import PettingZoo, for_several
 
+    if isinstance(env, str | os.PathLike):
+        return named(str(env))
     if isinstance(env, Autoreset) or hasattr(env, "open"):
         return env
-    if isinstance(env, str):
-        return named(env)
     if all(hasattr(env, method) for method in ("start", "observe", "step")):
         return Autoreset(env)
     return PettingZoo(env) if for_several(env) else Gymnasium(env)

@@ -49,7 +49,7 @@ def tuner(name: str, **options: Any) -> Any:
     known = {option.name: option for option in fields(kind)}
     for option in options:
         if option not in known:
-            raise ThespisError(f"unknown option {option!r} of {name}{or_all(option, known)}")
+            raise ThespisError(f"unknown option {option!r} of {name}{or_all(str(option), known)}")
     return kind(**{name: clean(known[name], value) for name, value in options.items()})
 
 

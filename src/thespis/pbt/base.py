@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from thespis import hyper
 from thespis.core import Key
-from thespis.errors import ThespisError, or_all
+from thespis.errors import ThespisError, or_all, shown
 from thespis.hyper import Uniform
 from thespis.options import Option, convert, fields
 
@@ -111,11 +111,13 @@ def explored(Hyper, tuned: Any) -> list[str]:
     return [n for n in priors(Hyper, tuned) if tuned is not None or not known[n].initial]
 
 
-def written(name: str, prior: Uniform | None) -> str:
+def written(name: Any, prior: Any) -> str:
     """The text of one entry of `tuned`."""
     if prior is None:
         return name
-    kind = next(k for k, cls in hyper.KINDS.items() if type(prior) is cls)
+    kind = next((k for k, cls in hyper.KINDS.items() if type(prior) is cls), None)
+    if kind is None:
+        raise ThespisError(f"tuned = {name}: {shown(prior)} is no prior; give Uniform(LOW, HIGH)")
     return f"{name}={kind}:{prior.low!r}:{prior.high!r}"
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 import typing
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -14,12 +14,13 @@ from typing import Any, Literal
 from thespis import envs, hyper, machine, pbt
 from thespis.algos import ALGORITHMS
 from thespis.core import Spec
-from thespis.errors import ThespisError, or_all
-from thespis.options import convert, number, show
+from thespis.errors import ThespisError, one_line, or_all, shown
+from thespis.options import MOST, convert, number, one_of, plain, show
 from thespis.runs.directory import read_json, versions, write_json
 from thespis.runs.log_keys import other_names
 
 COUNTS = SEEDS = 2**31  # steps, updates and seeds are 32-bit integers on devices
+CRITICS = 1000  # networks that are made and compiled one by one
 RETURN = "eval/mean_reward"  # the fitness that has a value per episode
 DIVERSITY = "eval/diversity_reward"  # what algorithms without a task judge themselves by
 SIMILARITY = "eval/similarity"  # of imitators, to demonstrations they did not learn from
@@ -102,8 +103,9 @@ class Config:
 
     @property
     def Algorithm(self) -> type:
-        if self.algo not in ALGORITHMS:
-            raise ThespisError(f"unknown algorithm {self.algo!r}{or_all(self.algo, ALGORITHMS)}")
+        if not isinstance(self.algo, str) or self.algo not in ALGORITHMS:
+            name = shown(self.algo)
+            raise ThespisError(f"unknown algorithm {name!r}{or_all(name, ALGORITHMS)}")
         return ALGORITHMS[self.algo]
 
     @property
@@ -138,6 +140,7 @@ def make(algo: str, given: dict[str, Any]) -> Config:
     """
     algorithm = Config(algo, None).Algorithm
     given = {name.replace("-", "_"): value for name, value in given.items()}
+    given = {name: x if objects(name) else plain(x) for name, x in given.items()}
     chosen: dict[str, dict[str, Any]] = {"train": {}, "algo": {}, "hp": {}}
     preset = preset_of(algo, algorithm, given.get("preset"))
     tuner, tuner_fields = tuner_of(given)
@@ -151,7 +154,7 @@ def make(algo: str, given: dict[str, Any]) -> Config:
     for name, value in translate(algorithm, given).items():
         group, field_name = place(known, name)
         if group == "hp":
-            value = value(spec_of(given)) if callable(value) else value
+            value = by_rule(field_name, value, spec_of(given)) if callable(value) else value
             values = hyper.numbers(field_name, value)
             chosen[group][field_name] = values[0] if len(values) == 1 else values
         else:
@@ -167,19 +170,34 @@ def make(algo: str, given: dict[str, Any]) -> Config:
     return complete(Config(algo, **chosen["train"], **parts))
 
 
+def by_rule(name: str, rule: Any, spec: Spec) -> Any:
+    """The value of a hyper-parameter that somebody's own function computes."""
+    try:
+        return rule(spec)
+    except Exception as error:
+        text = f"{type(error).__name__}: {one_line(error)}"
+        raise ThespisError(f"hyper-parameter {name}: {shown(rule)} raised {text}") from error
+
+
 def spec_of(given: dict[str, Any]) -> Spec:
     """What a rule for a hyper-parameter is told: the environment's."""
     require(given.get("env") is not None, "env is missing: give env, for example jax:pendulum")
     return envs.make(given["env"]).spec
 
 
+def objects(name: str) -> bool:
+    """Whether a field takes objects of any kind, which are left as they are."""
+    return name.removeprefix("train.") in ("env", "eval_env", "demos")
+
+
 def preset_of(algo: str, algorithm: Any, preset: Any) -> dict[str, dict[str, Any]]:
     """What a preset says of each group; nothing if there is none."""
     if preset is None:
         return {}
-    if preset not in algorithm.presets:
-        hint = or_all(str(preset), algorithm.presets)
-        raise ThespisError(f"preset = {preset}: {algo} has none of this name{hint}")
+    if not isinstance(preset, str) or preset not in algorithm.presets:
+        name = shown(preset)
+        hint = or_all(name, algorithm.presets)
+        raise ThespisError(f"preset = {name}: {algo} has none of this name{hint}")
     return {group: what for group, what in algorithm.presets[preset].items() if group != "for"}
 
 
@@ -191,13 +209,14 @@ def tuner_of(given: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
     fields = {name: given.pop(name) for name in list(given) if name.startswith("pbt.")}
     fields = {name.removeprefix("pbt."): value for name, value in fields.items()}
     whole, name = given.pop("pbt", None), given.pop("tuner", None)
+    name = None if name is None else one_of("tuner", tuple(pbt.TUNERS), name)
     if dataclasses.is_dataclass(whole):
         named = [n for n, kind in pbt.TUNERS.items() if type(whole) is kind]
         require(named, f"pbt = {whole}: add its class to thespis.pbt.TUNERS first")
         require(name in (None, *named), f"both pbt = {named[0]} and tuner = {name} are given")
         name, fields = named[0], vars(whole) | fields
     elif isinstance(whole, dict):
-        name, fields = name or "pbt", whole | fields
+        name, fields = name or "pbt", {str(k): x for k, x in whole.items()} | fields
     elif whole is not None and convert("pbt", bool, whole):
         require(name in (None, "pbt"), f"both pbt and tuner = {name} are given: leave one out")
         name = "pbt"
@@ -320,19 +339,25 @@ def seeds_of(seed: Any, seeds: Any, members: Any) -> tuple[int, ...]:
 
 def seed_list(given: Any) -> tuple[int, ...]:
     """Seeds from a number, a range such as "0-4", or several of them."""
-    texts = given.replace(",", " ").split() if isinstance(given, str) else given
+    texts = given.replace(",", " ").split() if isinstance(given, str) else plain(given)
     seeds: list[int] = []
-    for text in texts if isinstance(texts, Iterable) else [texts]:
+    for text in texts if isinstance(texts, list) else [texts]:
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(text))
         if not match:
-            raise ThespisError(f"seeds = {text}: give a range such as 0-4, or numbers like 1 2 3")
+            raise ThespisError(
+                f"seeds = {shown(text)}: give a range such as 0-4, or numbers like 1 2 3"
+            )
         first, last = int(match[1]), int(match[2] or match[1])
         require(first <= last, f"seeds = {text} is empty: give a range such as {last}-{first}")
-        require(last < SEEDS, f"seeds = {text}: give numbers below {SEEDS}")
+        require(last < SEEDS, f"seeds = {shown(str(text))}: give numbers below {SEEDS}")
+        require(len(seeds) + last - first < MOST, f"seeds: give at most {MOST} of them")
         seeds += range(first, last + 1)
     require(seeds, "seeds is empty: give a range such as 0-4, or numbers like 1 2 3")
-    twice = [seed for seed in dict.fromkeys(seeds) if seeds.count(seed) > 1]
-    require(not twice, f"seeds = {show(seeds)}: {show(twice)} is there twice; give each once")
+    twice = [seed for seed, times in Counter(seeds).items() if times > 1]
+    require(
+        not twice,
+        f"seeds = {shown(show(seeds))}: {shown(show(twice))} is there twice; give each once",
+    )
     return tuple(seeds)
 
 
@@ -346,7 +371,7 @@ def complete(config: Config) -> Config:
     options: dict[str, Any] = {f.name: f.default for f in choices} | config.options
     config = dataclasses.replace(config, options=options)
     for name, value in [*vars(config).items(), *options.items()]:
-        at_least_one(name, value)
+        check_counts(name, value)
     batch, steps = options["batch_size"], config.steps
     window = (options["n_step"] + 2) * config.envs  # rows that hold at least one transition
     start = config.learning_starts or max(batch, window, min(1000, steps // 10))
@@ -419,7 +444,7 @@ def with_tuner(config: Config) -> Config:
         tuner = dataclasses.replace(tuner, interval=max(1, config.steps // 20))
     for name, value in vars(tuner).items():
         if not name.startswith("min_"):
-            at_least_one(f"pbt.{name}", value)
+            check_counts(f"pbt.{name}", value)
     config = dataclasses.replace(config, pbt=vars(tuner))
     require(
         config.members > 1,
@@ -437,7 +462,7 @@ def with_tuner(config: Config) -> Config:
 
 def donor(init_from: str) -> tuple[str, list[str]]:
     """The run and the parts that RUN:PART[,PART] names; no parts are all of them."""
-    whole = ":" not in init_from or Path(init_from).is_dir()
+    whole = ":" not in init_from or os.path.isdir(init_from)
     path, _, parts = (init_from, "", "") if whole else init_from.rpartition(":")
     return path, parts.split(",") if parts else []
 
@@ -450,17 +475,20 @@ def actor_given(init_from: str | None) -> bool:
     return not parts or bool({"actor", "actor.params"} & set(parts))
 
 
-def at_least_one(name: str, value: Any) -> None:
+def check_counts(name: str, value: Any) -> None:
     """Whole numbers count something: steps, layers, critics. Seeds alone may be 0."""
-    counts = value if isinstance(value, tuple) else [value]
-    if name != "seeds" and any(type(n) is int and n < 1 for n in counts):
-        raise ThespisError(f"{name} = {show(value)}: give at least 1")
+    counts = [n for n in (value if isinstance(value, tuple) else [value]) if type(n) is int]
+    require(
+        name == "seeds" or min(counts, default=1) >= 1, f"{name} = {show(value)}: give at least 1"
+    )
+    most = CRITICS if name == "critics" else COUNTS - 1
+    require(max(counts, default=1) <= most, f"{name} = {shown(show(value))}: give at most {most}")
 
 
 def default_threads(hidden: tuple[int, ...]) -> int:
     """What the user asked of XLA, or else what suits the networks."""
     asked = os.environ.get("NPROC", "")
-    return int(asked) if asked.isdigit() and int(asked) else machine.threads_for(hidden)
+    return int(asked) if asked.isdecimal() and int(asked) else machine.threads_for(hidden)
 
 
 def require(holds: Any, message: str) -> None:

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, shown
+from thespis.options import convert
 from thespis.runs.process import busy
 
 ADVICE = {
@@ -30,7 +31,7 @@ ADVICE = {
 def create(out: Path | str, algo: str, env_label: str) -> Path:
     """Make `out/<algo>/<env>_<n>/` with the next free n; two processes never get the same one."""
     name = re.sub(r"[^\w.+-]+", "-", env_label)
-    parent = Path(out) / algo
+    parent = path_of("out", out) / algo
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
         numbered = (re.fullmatch(re.escape(name) + r"_(\d+)", p.name) for p in parent.iterdir())
@@ -45,9 +46,12 @@ def create(out: Path | str, algo: str, env_label: str) -> Path:
 
 def find(path: Path | str) -> Path:
     """The run folder at `path`, which is one that holds config.json."""
-    path = Path(path)
-    if (path / "config.json").is_file():
-        return path
+    path = path_of("run", path)
+    try:
+        if (path / "config.json").is_file():
+            return path
+    except OSError as error:  # a name that no file can have
+        raise ThespisError(f"no run at {shown(str(path))}: {error.strerror}") from error
     start = next(p for p in [path, *path.absolute().parents] if p.is_dir())
     below = (p for depth in ("*", "*/*", "*/*/*") for p in start.glob(f"{depth}/config.json"))
     above = (p / "config.json" for p in path.absolute().parents)
@@ -55,6 +59,14 @@ def find(path: Path | str) -> Path:
     near = difflib.get_close_matches(str(path), sorted(runs), n=3, cutoff=0)
     hint = f"the nearest runs are {', '.join(near)}" if near else f"there are no runs in {start}"
     raise ThespisError(f"no run at {path}: looked for {path / 'config.json'}; {hint}")
+
+
+def path_of(name: str, given: Any) -> Path:
+    """The path that was given as `name`."""
+    text = convert(name, str, given)
+    if any(ord(letter) < 32 for letter in text):
+        raise ThespisError(f"{name} = {text!r}: give a path without control characters")
+    return Path(text)
 
 
 def status(folder: Path, state: str, step: int, **more: Any) -> None:

@@ -19,9 +19,10 @@ from thespis.demos import Episode, Recorder
 from thespis.envs import Autoreset
 from thespis.envs import gymnasium as gym
 from thespis.envs.pettingzoo import PettingZoo
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, shown
 from thespis.evaluate import Evaluator, FrozenPolicy
 from thespis.loop import Loop
+from thespis.options import convert, counted, plain
 from thespis.runs import checkpoint, lineage, metrics
 from thespis.runs import config as configs
 from thespis.runs.best import best_member
@@ -107,23 +108,23 @@ class Run:
 
     def member(self, number: int | str = "best", which: str = "last") -> int:
         """A member's number: given, or the one whose "last" or "best" evaluation is the best."""
-        members = self.config.members
-        if number == "best":
+        check_which(which)
+        members, text = self.config.members, str(plain(number))
+        if text == "best":
             return best_member(self.path, which)
-        if not str(number).isdigit() or int(number) >= members:
+        if not text.isdecimal() or int(text) >= members:
             there = f"members 0 to {members - 1}" if members > 1 else "one member, 0"
-            raise ThespisError(f"member = {number}: {self.path} has {there}; or give best")
-        return int(number)
+            raise ThespisError(f"member = {shown(text)}: {self.path} has {there}; or give best")
+        return int(text)
 
     def chosen(self, member: int | str | None, which: str = "last") -> list[int]:
         """The numbers of one member, or of "all"."""
-        everybody = member in (None, "all")
+        everybody = member is None or str(plain(member)) == "all"
         return list(range(self.config.members)) if everybody else [self.member(member, which)]
 
     def policies(self, which: str = "last") -> FrozenPolicy:
         """All members at the "last" step, or each at its "best" one: leaves [members, ...]."""
-        if which not in ("last", "best"):
-            raise ThespisError(f"which = {which}: give last or best")
+        check_which(which)
         if which == "best" and not checkpoint.latest(self.path / "best"):
             raise ThespisError(f"{self.path} has no best policy: it was never evaluated; take last")
         loop, _ = self.parts
@@ -187,10 +188,7 @@ class Run:
         Without a member (or of "all"), of all of them: the lists are then one per member. Vector
         rewards are told by dimension too, as mean_rewards.
         """
-        if episodes < 1:
-            raise ThespisError(f"episodes = {episodes}: give at least 1")
-        if not 0 <= seed < LATER:
-            raise ThespisError(f"seed = {seed}: give a number from 0 to {LATER - 1}")
+        episodes, seed = counted("episodes", episodes), seed_of(seed)
         chosen = self.chosen(member, which)
         loop, eval_env = self.parts
         loop = dataclasses.replace(loop, mesh=None)  # any number of members
@@ -217,12 +215,24 @@ class Run:
         seed: int = 0,
     ) -> list[Episode]:
         """Demonstrations of one member's policy: whole episodes in the run's environment."""
-        if episodes < 1:
-            raise ThespisError(f"episodes = {episodes}: give at least 1")
+        episodes, seed = counted("episodes", episodes), seed_of(seed)
         policy, loop = self.frozen(self.member(member, which), which), self.parts[0]
         mode = "explore" if stochastic else "greedy"
         recorder = Recorder(loop.algo, loop.env, episodes, mode)
         return recorder(policy, LATER + seed)
+
+
+def check_which(given: Any) -> None:
+    if not isinstance(given, str) or given not in ("last", "best"):
+        raise ThespisError(f"which = {shown(given)}: give last or best")
+
+
+def seed_of(given: Any) -> int:
+    """A seed of episodes after training."""
+    seed = convert("seed", int, given)
+    if not 0 <= seed < LATER:
+        raise ThespisError(f"seed = {seed}: give a number from 0 to {LATER - 1}")
+    return seed
 
 
 def note(text: str) -> None:
