@@ -61,6 +61,7 @@ class DiscreteSAC(ActorCritic):
 
     presets: ClassVar[dict[str, dict]] = {
         "di-engine": {
+            "for": "the numbers of DI-engine",
             "algo": {"hidden": (64, 64), "entropy_unit": "actions", "store_logits": True},
             "hp": {**RATES, "alpha": 0.2, "target_entropy": -1.0},
             "train": {"warm_up": "policy", "learning_starts": 10_000},

@@ -70,6 +70,7 @@ class SQIL(ActorCritic):
 
     presets: ClassVar[dict[str, dict]] = {
         "di-engine": {
+            "for": "the numbers of DI-engine",
             "algo": {
                 "hidden": (64, 64),
                 "temperature": "log",
