@@ -128,7 +128,8 @@ def test_train_shows_its_rows_and_a_table(say, capsys):
 @undrawn
 def test_stop_and_resume(trained, say, monkeypatch, capsys):
     stop_at(monkeypatch, 200, signal.SIGTERM)
-    told = json.loads(say("train", "sac", *words(), "--json")[0])
+    assert main(["train", "sac", *words(), "--json"]) == 143
+    told = json.loads(capsys.readouterr().out)
     assert told["state"] == "stopped"
     told = json.loads(say("resume", told["run"], "--json")[0])
     assert (told["state"], told["step"]) == ("done", 400)
@@ -468,9 +469,10 @@ def test_one_line_says_what_is_wrong_with_a_run(trained, argv, message, complain
 
 
 @undrawn
-def test_a_run_that_stopped_before_its_first_evaluation(say, monkeypatch, complain):
+def test_a_run_that_stopped_before_its_first_evaluation(say, monkeypatch, complain, capsys):
     stop_at(monkeypatch, 1)
-    run = json.loads(say("train", "sac", *words(), "--json", "--out", "early")[0])
+    assert main(["train", "sac", *words(), "--json", "--out", "early"]) == 130
+    run = json.loads(capsys.readouterr().out)
     assert run["rewards"] == [None]
     assert len(json.loads(say("eval", run["run"], "--episodes", "2", "--json")[0])["returns"]) == 2
     assert "has no data yet" in complain("plot", run["run"])
@@ -554,7 +556,8 @@ def test_a_child_that_is_asked_to_end_saves_and_says_how_to_go_on(trained, tmp_p
     )
     child.send_signal(signal.SIGTERM)
     _, err = child.communicate(timeout=60)
-    assert child.returncode == 0, err
+    assert child.returncode == 143, err
+    assert "SIGTERM: saving after this step" in err
     assert "to go on: thespis resume runs/sac/Mine-v0_1" in err
     assert "Traceback" not in err
     status = directory.read_json(folder / "status.json")

@@ -50,10 +50,10 @@ def together(*argv, n: int = 2, flags: str = HURRY) -> list[subprocess.Popen]:
     return [start(*COMMAND, *argv, *at, "--process", i, flags=flags) for i in range(n)]
 
 
-def end(*children: subprocess.Popen) -> list[tuple[str, str]]:
-    """What they said, once all have ended well."""
+def end(*children: subprocess.Popen, code: int = 0) -> list[tuple[str, str]]:
+    """What they said, once all have ended as they should."""
     said = [child.communicate(timeout=600) for child in children]
-    assert [child.returncode for child in children] == [0] * len(children), said
+    assert [child.returncode for child in children] == [code] * len(children), said
     return said
 
 
@@ -73,7 +73,7 @@ def test_two_processes_asked_to_end_and_continued_by_one_equal_one_alone(tmp_pat
     saved = lambda: max([0, *(int(p.name) for p in (folder / "checkpoints").glob("0*[0-9]"))])
     wait_for(lambda: saved() >= 750 or any(child.poll() is not None for child in pair), 600)
     pair[1].send_signal(signal.SIGTERM)  # to one of them: all of them save and end
-    leader, follower = end(*pair)
+    leader, follower = end(*pair, code=143)
     assert json.loads(leader[0])["state"] == "stopped"
     assert f"to go on: thespis resume {folder}" in leader[1]
     assert follower == ("", "")

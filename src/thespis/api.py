@@ -26,7 +26,7 @@ from thespis.runs.build import build, state_shapes
 from thespis.runs.config import DIVERSITY, RETURN, Config
 from thespis.runs.directory import create, how_to_resume, status, versions, write_json
 from thespis.runs.lineage import schedule
-from thespis.runs.process import alone, stoppable
+from thespis.runs.process import alone, held, stoppable
 from thespis.runs.run import Run
 from thespis.runs.trainer import Trainer
 from thespis.runs.transplant import transplant
@@ -43,7 +43,8 @@ def train(
     algorithm (`hidden`, `batch_size`, ...) and hyper-parameters (`gamma`, `actor_lr`, ...). With
     `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself.
     """
-    config = configs.make(algo, {"env": env} | given)
+    with held():
+        config = configs.make(algo, {"env": env} | given)
     reporter = speaker(progress)
     threads = set_threads(config)
     if threads != config.threads:
@@ -52,7 +53,8 @@ def train(
             f"better: set NPROC={config.threads} before Python starts, or use the command line"
         )
         config = dataclasses.replace(config, threads=threads)
-    pieces = build(config)
+    with held():
+        pieces = build(config)
     if pieces[0].mesh is None and (config.devices or 1) > 1:
         reporter.note(
             f"JAX has started with one device: members run one after another; {config.devices} "
@@ -167,7 +169,7 @@ def finish(
     reporter = Tracked(reporter, config.wandb) if config.wandb else reporter
     with (
         alone(folder),
-        stoppable() as stop,
+        stoppable(reporter.note) as stop,
         closing(Trainer(config, pieces, folder, reporter)) as trainer,
     ):
         restore(trainer)
@@ -180,6 +182,7 @@ def finish(
                 fail(folder, error)
                 raise
         run, curve = Run(folder), None
+        run.signal = trainer.signal
         if not hosts.leads():
             return run
         with suppress(ThespisError):  # stopped before the first evaluation
@@ -247,7 +250,10 @@ def fail(folder: Path, error: BaseException) -> None:
         return
     step = step_of(newest(folder))
     with suppress(ThespisError):  # the disk may be the reason
-        status(folder, "failed", step, error=str(error) or type(error).__name__)
+        if isinstance(error, KeyboardInterrupt):
+            status(folder, "stopped", step)
+        else:
+            status(folder, "failed", step, error=str(error) or type(error).__name__)
     if isinstance(error, ThespisError) and step:
         raise ThespisError(f"{error}; saved up to step {step}: {how_to_resume(folder)}") from error
 

@@ -10,6 +10,7 @@ from rich.console import Console
 import thespis
 from tests.small import arguments
 from thespis.runs.config import make
+from thespis.show import progress
 from thespis.show.progress import Rate, Silent, Speed, Terminal, duration, outcome, ranges
 
 
@@ -85,10 +86,16 @@ def test_there_is_no_eta_before_learning_starts():
     assert left() == pytest.approx(80, rel=0.01)
 
 
-def test_the_bar_shows_speed_time_left_and_what_compiling_took():
+def test_the_bar_shows_speed_time_left_and_what_compiling_took(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     watcher, _ = begun(learning_starts=1000)
     shown = lambda: str(Rate().render(watcher.bar.tasks[0]))
-    assert shown() == "compiling"
+    assert shown() == "compiling, 0.0 s"
+    now[0] += 12
+    assert shown() == "compiling, 12.0 s"
+    watcher.compiling()  # another program
+    assert shown() == "compiling, 0.0 s"
     watcher.advance(2000, 10_000, elapsed=10.0, compiling=8.0)
     watcher.advance(4000, 10_000, elapsed=110.0, compiling=8.0)
     assert shown() == "20 steps/s  5:00 left  8 s compiling"

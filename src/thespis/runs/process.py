@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import signal
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from thespis import machine
 from thespis.errors import ThespisError
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -51,26 +57,90 @@ def busy(folder: Path) -> bool:
         os.close(handle)
 
 
+# --- signals --------------------------------------------------------------------------------
+
+
 @contextmanager
-def stoppable() -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM are noted in the list, once; a second one has its usual effect."""
+def held() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait for the end of the block.
+
+    A library that is interrupted while it is imported or starts may crash, or swallow it.
+    """
     caught: list[int] = []
+    say = lambda number: print("thespis: ends when all is loaded", file=sys.stderr, flush=True)
+    with handled(lambda number, frame: caught.append(number)), heard(say):
+        yield
+    if caught:
+        signal.raise_signal(caught[0])
+
+
+@contextmanager
+def stoppable(note: Callable[[str], None]) -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM are put in the list, once, and answered by a note at once.
+
+    A second one ends the command, even while XLA compiles; in Python it has its usual effect.
+    """
+    caught: list[int] = []
+    times = itertools.count(1)
+
+    def answer(number: int) -> None:
+        if next(times) == 1:
+            note(f"{signal.Signals(number).name}: saving after this step; again to end at once")
+        elif machine.keeping:
+            os._exit(128 + number)
+
+    with handled(lambda number, frame: caught.append(number), once=True), heard(answer):
+        yield caught
+
+
+@contextmanager
+def handled(note: Callable[[int, Any], Any], once: bool = False) -> Iterator[None]:
+    """Python calls `note` on a signal, between two of its instructions; `once`, or every time."""
     before: dict[int, Any] = {}
 
     def back() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    def note(number, frame):
-        caught.append(number)
-        back()
+    def call(number, frame) -> None:
+        note(number, frame)
+        if once:
+            back()
 
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, note)
+        for number in ENDING:
+            before[number] = signal.signal(number, call)
     except ValueError:  # not in the main thread: signals are somebody else's
         before.clear()
     try:
-        yield caught
+        yield
     finally:
         back()
+
+
+@contextmanager
+def heard(answer: Callable[[int], None]) -> Iterator[None]:
+    """A thread calls `answer` on every signal, even while a library keeps Python waiting."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told, tell = os.pipe()
+    os.set_blocking(tell, False)
+    other = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+
+    def listen() -> None:
+        while number := os.read(told, 1):
+            if other >= 0:  # an event loop wants to know, too
+                os.write(other, number)
+            if number[0] in ENDING:
+                answer(number[0])
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(other)
+        os.close(tell)
+        thread.join()
+        os.close(told)

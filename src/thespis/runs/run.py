@@ -46,6 +46,7 @@ class Run:
         self.env, self.eval_env = env, eval_env
         if demos is not None:
             self.config = dataclasses.replace(self.config, demos=demos)
+        self.signal = 0  # by which a training that has just ended was stopped
         self.demos_missing = self.saved.get("demos_given") and demos is None
 
     def __repr__(self) -> str:
@@ -119,8 +120,9 @@ class Run:
 
     def chosen(self, member: int | str | None, which: str = "last") -> list[int]:
         """The numbers of one member, or of "all"."""
-        everybody = member is None or str(plain(member)) == "all"
-        return list(range(self.config.members)) if everybody else [self.member(member, which)]
+        if member is None or str(plain(member)) == "all":
+            return list(range(self.config.members))
+        return [self.member(member, which)]
 
     def policies(self, which: str = "last") -> FrozenPolicy:
         """All members at the "last" step, or each at its "best" one: leaves [members, ...]."""

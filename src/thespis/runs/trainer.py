@@ -39,6 +39,7 @@ CHUNK_SECONDS = 0.5  # how long a program may run before signals and the progres
 class Reporter(Protocol):
     """Somebody who watches; nothing depends on what it does."""
 
+    def compiling(self) -> None: ...
     def advance(self, step: int, total: int, elapsed: float, compiling: float) -> None: ...
     def row(self, step: int, rows: list[dict[str, float]]) -> None: ...
     def note(self, text: str) -> None: ...
@@ -63,6 +64,8 @@ class Trainer:
         self.ledger = machine.Ledger()
         self.elapsed = 0.0  # in earlier sessions
         self.began = time.monotonic()
+        self.known: set[str] = set()  # what has been compiled
+        self.signal = 0  # by which it was stopped
         self.saved = -1  # the step of the newest checkpoint, once there is one
         self.start_of_learning = self.iterations(config.learning_starts or 1)
         self.faults = Faults(config, self.loop, folder, self.start_of_learning)
@@ -209,8 +212,9 @@ class Trainer:
         reached, chunk = False, 1
         self.tell("running")
         while self.iteration < total and not reached:
-            signals, chunks = from_all(np.array([len(stop), chunk])).T
+            signals, chunks = from_all(np.array([stop[0] if stop else 0, chunk])).T
             if signals.any():
+                self.signal = int(signals.max())
                 break
             chunk = int(chunks[0])  # no two processes are equally fast
             self.prepare()
@@ -218,6 +222,7 @@ class Trainer:
             length = min(chunk, self.until_next(total if learn else min(start, total)))
             self.faults.remember(self.learner, length, self.until_record)
             mode = "explore" if learn or c.warm_up == "policy" else "random"
+            self.first("learning" if learn else "warm-up")
             begin, compiled = time.monotonic(), self.ledger.seconds
             self.used = self.hps
             self.faults.demos = self.taught(self.iteration)
@@ -243,6 +248,12 @@ class Trainer:
         state = "done" if reached or self.iteration >= total else "stopped"
         self.tell(state)
         return state
+
+    def first(self, program: str) -> None:
+        """Say that a program is compiled now, if it was not before."""
+        if program not in self.known:
+            self.known.add(program)
+            self.reporter.compiling()
 
     def tell(self, state: str) -> None:
         """How far the run is, and what was compiled for it."""
@@ -291,6 +302,7 @@ class Trainer:
         """Write a row of metrics per member -> whether that is enough."""
         reached, evaluated = False, [{} for _ in self.config.seeds]
         if evaluate:
+            self.first("evaluation")
             played = self.evaluated()
             returns = played.returns
             evaluated = [

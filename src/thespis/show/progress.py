@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,7 @@ class Silent:
             self.end()
 
     def begin(self, config, folder: Path | str, step: int) -> None: ...
+    def compiling(self) -> None: ...
     def advance(self, step: int, total: int, elapsed: float, compiling: float) -> None: ...
     def row(self, step: int, rows: list[dict[str, Any]]) -> None: ...
     def end(self) -> None: ...
@@ -82,10 +84,13 @@ class Terminal(Silent):
         head = f"[bold]{config.algo}[/bold] on [bold]{escape(named(config.env))}[/bold]"
         self.print(f"{head}: {', '.join(facts)}")
         self.print(f"[dim]{escape(str(folder))}[/dim]")
-        none = {"rate": None, "left": None, "compiled": 0.0}
+        none = {"rate": None, "left": None, "compiled": 0.0, "since": time.monotonic()}
         self.task = self.bar.add_task("", total=config.steps, completed=step, **none)
         if self.console.is_terminal:
             self.bar.start()
+
+    def compiling(self) -> None:
+        self.bar.update(self.task, rate=None, since=time.monotonic())
 
     def advance(self, step: int, total: int, elapsed: float, compiling: float) -> None:
         rate = self.speed.at(step, elapsed, compiling)
@@ -167,7 +172,8 @@ class Rate(ProgressColumn):
     def render(self, task) -> Text:
         rate, left, compiled = (task.fields[k] for k in ("rate", "left", "compiled"))
         if rate is None:
-            return Text("compiling", style="dim")
+            spent = time.monotonic() - task.fields["since"]
+            return Text(f"compiling, {duration(spent)}", style="dim")
         parts = [f"{rate:,.0f} steps/s"]
         parts += [f"{clock(left)} left"] if left is not None else []
         return Text("  ".join([*parts, f"{compiled:.0f} s compiling"]), style="dim")

@@ -24,6 +24,7 @@ class Tracked(Silent):
             ) from None
         self.wandb, self.reporter, self.project, self.runs = wandb, reporter, project, []
         self.advance, self.note, self.done = reporter.advance, reporter.note, reporter.done
+        self.compiling = reporter.compiling
 
     def begin(self, config, folder: Path | str, step: int) -> None:
         self.reporter.begin(config, folder, step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from thespis.errors import ThespisError
@@ -11,6 +12,14 @@ JSON = Option("json", bool, "Print one machine-readable line.")
 BEST = Option("best", bool, "The policy of the best evaluation instead of the last one.")
 SEED = Option("seed", int, "Seed of the start states.", 0)
 OUT = Option("out", str, "Folder of the runs.", "runs")
+
+
+def imported(name: str) -> Any:
+    """A module that takes long to import, without an interruption."""
+    from thespis.runs.process import held
+
+    with held():
+        return importlib.import_module(name)
 
 
 def chosen_policy(given: dict[str, Any]) -> str:
@@ -39,8 +48,7 @@ def run_and_options(
 
 def opened(path: str):
     """A run, with XLA's threads as it was trained with."""
-    from thespis import api
-
+    api = imported("thespis.api")
     run = api.load(path)
     api.set_threads(run.config)
     return run

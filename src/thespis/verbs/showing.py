@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from thespis.errors import ThespisError
 from thespis.options import Option, parse
-from thespis.verbs.common import JSON, OUT, opened, wants_help
+from thespis.verbs.common import JSON, OUT, imported, opened, wants_help
 
 KINDS = (
     "curves over seeds; over environments efficiency (IQM against steps), scores (IQM, median, "
@@ -53,6 +53,7 @@ def plot(argv: list[str]) -> None:
             "plots": [str(file) for path in paths for file in draw(kind, path, metric, output)]
         }
     else:
+        imported("thespis.show.plots")
         from thespis.show.plots import curves_of, learning_curve
         from thespis.show.scores import KINDS as SCORES
         from thespis.show.scores import table
@@ -116,7 +117,7 @@ def report(argv: list[str]) -> None:
     if not paths:
         raise ThespisError("name at least one run: thespis report RUN ...")
 
-    from thespis.show import report as pages
+    pages = imported("thespis.show.report")
 
     wanted = paths, given.get("output"), given.get("films", 16.0)
     line = lambda file: json.dumps({"report": file}) if given.get("json") else f"report  {file}"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from thespis.errors import ThespisError
 from thespis.options import Option, describe, fields, parse
-from thespis.verbs.common import JSON, OUT, run_and_options
+from thespis.verbs.common import JSON, OUT, imported, run_and_options
 
 PROCESSES = [
     Option(
@@ -23,19 +23,18 @@ PROCESSES = [
 ]
 
 
-def train(argv: list[str]) -> None:
+def train(argv: list[str]) -> int:
     algo, given = training("train", argv, [OUT, JSON, *PROCESSES])
     if algo is None:
-        return
+        return 0
 
     join(given)
-
-    from thespis import api
-
+    api = imported("thespis.api")
     silent, out = given.pop("json", False), given.pop("out", "runs")
     result = api.train(algo, given.pop("env", None), out=out, progress=not silent, **given)
     if silent and leads():
         tell(result)
+    return exit_code(result)
 
 
 def plan(argv: list[str]) -> int:
@@ -44,8 +43,7 @@ def plan(argv: list[str]) -> int:
     if algo is None:
         return 0
 
-    from thespis import api
-
+    api = imported("thespis.api")
     silent = given.pop("json", False)
     found = api.plan(algo, given.pop("env", None), **given)
     print(json.dumps(found.as_dict()) if silent else found)
@@ -54,6 +52,7 @@ def plan(argv: list[str]) -> int:
 
 def training(verb: str, argv: list[str], more: list[Option]) -> tuple[str | None, dict[str, Any]]:
     """The algorithm and all that is chosen of a run; no algorithm if help was wanted and given."""
+    imported("thespis.runs.config")
     from thespis.algos import ALGORITHMS
     from thespis.runs.config import ALIASES, APART, COMPUTED, Config
 
@@ -111,7 +110,7 @@ def tuner_options() -> list[Option]:
     ]
 
 
-def resume(argv: list[str]) -> None:
+def resume(argv: list[str]) -> int:
     options = [
         Option("steps", int, "Train to this many steps instead of the run's own."),
         Option("member", str, "Go on with this member (a number, or best) in a run of its own."),
@@ -123,18 +122,17 @@ def resume(argv: list[str]) -> None:
     example = "resume runs/sac/jax-pendulum_1 --steps 50000"
     path, given = run_and_options("resume RUN", argv, options, example)
     if path is None:
-        return
+        return 0
     join(given)
-
-    from thespis import api
-
+    api = imported("thespis.api")
     silent = given.pop("json", False)
     result = api.resume(path, progress=not silent, **given)
     if silent and leads():
         tell(result)
+    return exit_code(result)
 
 
-def rerun(argv: list[str]) -> None:
+def rerun(argv: list[str]) -> int:
     options = [
         Option("member", str, "Whose hyper-parameters: a number, or best.", "best"),
         Option("seed", int, "Another seed than that of the member."),
@@ -144,14 +142,14 @@ def rerun(argv: list[str]) -> None:
     example = "rerun runs/sac/jax-pendulum_1 --member best"
     path, given = run_and_options("rerun RUN", argv, options, example)
     if path is None:
-        return
+        return 0
 
-    from thespis import api
-
+    api = imported("thespis.api")
     silent = given.pop("json", False)
     result = api.rerun(path, progress=not silent, **given)
     if silent and leads():
         tell(result)
+    return exit_code(result)
 
 
 def join(given: dict[str, Any]) -> None:
@@ -172,6 +170,11 @@ def leads() -> bool:
     from thespis.machine import together
 
     return together()[0] == 0
+
+
+def exit_code(run) -> int:
+    """That of a process which was stopped by a signal, if it was: what follows `&&` waits."""
+    return 128 + run.signal if run.signal else 0
 
 
 def tell(run) -> None:
