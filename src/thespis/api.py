@@ -190,7 +190,7 @@ def finish(
             file = folder / "plots" / "learning_curve.png"
             curve = learning_curve(curves_of([folder], metric), file, metric)
             if config.tuner:
-                population.draw(folder)
+                population.draw(folder, config.judge)
         with suppress(ThespisError):
             report([folder])
         run.parts = pieces

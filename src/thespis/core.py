@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from thespis.errors import ThespisError as ThespisError
 
@@ -287,6 +287,34 @@ class Reporting(Protocol):
 
     def report(self, rows: Row) -> dict[str, Mean]:
         """Sums and counts of every row [...]."""
+        ...
+
+
+class SelfRewarding(Protocol):
+    """What evaluations ask of an algorithm that rewards itself, in every step of their episodes."""
+
+    def diversity_reward(self, state, hp, row: Row, after: Row) -> Float[Array, "n"]:
+        """The reward of its own for the steps from rows to those after them, leaves [n, ...]."""
+        ...
+
+    def dependence_terms(self, state, hp, row: Row, after: Row) -> Float[Array, "n terms"]:
+        """Of the same steps what `dependence` needs; evaluations sum it over every episode."""
+        ...
+
+    def dependence(self, terms: Float[Array, "n terms"]) -> Float[Array, "n"]:
+        """How much each episode depended on its skill, in a unit no hyper-parameter changes."""
+        ...
+
+
+class Judged(Protocol):
+    """An algorithm that should not be judged by the environment's reward."""
+
+    @classmethod
+    def judged_by(cls, options: dict[str, Any]) -> str:
+        """The metric of an evaluation that says how well it does what it is for, given its options.
+
+        The best policy is chosen by it, and populations are tuned by it unless told otherwise.
+        """
         ...
 
 

@@ -79,16 +79,25 @@ def outcome(rows: Row) -> tuple[Float[Array, "n ..."], Int[Array, "n"]]:
     return where(mine, rows.reward, jnp.zeros_like(rows.reward)).sum(0), mine.sum(0) - 1
 
 
-def diversity(algo, policy: FrozenPolicy, rows: Row) -> Float[Array, "n"] | None:
-    """What an algorithm rewards itself with in every environment's first episode, if it does."""
+def own_terms(algo, policy: FrozenPolicy, row: Row, after: Row) -> Float[Array, "n terms"]:
+    """What an algorithm rewards itself with for steps, and what its dependence is made of."""
+    steps = policy.state, policy.hp, row, after
+    return jnp.concatenate(
+        [algo.diversity_reward(*steps)[:, None], algo.dependence_terms(*steps)], -1
+    )
+
+
+def diversity(algo, policy: FrozenPolicy, rows: Row) -> Float[Array, "n terms"] | None:
+    """The sums of these over every environment's first episode, if an algorithm rewards itself."""
     if not rewards_itself(algo):
         return None
     now, after = (jax.tree.map(lambda x, s=s: x[s], rows) for s in (slice(-1), slice(1, None)))
-    reward = jax.lax.map(lambda x: algo.diversity_reward(policy.state, policy.hp, *x), (now, after))
-    return jnp.where(first_episode(rows.final)[1:], reward, 0.0).sum(0)
+    terms = jax.lax.map(lambda x: own_terms(algo, policy, *x), (now, after))
+    return where(first_episode(rows.final)[1:], terms, jnp.zeros_like(terms)).sum(0)
 
 
 def rewards_itself(algo) -> bool:
+    """Whether it is `core.SelfRewarding`."""
     return hasattr(algo, "diversity_reward")
 
 
@@ -138,7 +147,8 @@ def describe(descriptor: Descriptor, told: dict, lengths: np.ndarray) -> Array:
 class Episodes(NamedTuple):
     """What came of them, leaves [members, episodes]; descriptors [members, episodes, size].
 
-    `diversity` is the sum of what the algorithm rewards itself with, if it does.
+    `diversity` is the sum of what the algorithm rewards itself with, if it does, and `dependence`
+    how much the episode depended on its skill.
     `parts` are the returns by dimension [members, episodes, reward_dim] if rewards are vectors.
     """
 
@@ -147,13 +157,20 @@ class Episodes(NamedTuple):
     descriptors: Any = None
     diversity: Any = None
     parts: Any = None
+    dependence: Any = None
 
     @classmethod
-    def of(cls, algo, returns, lengths, descriptors=None, diversity=None) -> Episodes:
-        """Returns as one number each, by the weights of the rewards."""
-        if algo.spec.reward_dim is None:
-            return cls(returns, lengths, descriptors, diversity)
-        return cls(algo.scalar(returns), lengths, descriptors, diversity, returns)
+    def of(cls, algo, returns, lengths, descriptors=None, own=None) -> Episodes:
+        """Of one member or of all; returns as one number each, by the weights of the rewards.
+
+        `own` [..., episodes, terms] are the sums of `own_terms`.
+        """
+        parts = None if algo.spec.reward_dim is None else returns
+        returns = returns if parts is None else algo.scalar(returns)
+        if own is None:
+            return cls(returns, lengths, descriptors, None, parts)
+        dependence = algo.dependence if own.ndim == 2 else jax.vmap(algo.dependence)
+        return cls(returns, lengths, descriptors, own[..., 0], parts, dependence(own[..., 1:]))
 
 
 # --- all members ----------------------------------------------------------------------------
@@ -224,8 +241,8 @@ class Evaluator:
         begin, memory, t = np.ones((members, width), bool), None, 0
         seen = {slot: [] for slot in np.ndindex(members, width)}
         told = {}  # what was seen in each episode
-        algo, before, own = self.loop.algo, None, np.zeros((members, width))
-        diverse = np.zeros_like(returns) if rewards_itself(algo) else None
+        algo, before, own = self.loop.algo, None, np.zeros((members, width, 1))
+        sums = {}  # of what the algorithm rewards itself with in each episode
         envs = self.env.open(members * width, starts)
         try:
             step = envs.reset()
@@ -235,11 +252,10 @@ class Evaluator:
                 total[begin] = 0
                 steps = np.where(begin, 0, steps + 1)
                 obs = jax.tree.map(fold, step.obs)
-                if diverse is not None:
+                if rewards_itself(algo) and before is not None:
                     flags = fold(step.terminated), fold(step.truncated)
-                    if before is not None:
-                        given = policies, *before, obs, fold(step.reward), *flags
-                        own = np.where(begin, 0, own + np.asarray(self.judge(*given)))
+                    given = policies, *before, obs, fold(step.reward), *flags
+                    own = np.where(begin[..., None], 0, own + np.asarray(self.judge(*given)))
                 if self.descriptor:
                     looked = fold(self.descriptor.look(step.obs, None))
                     for slot in seen:
@@ -253,9 +269,7 @@ class Evaluator:
                 ):
                     episode = w + done[m, w] * width
                     returns[m, episode], lengths[m, episode] = total[m, w], steps[m, w]
-                    told[m, episode] = seen[m, w]
-                    if diverse is not None:
-                        diverse[m, episode] = own[m, w]
+                    told[m, episode], sums[m, episode] = seen[m, w], own[m, w]
                     done[m, w] += 1
                 args = policies, memory, begin, obs, seeds, time, t
                 action, memory, extra = self.act(*args)
@@ -271,7 +285,11 @@ class Evaluator:
         finally:
             envs.close()
         found = describe(self.descriptor, told, lengths) if self.descriptor else None
-        return Episodes.of(self.loop.algo, returns, lengths, found, diverse)
+        if not rewards_itself(algo):
+            return Episodes.of(algo, returns, lengths, found)
+        every = np.stack([sums[slot] for slot in np.ndindex(lengths.shape)])
+        every = jnp.asarray(every.reshape(*lengths.shape, -1), jnp.float32)
+        return Episodes.of(algo, returns, lengths, found, every)
 
     @cached_property
     def act(self):
@@ -296,7 +314,7 @@ class Evaluator:
 
     @cached_property
     def judge(self):
-        """What each member rewards itself with for a step of all environments [members, n]."""
+        """The `own_terms` of a step of all environments [members, n, terms]."""
 
         def all_members(policies, obs, action, extra, next_obs, reward, terminated, truncated):
             def one(_, policy, obs, action, extra, *arrived):
@@ -304,7 +322,7 @@ class Evaluator:
                 no = jnp.zeros_like(terminated)
                 row = Row(obs, reward, no, no, action, extra)
                 after = Row(next_obs, reward, terminated, truncated, action, extra)
-                return None, self.loop.algo.diversity_reward(policy.state, policy.hp, row, after)
+                return None, own_terms(self.loop.algo, policy, row, after)
 
             given = policies, obs, action, extra, next_obs, reward, terminated, truncated
             return self.loop.each(one, None, *given)[1]

@@ -18,7 +18,7 @@ from jax import random
 from tests.algos import reference
 from thespis import hyper, noise, population
 from thespis.algos import DADS
-from thespis.algos.dads import Batch, Extra, Memory, Told
+from thespis.algos.dads import SCALES, Batch, Extra, Memory, Told
 from thespis.core import Row, Spec, ThespisError
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
@@ -622,7 +622,7 @@ def trained(members=2):
     more = {"prioritized_replay": True, "recent_steps": 60}
     algo = DADS(ENV.spec, hidden=(8,), batch_size=8, alternatives=5, **more)
     loop = Loop(algo, ENV, envs=3, capacity=64, updates_per_step=Fraction(1, 3))
-    tuner = PBT(best=1, replaced=1, fitness="eval/diversity_reward")
+    tuner = PBT(best=1, replaced=1)
     p = reference.quick(partial(population.begin, loop, tuner))(jnp.arange(members))
     warm = reference.quick(partial(population.train, loop, mode="random", learn=False))
     return loop, tuner, reference.quick(partial(population.train, loop))(warm(p, 10), 30)
@@ -669,10 +669,44 @@ def test_the_dynamics_learn_from_recent_rows():
 def test_qd_evaluation_gives_descriptors_and_diversity_returns():
     found = played()
     assert found.descriptors.shape == (2, 4, 2)
-    assert found.returns.shape == found.diversity.shape == (2, 4)
+    assert found.returns.shape == found.diversity.shape == found.dependence.shape == (2, 4)
+    assert (found.dependence.mean(1) > -1e-3).all()
+    assert (found.dependence <= 10 * math.log(6) + 1e-4).all()
     assert np.isfinite(found.diversity).all()
     assert (found.diversity <= 10 * math.log(6) + 1e-4).all()
     assert (np.linalg.norm(found.descriptors, axis=-1) <= 0.3).all()  # ten steps of 0.02
+
+
+def steps_of(algo: DADS):
+    """A state, and rows before and after as evaluations see them; the last step is terminal."""
+    b = batch(algo)
+    n = len(b.reward)
+    last = jnp.arange(n) == n - 1
+    row = lambda obs, end: Row(obs, b.reward, end, jnp.zeros(n, bool), b.action, b.extra)
+    return begun(algo), row(b.obs, last & False), row(b.next_obs, last)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"skill_kind": "one-hot"}, {"dynamics_std": "learned", "normalize_target": False}],
+)
+def test_what_skills_are_worth_does_not_depend_on_the_scale_that_is_tuned(options):
+    """It is the intrinsic reward at the scale that fits all steps best: a bound of information."""
+    algo = make(**options)
+    state, now, after = steps_of(algo)
+    told = lambda scale: eqx.tree_at(lambda h: h.dynamics_scale, scalars(), jnp.float32(scale))
+    worth = reference.quick(
+        lambda hp: algo.dependence(algo.dependence_terms(state, hp, now, after))
+    )
+    found = np.asarray(worth(told(1.0)))
+    for scale in (0.3, 0.1):
+        np.testing.assert_array_equal(worth(told(scale)), found)
+    paid = reference.quick(lambda hp: algo.diversity_reward(state, hp, now, after))
+    at = np.stack([paid(told(scale)) for scale in SCALES])
+    np.testing.assert_allclose(found, at[at.mean(1).argmax()], rtol=1e-4, atol=1e-5)
+    assert found[-1] == 0
+    assert found.mean() > -1e-3  # a wide scale knows nothing, and claims nothing
+    assert (found <= math.log(2 if options.get("skill_kind") else 6) + 1e-5).all()
 
 
 def test_the_diversity_return_is_the_sum_over_the_first_episode():
@@ -695,13 +729,13 @@ def test_the_diversity_return_is_the_sum_over_the_first_episode():
     for t in range(10):  # rows 10 .. 13 belong to the next episode, or to none
         at = lambda t: jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[t]), rows)
         total += np.asarray(paid(p, at(t), at(t + 1)))
-    np.testing.assert_allclose(found, total, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[:, 0], total, rtol=1e-4, atol=1e-5)
 
 
 def test_members_of_a_population_copy_the_more_diverse():
-    """Fitness may be the diversity reward; skills and their statistics are copied as well."""
+    """Whose episodes depend more on their skills; these and their statistics are copied as well."""
     loop, tuner, p = trained()
-    score = played().diversity.mean(1, keepdims=True)
+    score = played().dependence.mean(1, keepdims=True)
     exchange = reference.quick(partial(population.exchange, loop, tuner))
     after, parents = exchange(p, score)
     best = int(score[:, 0].argmax())

@@ -1,12 +1,14 @@
 """METRA beyond one update, which test_dads.py compares with NumPy: directions and their lengths."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import random
 
-from tests.algos.test_dads import make
+from tests.algos import reference
+from tests.algos.test_dads import make, scalars, steps_of
 from thespis.algos import DADS, metra
 from thespis.core import ThespisError
 from thespis.hyper import fill
@@ -27,6 +29,24 @@ def test_numbers_become_the_nearest_skill():
     np.testing.assert_allclose(make(objective="metra").nearest(numbers), [[0.6, -0.8], [0, 0]])
     np.testing.assert_allclose(make().nearest(numbers), [[1, -1], [0, 0]])
     np.testing.assert_allclose(make(skill_kind="one-hot").nearest(numbers), [[1, 0], [1, 0]])
+
+
+def test_what_skills_are_worth_does_not_depend_on_the_length_of_steps():
+    """A representation that breaks its constraint is paid more, and worth the same."""
+    algo = make(objective="metra")
+    state, now, after = steps_of(algo)
+    grow = lambda s: eqx.tree_at(
+        lambda s: (s.dynamics.params.weights[-1], s.dynamics.params.biases[-1]),
+        s,
+        replace_fn=lambda x: 3 * x,
+    )
+    paid = reference.quick(lambda state: algo.diversity_reward(state, scalars(), now, after))
+    terms = reference.quick(lambda state: algo.dependence_terms(state, scalars(), now, after))
+    np.testing.assert_allclose(paid(grow(state)), 3 * paid(state), rtol=1e-4, atol=1e-6)
+    worth, sums = algo.dependence(terms(state)), np.asarray(terms(state))
+    np.testing.assert_allclose(algo.dependence(terms(grow(state))), worth, rtol=1e-4, atol=1e-6)
+    unit = np.sqrt(sums[:, 1].sum() / (len(sums) - 1))  # the last step ended its episode for good
+    np.testing.assert_allclose(worth, np.asarray(paid(state)) / unit, rtol=1e-4, atol=1e-6)
 
 
 def test_the_representation_sees_the_descriptor_and_needs_to_see_something():

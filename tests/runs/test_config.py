@@ -259,7 +259,25 @@ def test_members_have_the_seeds_from_the_first_on():
 def test_a_tuner_may_be_given_in_several_ways(given):
     config = sac(steps=20_000, members=8, **given)
     assert config.tuner == "pbt"
-    assert config.tuning == PBT(best=2, interval=1000)
+    assert config.tuning == PBT(best=2, interval=1000, fitness="eval/mean_reward")
+
+
+@pytest.mark.parametrize(
+    ("algo", "given", "fitness", "scores"),
+    [
+        *((algo, {}, "eval/mean_reward", 5) for algo in ("sac", "td3", "discrete-sac", "taac")),
+        ("masac", {}, "eval/mean_reward", 5),
+        ("dads", {}, "eval/skill_dependence", 5),
+        ("dads", {"objective": "metra"}, "eval/skill_dependence", 5),
+        ("dads", {"with_reward": True}, "eval/mean_reward", 5),
+        ("sqil", {"demos": "expert.npz"}, "eval/similarity", 1),
+        ("dads", {"pbt.fitness": "train/intrinsic_reward"}, "train/intrinsic_reward", 1),
+    ],
+)
+def test_a_population_is_tuned_by_what_its_algorithm_is_for(algo, given, fitness, scores):
+    given = {"env": "jax:pendulum", "members": 8, "pbt": True, "eval_episodes": 5} | given
+    config = configs.make(algo, given)
+    assert (config.tuning.fitness, config.scores) == (fitness, scores)
 
 
 def test_without_a_tuner_there_is_none():

@@ -151,6 +151,21 @@ def test_controls_never_exchange(tmp_path, tuner):
     assert run.config.tuner == tuner
 
 
+def test_skills_are_tuned_by_what_they_are_worth(tmp_path):
+    """Which no member can raise by the scale of its predictions, unlike its own reward."""
+    given = population(env="jax:pointmass", alternatives=5, pbt={"interval": 100, "replaced": 2})
+    run = thespis.train("dads", out=tmp_path, **given)
+    table, log = run.lineage, run.metrics
+    assert run.config.tuning.fitness == "eval/skill_dependence"
+    for i in range(8):
+        row = (log["step"] == table["step"][i]) & (log["member"] == table["member"][i])
+        assert table["score"][i] == pytest.approx(log["eval/skill_dependence"][row][0])
+    best = checkpoint.manifest(checkpoint.latest(run.path / "best")[0])["info"]["reward"]
+    worth = log["eval/skill_dependence"].reshape(-1, 4)
+    assert best == pytest.approx(np.nanmax(worth, 0).tolist())
+    assert run.member("best") == np.nanargmax(worth[-1])
+
+
 def test_the_fitness_may_be_any_metric(tmp_path):
     fields = {"interval": 100, "fitness": "train/target_value"}
     run = thespis.train("sac", out=tmp_path, **population(pbt=fields))
@@ -454,7 +469,8 @@ def test_a_member_with_host_environments_is_healed(tmp_path):
 def test_python_takes_a_tuner_as_it_is(tmp_path):
     given = population(pbt=pbt.PBT(interval=100, tuned={"gamma": hyper.Uniform(0.5, 0.6)}))
     run = thespis.train("sac", out=tmp_path, **(given | {"steps": 300}))
-    assert run.config.tuning == pbt.PBT(interval=100, tuned={"gamma": hyper.Uniform(0.5, 0.6)})
+    tuned = {"gamma": hyper.Uniform(0.5, 0.6)}
+    assert run.config.tuning == pbt.PBT(interval=100, fitness="eval/mean_reward", tuned=tuned)
     assert configs.read(run.path)[0] == run.config
     gamma = run.metrics["hparams/gamma"]
     assert ((gamma >= 0.5) & (gamma <= 0.6)).all()

@@ -316,6 +316,9 @@ def test_skills_of_gymnasium_environments(tmp_path):
     diversity = run.metrics["eval/diversity_reward"]
     assert np.isfinite(diversity).all()
     assert (diversity <= 15 * math.log(6)).all()
+    worth = run.metrics["eval/skill_dependence"]
+    assert np.isfinite(worth).all()
+    assert (worth <= 15 * math.log(6)).all()
     it = Skilled(thespis.load(run.path, env=small.Toy))
     played = rollout(it, it.skills(2), 1)
     np.testing.assert_array_equal(played.descriptors[:, :, :, 0], [[range(16)]] * 2)

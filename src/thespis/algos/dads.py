@@ -38,6 +38,7 @@ from thespis.normalize import Running
 from thespis.optim import Learned
 from thespis.options import Reference
 
+SCALES = np.geomspace(1e-4, 1e4, 33)  # of predictions, at which evaluations measure information
 EDGE = 1e-6  # actions nearer than this to a bound count as if there
 
 
@@ -572,6 +573,40 @@ class DADS(SAC):
         """The same between observations."""
         net, key = state.dynamics.params, random.key(0)  # the same alternatives for all
         return self.intrinsic(state, net, hp, obs, next_obs, skill, key)[0]
+
+    def dependence_terms(self, state: State, hp, row: Row, after: Row) -> Float[Array, "n terms"]:
+        """What steps tell of the skill at several scales; of METRA, how far they went along it.
+
+        Any scale gives a lower bound of the information, so the greatest of them is one as well.
+        """
+        skill = self.stored(row).skill
+        if self.metra:
+            steps = self.steps(state, row.obs, after.obs, skill)
+            terms = jnp.stack(
+                [*metra.gain(state.dynamics.params, *steps), jnp.ones(skill.shape[0])], -1
+            )
+        else:
+            told = lambda scale: eqx.tree_at(lambda h: h.dynamics_scale, hp, scale)
+            at = lambda scale: self.diversity_between(state, told(scale), row.obs, after.obs, skill)
+            terms = jax.vmap(at)(jnp.asarray(SCALES, jnp.float32)).T
+        return jnp.where(after.terminated[:, None], 0.0, terms)
+
+    def dependence(self, terms: Float[Array, "n terms"]) -> Float[Array, "n"]:
+        """Nats that episodes tell of their skill, at the scale that fits all of them best.
+
+        Of METRA steps along the skill, if the mean square of a step's length is made 1: what its
+        constraint asks, kept to the letter.
+        """
+        if self.metra:
+            gain, length, steps = terms.T
+            unit = jnp.sqrt(length.sum() / jnp.maximum(steps.sum(), 1.0))
+            return gain / jnp.maximum(unit, 1e-6)
+        return terms[:, terms.mean(0).argmax()]
+
+    @classmethod
+    def judged_by(cls, options: dict[str, Any]) -> str:
+        """With a task, by its reward."""
+        return "eval/mean_reward" if options.get("with_reward") else "eval/skill_dependence"
 
     def complaint(self, metrics: dict[str, Any]) -> str | None:
         """Why learning cannot work, as far as a row of metrics tells."""

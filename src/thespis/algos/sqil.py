@@ -60,6 +60,11 @@ class SQIL(ActorCritic):
 
     demonstrated: ClassVar[bool] = True  # learns from demonstrations: a run must have some
 
+    @classmethod
+    def judged_by(cls, options: dict[str, Any]) -> str:
+        """By how alike it acts to demonstrations it did not learn from: it knows no reward."""
+        return "eval/similarity"
+
     class Hyper(SAC.Hyper):
         alpha: float = prior(
             0.01, LogUniform(1e-3, 1), "fixed (or initial) temperature", low=0, initial=True

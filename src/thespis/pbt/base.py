@@ -24,7 +24,7 @@ class Tuner(Protocol):
     """What a run asks of PBT and its controls. `inherit` (population.py) obeys its other fields."""
 
     interval: int | None
-    fitness: str
+    fitness: str | None
 
     def check(self, Hyper, members: int, episodes: int) -> None:
         """Refuse what cannot work, before anything starts."""
@@ -64,8 +64,9 @@ class Inherit:
 
     interval: int | None = None
     """Environment steps between exchanges; by default a twentieth of the steps."""
-    fitness: str = "eval/mean_reward"
-    """Any metric of metrics.csv; by default the mean return of an evaluation."""
+    fitness: str | None = None
+    """Any metric of metrics.csv; by default what the algorithm is for: the mean return of an
+    evaluation, eval/skill_dependence of skills, eval/similarity of imitators."""
     networks: Literal["parent", "own"] = "parent"
     """Networks, targets and temperature of a replaced member."""
     optimizer: Literal["parent", "own", "fresh"] = "parent"

@@ -11,13 +11,14 @@ import jax
 import numpy as np
 
 from thespis.runs import checkpoint, metrics
-from thespis.runs.config import JUDGES
+from thespis.runs.config import RETURN
+from thespis.runs.config import read as read_config
 
 
 class Best(eqx.Module):
     """The policy of every member at its best evaluation so far, NumPy leaves [members, ...].
 
-    `reward` is what it was chosen by: of imitators, the similarity to demonstrations.
+    `reward` is what it was chosen by (`Config.judge`).
     """
 
     state: Any
@@ -73,7 +74,7 @@ def best_member(folder: Path, which: str = "last") -> int:
         return 0
     table, saved = metrics.read(folder / "metrics.csv"), checkpoint.latest(folder / "checkpoints")
     step = int(saved[0].name.rstrip(checkpoint.REPLACED)) if saved else 0
-    scores = next(table[name] for name in JUDGES if name in table)
+    scores = table.get(read_config(folder)[0].judge, table[RETURN])
     known = np.isfinite(scores) & (table["step"] <= step)
     last = known & (table["step"] == table["step"][known].max(initial=-1))
     rewards = np.where(last, scores, -np.inf)

@@ -21,10 +21,11 @@ from thespis.runs.log_keys import other_names
 
 COUNTS = SEEDS = 2**31  # steps, updates and seeds are 32-bit integers on devices
 CRITICS = 1000  # networks that are made and compiled one by one
-RETURN = "eval/mean_reward"  # the fitness that has a value per episode
-DIVERSITY = "eval/diversity_reward"  # what algorithms without a task judge themselves by
+RETURN = "eval/mean_reward"
+DIVERSITY = "eval/diversity_reward"  # what algorithms reward themselves with
+DEPENDENCE = "eval/skill_dependence"  # and what it is worth, whatever their hyper-parameters
 SIMILARITY = "eval/similarity"  # of imitators, to demonstrations they did not learn from
-JUDGES = (SIMILARITY, DIVERSITY, RETURN)  # the first that a run has chooses its best policy
+OF_EPISODES = (RETURN, DIVERSITY, DEPENDENCE)  # those that have a value per episode
 APART = ("algo", "options", "hp", "tuner", "pbt", "schedule")  # no plain fields of a run
 
 
@@ -118,6 +119,12 @@ class Config:
         return None if self.tuner is None else pbt.tuner(self.tuner, **self.pbt)
 
     @property
+    def judge(self) -> str:
+        """The metric that chooses the best policy, and by default tunes a population."""
+        default = lambda options: RETURN  # of what is not `core.Judged`
+        return getattr(ALGORITHMS.get(self.algo), "judged_by", default)(self.options)
+
+    @property
     def shared(self) -> bool:
         """Whether every member learns from the rows of all."""
         return self.tuner is not None and getattr(self.tuning, "replay", "own") == "shared"
@@ -125,7 +132,7 @@ class Config:
     @property
     def scores(self) -> int:
         """Numbers of each member by which a tuner compares: episodes, or one metric."""
-        return self.eval_episodes if self.tuning.fitness == RETURN else 1
+        return self.eval_episodes if self.tuning.fitness in OF_EPISODES else 1
 
 
 # --- from names as users write them ---------------------------------------------------------
@@ -442,6 +449,8 @@ def with_tuner(config: Config) -> Config:
     tuner = config.tuning
     if tuner.interval is None:
         tuner = dataclasses.replace(tuner, interval=max(1, config.steps // 20))
+    if tuner.fitness is None:
+        tuner = dataclasses.replace(tuner, fitness=config.judge)
     for name, value in vars(tuner).items():
         if not name.startswith("min_"):
             check_counts(f"pbt.{name}", value)

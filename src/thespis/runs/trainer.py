@@ -20,7 +20,7 @@ from thespis.placement import to_device
 from thespis.runs import checkpoint
 from thespis.runs.best import Best
 from thespis.runs.build import blank
-from thespis.runs.config import DIVERSITY, RETURN, SIMILARITY, Config
+from thespis.runs.config import DEPENDENCE, DIVERSITY, OF_EPISODES, RETURN, SIMILARITY, Config
 from thespis.runs.demonstrations import Demonstrations
 from thespis.runs.directory import status, write_json
 from thespis.runs.dump import Found, of_one
@@ -317,29 +317,27 @@ class Trainer:
                 }
                 for m in range(self.config.members)
             ]
-            reward = score = returns.mean(1).astype(np.float32)
-            if self.demos:  # then the reward chooses nothing
-                score = self.demos.similarity(self.policies)
-                for row, similar in zip(evaluated, score, strict=True):
-                    row[SIMILARITY] = similar
-            if played.diversity is not None:  # nor here
-                score = played.diversity.mean(1).astype(np.float32)
-                for row, diverse in zip(evaluated, score, strict=True):
-                    row[DIVERSITY] = diverse
+            episodes = {RETURN: returns, DIVERSITY: played.diversity, DEPENDENCE: played.dependence}
+            scores = {k: x.mean(1).astype(np.float32) for k, x in episodes.items() if x is not None}
+            if self.demos:
+                scores[SIMILARITY] = self.demos.similarity(self.policies)
+            for m, row in enumerate(evaluated):
+                row |= {name: x[m] for name, x in scores.items() if name not in row}
+            score = scores[self.config.judge]
             if (score > self.best.reward).any():
                 state = read(self.learner.state)
                 self.best = self.best.challenge(score, self.step, state, self.hps)
                 self.best.write(self.folder / "best")
-            if self.tuning and self.tuning.tuner.fitness == RETURN:
-                self.tuning.score(returns)
+            if self.tuning and self.tuning.tuner.fitness in OF_EPISODES:
+                self.tuning.score(episodes[self.tuning.tuner.fitness])
             goal, enough = self.config.stop_reward, np.any if self.tuning else np.all
-            reached = goal is not None and bool(enough(reward >= goal))
+            reached = goal is not None and bool(enough(scores[RETURN] >= goal))
             reached |= self.waited >= (self.config.patience or np.inf)
         now = self.step, self.spent - self.ledger.seconds
         rows = [row | new for row, new in zip(self.rows(*now), evaluated, strict=True)]
-        if self.tuning and self.tuning.tuner.fitness != RETURN:
-            scores = [[row.get(self.tuning.tuner.fitness, np.nan)] for row in rows]
-            self.tuning.score(np.array(scores))
+        if self.tuning and self.tuning.tuner.fitness not in OF_EPISODES:
+            values_of = [[row.get(self.tuning.tuner.fitness, np.nan)] for row in rows]
+            self.tuning.score(np.array(values_of))
         for m, row in enumerate(rows):
             self.log.append(self.step, m, row)
         self.reporter.row(self.step, rows)
@@ -388,7 +386,7 @@ class Trainer:
             *(f"eval/{k}" for k in ("mean_reward", "std_reward", "mean_ep_length")),
             *(f"eval/mean_reward/{k}" for k in self.loop.algo.spec.rewards),
             *([SIMILARITY] if self.demos else []),
-            *((DIVERSITY,) if rewards_itself(self.loop.algo) else ()),
+            *((DIVERSITY, DEPENDENCE) if rewards_itself(self.loop.algo) else ()),
             *sorted([*self.learner.tally.names, "train/n_updates", "replay/size"]),
             *(f"hparams/{k}" for k in vars(self.hps)),
             *(f"hparams_asked/{k}" for k in (self.tuning.names if self.tuning else ())),

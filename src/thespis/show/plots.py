@@ -49,6 +49,7 @@ STYLE: dict[Any, Any] = {
 WORDS = {
     "eval/mean_reward": "evaluation return",
     "eval/diversity_reward": "evaluation return of diversity",
+    "eval/skill_dependence": "dependence on the skill",
     "rollout/ep_rew_mean": "training return",
 }
 STATISTICS = {"iqm": statistics.iqm, "mean": statistics.mean}

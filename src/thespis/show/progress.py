@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rich.table import Column
 from rich.text import Text
 
 from thespis import machine, pbt
-from thespis.runs.config import JUDGES, SIMILARITY
+from thespis.runs.config import RETURN, SIMILARITY
 from thespis.runs.directory import how_to_resume
 from thespis.show.table import summary, wide
 
@@ -120,7 +121,8 @@ class Terminal(Silent):
     def done(self, run, state: str, curve: Path | None) -> None:
         self.end()
         table, hypers = run.metrics, []
-        rows = [row for row in map(outcome, *of_members(run, table)) if row]
+        line = partial(outcome, judge=run.config.judge)
+        rows = [row for row in map(line, *of_members(run, table)) if row]
         if rows and run.config.tuner:
             rows, hypers = population(run, rows)
         elif len(rows) > 1:
@@ -191,16 +193,15 @@ def of_members(run, table: dict[str, np.ndarray]) -> tuple[list[int], list[dict[
     return list(run.config.seeds), tables
 
 
-def outcome(seed: int, table: dict[str, np.ndarray]) -> dict[str, Any] | None:
+def outcome(seed: int, table: dict[str, np.ndarray], judge: str = RETURN) -> dict[str, Any] | None:
     """One line of the final table; None before the first evaluation.
 
-    The best is the evaluation whose policy was kept, whatever its reward.
+    The best is the evaluation whose policy was kept, chosen by `judge`, whatever its reward.
     """
     evaluated = np.flatnonzero(np.isfinite(table["eval/mean_reward"]))
     if not len(evaluated):
         return None
-    judged = next(table[name] for name in JUDGES if name in table)
-    last, best = evaluated[-1], np.nanargmax(judged)
+    last, best = evaluated[-1], np.nanargmax(table.get(judge, table[RETURN]))
     return {
         "seed": seed,
         "steps": int(table["step"][last]),
