@@ -100,6 +100,19 @@ def test_a_place_chosen_by_the_user_stays(tmp_path):
     assert python(USE, **chosen) == [str(tmp_path / "mine")]
 
 
+def test_jax_fetches_nothing_from_where_others_may_write(tmp_path):
+    """Neither does the command from a place that was chosen; nor anybody from our own."""
+    lax = tmp_path / "lax"
+    lax.mkdir()
+    lax.chmod(0o777)
+    on = "print(jax.config.jax_compilation_cache_dir, jax.config.jax_enable_compilation_cache)"
+    code = f"import jax; m.keeping = True; m.use_cache(); m.use_cache(); {on}"
+    chosen = {"JAX_COMPILATION_CACHE_DIR": str(lax)}
+    assert python(code, **chosen) == [str(lax), "False"]
+    ours = {"JAX_COMPILATION_CACHE_DIR": None, "XDG_CACHE_HOME": str(lax)}
+    assert python(code, **ours) == ["None", "True"]
+
+
 # --- the cost of compiling ------------------------------------------------------------------
 
 

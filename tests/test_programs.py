@@ -1,7 +1,10 @@
 """Programs that the command keeps: fetched when all is as it was, made anew when not."""
 
+import pickle
+import stat
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +12,7 @@ import numpy as np
 import pytest
 
 import thespis
-from thespis import machine, programs
+from thespis import machine, private, programs
 from thespis.core import Box
 from thespis.envs import brax as adapter
 from thespis.evaluate import Evaluator
@@ -27,6 +30,7 @@ def folder(tmp_path, monkeypatch):
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
     monkeypatch.setattr(machine, "keeping", True)
+    machine.believed.cache_clear()
     yield tmp_path
     jax.config.update("jax_compilation_cache_dir", before)
 
@@ -76,6 +80,35 @@ def test_a_damaged_program_is_made_anew(folder, traced):
     result = programs.compiled(traced, ONE)(jnp.arange(3.0))
     np.testing.assert_array_equal(result["twice"], [0, 2, 4])
     assert file.stat().st_size > 100
+
+
+class Planted:
+    """A file of somebody else, that runs when it is unpickled."""
+
+    ran: ClassVar[list[str]] = []
+
+    def __reduce__(self):
+        return Planted.ran.append, ("code",)
+
+
+@pytest.mark.parametrize("where", ["file", "folder"])
+def test_a_program_that_others_may_have_written_is_not_run(folder, traced, capsys, where):
+    folder.chmod(0o700)
+    programs.compiled(traced, ONE)(jnp.arange(3.0))
+    (file,) = kept(folder)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.write_bytes(pickle.dumps(Planted()))
+    (file if where == "file" else folder).chmod(0o777)
+    machine.believed.cache_clear()  # as in another process
+    private.say.cache_clear()
+    for _ in range(2):
+        result = programs.compiled(traced, ONE)(jnp.arange(3.0))
+    np.testing.assert_array_equal(result["twice"], [0, 2, 4])
+    assert not Planted.ran
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert "others" in told[0]
+    assert str(folder) in told[0]
 
 
 def test_what_was_given_away_is_used_up_by_a_fetched_program_too(folder):

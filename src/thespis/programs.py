@@ -4,6 +4,9 @@
 longer than all else that a run does before its first update. The command `thespis` need not:
 Thespis's own source, the loop and the types of the arguments say what a program is. In Python
 any of it may have been changed by hand; there, and for code of users, it is `jax.jit` alone.
+
+A kept program is code of this machine, whatever wraps it: JAX unpickles and runs it. So it is
+fetched only from a folder, and a file, that nobody but this user may write (see private.py).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import jaxlib
 import numpy as np
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
-from thespis import machine
+from thespis import machine, private
 
 SIMULATORS = ("brax", "mujoco", "mujoco-mjx", "playground")  # packages whose tasks are kept
 OURS = {"builtins", "fractions", "jax", "jaxlib", "ml_dtypes", "numpy", "thespis"}
@@ -46,7 +49,7 @@ def cache_folder() -> Path | None:
     folder = jax.config.jax_compilation_cache_dir  # type: ignore
     on = jax.config.jax_enable_compilation_cache and jax.default_backend() == "cpu"  # type: ignore
     local = folder and "://" not in folder and machine.together() == (0, 1)
-    return Path(folder) if on and local else None
+    return Path(folder) if on and local and machine.believed(folder) else None
 
 
 class Kept:
@@ -81,7 +84,7 @@ class Kept:
     def fetch(self, file: Path, args: tuple) -> Callable | None:
         began = time.monotonic()
         try:
-            program, result = pickle.loads(file.read_bytes())
+            program, result = pickle.loads(private.read(file))
             trees = jax.tree.structure((args, {})), jax.tree.structure(result)
             found = deserialize_and_load(program, *trees, execution_devices=jax.devices()[:1])
         except Exception:  # not there, damaged, or made for another machine: compile it anew
@@ -100,23 +103,12 @@ class Kept:
             program = jax.jit(kept, **self.options).lower(*args).compile()
             binary, _, structure = serialize(program)
             result = jax.tree.unflatten(structure, range(structure.num_leaves))
-            write(file, pickle.dumps((binary, result)))
+            private.write(file, pickle.dumps((binary, result)))
             return program
         except (NotImplementedError, OSError, ValueError, pickle.PicklingError):
             return jax.jit(self.f, **self.options)  # not written; JAX's own cache may have it
         finally:
             jax.config.update(SHORTEST, shortest)
-
-
-def write(file: Path, data: bytes) -> None:
-    """As a whole or not at all, whoever else writes it."""
-    part = file.with_name(f"{file.name}.{os.getpid()}")
-    part.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        part.write_bytes(data)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 # --- what a program is made of --------------------------------------------------------------

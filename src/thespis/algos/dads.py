@@ -315,10 +315,10 @@ class DADS(SAC):
         sizes = self.sizes
         policy, dynamics, by = self.policy_sees, self.dynamics_sees, self.described_by
         apart = by == DESCRIPTOR  # it is no part of the observation, or some coordinates of it
-        part = not apart and by != "observation" and isinstance(by, str)
-        hidden = choice("descriptor", by, sizes)[1] if part else ()
+        part = "" if apart or by == "observation" or not isinstance(by, str) else by
+        hidden = choice("descriptor", part, sizes)[1] if part else ()
         rest = tuple(i for i in range(sizes["observation"]) if i not in hidden)
-        blind = policy is None and (apart or (part and not self.with_reward))
+        blind = policy is None and (apart or (part != "" and not self.with_reward))
         views = {
             "predicts": choice("predicts", self.predicts, sizes),
             "policy_sees": choice("policy_sees", policy or "observation", sizes),

@@ -1,0 +1,87 @@
+"""Folders of this user alone: what lies there is believed, so nobody else may write there."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def complaint(folder: Path) -> str | None:
+    """Make a folder if there is none -> why what lies in it cannot be believed, None if it can.
+
+    Whoever may write to a folder above may put another one in its place.
+    """
+    try:
+        for path in reversed([folder, *folder.parents]):
+            if not path.exists():
+                path.mkdir(0o700, exist_ok=True)
+        found = folder.resolve()
+        for path in (found, *found.parents):
+            about = path.stat()
+            if about.st_uid != os.geteuid() and (path == found or about.st_uid != 0):
+                return f"{path} belongs to another user"
+            kept = path != found and about.st_mode & stat.S_ISVTX  # as in /tmp
+            if open_to_others(about) and not kept:
+                return f"others may write to {path}"
+        with os.scandir(found) as entries:  # some may be from when it was open to others
+            for entry in entries:
+                if entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+                    return f"{entry.path} belongs to another user"
+    except OSError as error:
+        return f"{error.filename or folder}: {error.strerror}"
+    return None
+
+
+def open_to_others(about: os.stat_result) -> bool:
+    """Whether anybody but its owner may write to it; a group of the owner alone is nobody."""
+    if about.st_mode & stat.S_IWOTH:
+        return True
+    return bool(about.st_mode & stat.S_IWGRP) and not alone_in(about.st_gid)
+
+
+@cache
+def alone_in(gid: int) -> bool:
+    """Whether a group is what many systems give each user: of the same name, without others."""
+    import grp
+    import pwd
+
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and not {*group.gr_mem} - {user.pw_name}
+
+
+def read(file: Path) -> bytes:
+    """What this user has written; `PermissionError` if it may be of anybody else."""
+    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as content:
+        about = os.fstat(handle)  # of what is open, whatever the name leads to by now
+        mine = about.st_uid == os.geteuid() and not about.st_mode & OTHERS
+        if not mine or not stat.S_ISREG(about.st_mode):
+            say(f"{file} may have been written by others and is not used: delete it")
+            raise PermissionError(file)
+        return content.read()
+
+
+def write(file: Path, data: bytes) -> None:
+    """As a whole or not at all, whoever else writes it; nobody else may read it."""
+    handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with open(handle, "wb") as content:
+            content.write(data)
+        os.replace(part, file)
+    finally:
+        Path(part).unlink(missing_ok=True)
+
+
+@cache
+def say(text: str) -> None:
+    """One line, once."""
+    print(f"note: {text}", file=sys.stderr)
