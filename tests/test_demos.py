@@ -1,5 +1,10 @@
 """Demonstrations: recorded, written, read back, checked, and drawn from like a replay."""
 
+import io
+import json
+import os
+import tracemalloc
+import zipfile
 from functools import partial
 
 import equinox as eqx
@@ -71,6 +76,25 @@ def test_a_minari_dataset_gives_back_what_was_written(kind, tmp_path, monkeypatc
     assert [bool(e.terminations[-1]) for e in dataset.iterate_episodes()] == [True, False, False]
     with pytest.raises(ThespisError, match="toy/expert-v0: "):
         demos.save("toy/expert", written, SPECS[kind])  # there is one already
+
+
+@pytest.mark.parametrize("env_id", ["Strange-v0", "Pendulum-v1"])
+def test_a_minari_dataset_runs_no_code_that_it_names(env_id, tmp_path, monkeypatch):
+    """Minari makes the environment of a dataset without spaces, as the dataset says."""
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    demos.save("toy/expert", episodes(), SPECS["continuous"], "sac")
+    file = tmp_path / "toy" / "expert-v0" / "data" / "metadata.json"
+    about = json.loads(file.read_text())
+    del about["observation_space"]
+    spec = {"id": env_id, "entry_point": "os:system", "kwargs": {"command": f"touch {tmp_path}/x"}}
+    more = {"reward_threshold": None, "nondeterministic": False, "max_episode_steps": None}
+    more |= {"order_enforce": False, "disable_env_checker": True, "additional_wrappers": []}
+    about["env_spec"] = json.dumps(spec | more | {"vector_entry_point": None})
+    file.write_text(json.dumps(about))
+    with pytest.raises(ThespisError, match="os:system"):
+        demos.load("toy/expert-v0")
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_dataset_that_is_not_there_is_not_fetched(tmp_path, monkeypatch):
@@ -166,6 +190,72 @@ def test_a_file_that_lacks_an_array_or_is_none_is_refused(tmp_path):
         demos.load(tmp_path / "bad.npz")
     with pytest.raises(ThespisError, match="gone.npz is not there"):
         demos.load(tmp_path / "gone.npz")
+
+
+def npy(x: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.lib.format.write_array(out, x)
+    return out.getvalue()
+
+
+ROWS = npy(np.zeros(10)).replace(b"(10,), }           ", b"(1000000000000,), }")
+HOSTILE = {
+    "more rows than there are": (ROWS, r"float64\[1000000000000\], in 80 bytes"),
+    "fewer than none": (npy(np.zeros(10)).replace(b"(10,), } ", b"(-10,), }"), "-10"),
+    "text": (npy(np.array(["a", "b"])), "<U1, not numbers"),
+    "records": (npy(np.zeros(2, [("a", "f4"), ("b", "i4")])), "not numbers"),
+    "objects": (npy(np.zeros(2)).replace(b"'<f8'", b"'|O' "), "object, not numbers"),
+    "another version": (npy(np.zeros(2)).replace(b"NUMPY\x01", b"NUMPY\x09"), r"\(9, 0\)"),
+    "no array": (b"nothing", "magic"),
+    "a number": (npy(np.array(1.0)), r"actions is float64\[\]"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_file_that_is_not_what_it_says_is_refused_before_it_takes_memory(tmp_path, what):
+    content, message = HOSTILE[what]
+    with zipfile.ZipFile(tmp_path / "bad.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("actions.npy", content)
+    tracemalloc.start()
+    with pytest.raises(ThespisError, match=message) as caught:
+        demos.load(str(tmp_path / "bad.npz"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**24
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_unpacks_to_so_much_and_no_more(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "bomb.npz", actions=np.zeros(2**20))
+    monkeypatch.setattr(demos, "ROOM", 2**22)
+    tracemalloc.start()
+    with pytest.raises(ThespisError, match=r"unpacks to 8,388,\d+ bytes"):
+        demos.load(str(tmp_path / "bomb.npz"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**22
+
+
+def test_nobody_waits_for_a_pipe_or_reads_a_device(tmp_path):
+    os.mkfifo(tmp_path / "pipe.npz")
+    (tmp_path / "device.npz").symlink_to("/dev/zero")
+    for name in ("pipe", "device"):
+        with pytest.raises(ThespisError, match="no regular file"):
+            demos.load(str(tmp_path / f"{name}.npz"))
+
+
+def test_arrays_that_do_not_belong_together_are_refused():
+    arrays = demos.to_arrays(episodes())
+    for change in (
+        {"next_observations": arrays["next_observations"][:, :1]},
+        {"next_observations": arrays["next_observations"][:-1]},
+        {"rewards": np.array("none")},
+    ):
+        with pytest.raises(ThespisError, match=r"^demos = x: .*give"):
+            demos.from_arrays(arrays | change, "x")
+    del arrays["terminations"]
+    with pytest.raises(ThespisError, match="one array each"):
+        demos.from_arrays(arrays | {"terminations/a": np.zeros(11)}, "x")
 
 
 def test_the_checksum_is_of_what_is_learned_from():

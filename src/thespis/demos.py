@@ -13,10 +13,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
+import os
+import stat
 import warnings
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -26,13 +31,15 @@ from jax import random
 from jaxtyping import Array, Float
 
 from thespis.core import Box, Mode, Row, Spec, ThespisError, where
-from thespis.errors import or_all
+from thespis.errors import one_line, or_all
 from thespis.evaluate import LIMIT, FrozenPolicy, unroll
 from thespis.loop import environment_seeds
 from thespis.replay import Replay, View
 
 DEMOS = 6  # a stream of randomness beside those of loop.py, population.py and runs/tuning.py
 EXTRA = "Minari datasets need a missing library: pip install 'thespis[minari]'"
+ROOM, PACKED = 2**30, 50  # bytes that a file may unpack to, or times its size
+NUMBERS = "biuf"  # kinds of arrays that are learned from
 HINT = "give a run, a .npz file or a Minari dataset"
 
 
@@ -145,11 +152,45 @@ def load(source: Any) -> list[Episode]:
     if not name.endswith(".npz"):
         return load_minari(name)
     try:
-        with np.load(name, allow_pickle=False) as arrays:
-            return from_arrays(dict(arrays), name)
-    except (OSError, ValueError, EOFError) as error:
-        what = "is not there" if isinstance(error, FileNotFoundError) else f"is no archive: {error}"
-        raise ThespisError(f"demos = {name} {what}; {HINT}") from error
+        arrays = read_archive(name)
+    except FileNotFoundError as error:
+        raise ThespisError(f"demos = {name} is not there; {HINT}") from error
+    except Exception as error:  # there are many ways in which an archive can be none
+        what = one_line(error) or type(error).__name__
+        raise ThespisError(f"demos = {name} is no archive of numbers: {what}; {HINT}") from error
+    return from_arrays(arrays, name)
+
+
+def read_archive(name: str) -> dict[str, np.ndarray]:
+    """The arrays of a .npz file, which anybody may have made.
+
+    Only numbers, only as many as are there, and no more than `ROOM` unless the file is large.
+    """
+    with open(name, "rb", opener=lambda n, flags: os.open(n, flags | os.O_NONBLOCK)) as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("it is no regular file")
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            size, most = sum(e.file_size for e in entries), max(ROOM, PACKED * about.st_size)
+            if size > most:
+                raise ValueError(f"it unpacks to {size:,} bytes, of which {most:,} are allowed")
+            return {e.filename.removesuffix(".npy"): read_array(archive, e) for e in entries}
+
+
+def read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    """One array, if it is what its header says; nothing is allocated before."""
+    headers = {(1, 0): np.lib.format.read_array_header_1_0}
+    headers[2, 0] = np.lib.format.read_array_header_2_0
+    with archive.open(entry) as file:
+        shape, by_columns, dtype = headers[np.lib.format.read_magic(file)](file)
+        if dtype.kind not in NUMBERS:
+            raise ValueError(f"{entry.filename} holds {dtype}, not numbers")
+        rest = entry.file_size - file.tell()
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != rest:
+            raise ValueError(f"{entry.filename} says it is {dtype}{list(shape)}, in {rest:,} bytes")
+        numbers = np.frombuffer(file.read(rest), dtype)
+    return numbers.reshape(shape, order="F" if by_columns else "C")
 
 
 def to_arrays(episodes: list[Episode]) -> dict[str, np.ndarray]:
@@ -184,8 +225,19 @@ def from_arrays(arrays: Mapping[str, Any], name: str) -> list[Episode]:
             raise ThespisError(f"demos = {name} has no {key}{or_all(key, arrays)}")
         return arrays.get(key, below)
 
-    obs, after, action = part("observations"), part("next_observations"), part("actions")
-    n, flags = len(action), part("terminations").astype(bool)
+    for key, x in arrays.items():
+        if x.ndim == 0 or x.dtype.kind not in NUMBERS:
+            what = f"{key} is {x.dtype}{list(x.shape)}"
+            raise ThespisError(f"demos = {name}: {what}; give numbers, an entry per step")
+    obs, after = part("observations"), part("next_observations")
+    action, flags = part("actions"), part("terminations")
+    shapes = lambda tree: jax.tree.map(np.shape, tree)
+    if isinstance(action, dict) or isinstance(flags, dict) or shapes(obs) != shapes(after):
+        raise ThespisError(
+            f"demos = {name}: give actions and terminations as one array each, and "
+            "next_observations in the shapes of observations"
+        )
+    n, flags = len(action), flags.astype(bool)
     for key, x in arrays.items():
         if len(x) != n:
             raise ThespisError(f"demos = {name} has {len(x)} {key} and {n} actions: give as many")
@@ -220,13 +272,37 @@ def minari() -> Any:
 def load_minari(name: str) -> list[Episode]:
     """From the local storage; nothing is fetched."""
     library = minari()
+    refuse_code(name, library.storage.local.get_dataset_path(name) / "data" / "metadata.json")
     try:
         return from_minari(library.load_dataset(name, download=False))
-    except (FileNotFoundError, ValueError) as error:
+    except (AssertionError, KeyError, OSError, TypeError, ValueError) as error:
         known = or_all(name, library.list_local_datasets())
         raise ThespisError(
             f"demos = {name} is neither a run, a .npz file nor a local Minari dataset{known}"
         ) from error
+
+
+def refuse_code(name: str, file: Path) -> None:
+    """Minari makes the environment of a dataset that does not tell its spaces.
+
+    It does so by code that the dataset names: only that of an installed package will do.
+    """
+    from gymnasium import registry
+
+    try:
+        about = json.loads(file.read_bytes())
+        if all(isinstance(about.get(f"{kind}_space"), str) for kind in ("observation", "action")):
+            return
+        spec = json.loads(about["env_spec"])
+        known = registry.get(spec["id"])
+        told = spec["entry_point"], spec.get("kwargs", {}), spec.get("additional_wrappers") or []
+    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
+        return  # it is not there, or nothing that Minari makes
+    if known is None or told != (known.entry_point, known.kwargs, []):
+        raise ThespisError(
+            f"demos = {name} does not tell its spaces, but the code that would make its "
+            f"environment: {told[0]}; load it with Minari if you trust it, and pass the dataset"
+        )
 
 
 def from_minari(dataset: Any) -> list[Episode]:

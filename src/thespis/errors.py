@@ -6,10 +6,17 @@ import difflib
 from collections.abc import Iterable
 
 LONGEST = 100  # characters of a value that a message repeats
+LINE = 10_000  # characters of a whole message
 
 
 class ThespisError(Exception):
-    """Something the user can mend: one line that says what, where and what to do."""
+    """Something the user can mend: one line that says what, where and what to do.
+
+    It may quote what a stranger wrote, so it is `plain`.
+    """
+
+    def __init__(self, message: str = ""):
+        super().__init__(plain(message))
 
 
 class Fault(ThespisError):
@@ -23,6 +30,13 @@ class Fault(ThespisError):
         """The same, as who opened them counts environments and steps."""
         where = f"{self.name}, environment {environment}, step {step}, seed {seed}"
         return ThespisError(f"{where}: {self.what}")
+
+
+def plain(text: object) -> str:
+    """Text for a terminal, whoever wrote it: what a terminal would obey is spelled out."""
+    shown = lambda c: c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
+    short = str(text) if len(str(text)) <= LINE else f"{str(text)[:LINE]} ..."
+    return short if short.isprintable() else "".join(map(shown, short))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -9,6 +9,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from thespis.errors import plain
+
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -84,4 +86,4 @@ def write(file: Path, data: bytes) -> None:
 @cache
 def say(text: str) -> None:
     """One line, once."""
-    print(f"note: {text}", file=sys.stderr)
+    print(f"note: {plain(text)}", file=sys.stderr)

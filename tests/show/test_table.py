@@ -36,3 +36,13 @@ def test_what_is_missing_is_a_dash():
 
 def test_text_in_brackets_is_shown_as_it_is():
     assert lines([{"env": "[red]x"}])[2] == ["[red]x"]
+
+
+def test_names_cannot_move_the_cursor_or_style_the_table(capsys):
+    rows = [{"name\x1b[2J": "\x1b]0;title\x07[red]x[/red]", "reward": 1.5}]
+    Console(width=200).print(summary(rows, "on \x1b[31m[bold]y"))
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    for name in (r"name\x1b[2J", r"\x1b]0;title\x07[red]x[/red]", r"on \x1b[31m[bold]y"):
+        assert name in shown

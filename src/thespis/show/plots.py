@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, plain
 from thespis.options import show
 from thespis.runs import directory, metrics
 from thespis.show import statistics
@@ -43,6 +43,7 @@ STYLE: dict[Any, Any] = {
     "legend.fontsize": 9.5,
     "legend.title_fontsize": 8.5,
     "lines.solid_joinstyle": "round",
+    "text.parse_math": False,  # names are names, with a $ in them too
     "pdf.fonttype": 42,  # publishers refuse Type 3 fonts
     "svg.hashsalt": "thespis",  # the same curves give the same file
 }
@@ -57,6 +58,7 @@ NEUTRAL = (  # what stands in the label anyway, or has no influence on learning
     *("algo", "env", "preset", "tuner", "objective", "options", "hp", "pbt"),
     *("seeds", "steps", "stop_reward", "patience", "threads", "devices", "command", "versions"),
     *("eval_freq", "eval_episodes", "log_freq", "log_keys", "wandb", "checkpoint_freq"),
+    "identity",
 )
 UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
@@ -106,7 +108,7 @@ def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
         folders = [folder for folder, _ in members]
         unique = labels.count((label, env)) == 1
         groups.append(Group(label if unique else f"{label} {folders[0].name}", env, folders))
-    return groups
+    return [replace(group, label=plain(group.label), env=plain(group.env)) for group in groups]
 
 
 def kind_of(config: dict[str, Any]) -> str:
@@ -302,6 +304,10 @@ class Sheet:
         return self.figure
 
     def __exit__(self, *error: Any) -> None:
+        from matplotlib.text import Text
+
+        for text in self.figure.findobj(Text):
+            text.set_text(plain(text.get_text()))
         try:
             if error[0] is None:
                 with directory.writing(self.path):
