@@ -4,8 +4,11 @@ The settings are environment variables so that commands started by tests obey th
 must stand before JAX and Thespis are first imported, hence at the top of this file.
 """
 
+import atexit
 import gc
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -20,6 +23,9 @@ os.environ["IMAGEIO_FFMPEG_NO_PREVENT_SIGINT"] = "1"  # else it forks, which JAX
 os.environ.setdefault("NPROC", "1")  # XLA's threads: the cores are shared by pytest's workers
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="thespis-tests-")  # records of runs
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 gc.set_threshold(100_000, 20, 50)  # JAX keeps much alive, and looking at it takes long
 

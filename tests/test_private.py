@@ -57,7 +57,7 @@ def test_a_file_is_read_only_if_this_user_alone_can_have_written_it(tmp_path, mo
     file = tmp_path / "file"
     private.write(file, b"mine")
     (tmp_path / "link").symlink_to(file)
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="symbolic"):
         private.read(tmp_path / "link")
     os.mkfifo(tmp_path / "pipe", 0o600)
     with pytest.raises(PermissionError):  # and does not wait for somebody to write

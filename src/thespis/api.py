@@ -30,6 +30,7 @@ from thespis.runs.process import alone, held, stoppable
 from thespis.runs.run import Run
 from thespis.runs.trainer import Trainer
 from thespis.runs.transplant import transplant
+from thespis.runs.trust import remember
 from thespis.show.progress import Mute, Silent, Terminal
 
 
@@ -92,14 +93,16 @@ def resume(
     out: str | Path = "runs",
     devices: int | None = None,
     progress: bool = True,
+    trust: bool = False,
 ) -> Run:
     """Go on exactly where a run stopped, to its own number of steps or another.
 
     `member` takes one member out of several and goes on with it in a run of its own. Members may
     be on other `devices` and in other processes than before. `demos` are needed only if they were
-    given as an object, or are elsewhere now.
+    given as an object, or are elsewhere now. `trust` is for runs of others that name code of
+    their own.
     """
-    run = Run(path, env, eval_env, demos)
+    run = Run(path, env, eval_env, demos, trust)
     reporter = speaker(progress)
     config, folder, done = run.config, run.path, step_of(newest(run.path))
     share = config.members // machine.together()[1]
@@ -132,12 +135,13 @@ def rerun(
     demos: Any = None,
     out: str | Path = "runs",
     progress: bool = True,
+    trust: bool = False,
 ) -> Run:
     """Train one agent with the hyper-parameters that a member and its ancestors had, step by step.
 
     The seed is that of the member, unless another is given.
     """
-    run = Run(path, env, eval_env, demos)
+    run = Run(path, env, eval_env, demos, trust)
     number = run.member(member)
     hp, changes = schedule(run.path, number)
     seeds = configs.seed_list(run.config.seeds[number] if seed is None else seed)
@@ -145,9 +149,13 @@ def rerun(
     return derive(run, alone_again(config), out, speaker(progress))
 
 
-def load(path: str | Path, env: Any = None, eval_env: Any = None) -> Run:
-    """A run on disk. `env` is needed only if it was trained on an environment without a name."""
-    return Run(path, env, eval_env)
+def load(path: str | Path, env: Any = None, eval_env: Any = None, *, trust: bool = False) -> Run:
+    """A run on disk. `env` is needed only if it was trained on an environment without a name.
+
+    A run that you did not train here may name code in its config.json, such as an environment
+    MODULE:ID: that is imported only if you `trust` it (docs/security.md).
+    """
+    return Run(path, env, eval_env, trust=trust)
 
 
 # --- what they share ------------------------------------------------------------------------
@@ -173,6 +181,8 @@ def finish(
         closing(Trainer(config, pieces, folder, reporter)) as trainer,
     ):
         restore(trainer)
+        if hosts.leads():
+            remember(folder)
         with reporter.watching(config, folder, max(trainer.saved, 0)):
             try:
                 if trainer.saved < 0:

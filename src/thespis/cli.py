@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-from thespis import __version__, machine
+from thespis import __version__, machine, user_code
 from thespis.errors import ThespisError, or_all
 from thespis.verbs import showing, skills, training, using
 
@@ -59,8 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     if argv[0] in ("--version", "version"):
         print(f"thespis {__version__}")
         return 0
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # so that --env module:id finds the user's module
+    user_code.also[:] = [os.getcwd()]  # so that --env module:id finds the user's module
     try:
         if argv[0] not in VERBS:
             raise ThespisError(f"unknown verb {argv[0]!r}{or_all(argv[0], VERBS)}{as_algo(argv)}")

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from thespis import user_code
 from thespis.errors import ThespisError, or_all, shown
 
 DESCRIPTOR = "descriptor"  # key of a dict observation: the numbers that tell where a state is
@@ -63,7 +63,7 @@ def function(name: str, text: str) -> Callable[[Any], Any]:
     try:
         main = sys.modules.get("__main__")
         running = Path(getattr(main, "__file__", None) or "").stem == module
-        home = main if running and hasattr(main, attribute) else importlib.import_module(module)
+        home = main if running and hasattr(main, attribute) else user_code.load(module)
         return getattr(home, attribute)
     except (ImportError, AttributeError) as error:
         raise ThespisError(

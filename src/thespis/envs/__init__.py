@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 from typing import Any
 
+from thespis import user_code
 from thespis.envs import classic, teams
 from thespis.envs.autoreset import Autoreset, State, Task
 from thespis.errors import ThespisError, did_you_mean, or_all
 
 TASKS = classic.TASKS | teams.TASKS
+PREFIXES = ("jax", "brax", "playground", "envpool")  # each with a list of the names there are
 
-__all__ = ["Autoreset", "State", "Task", "described", "label", "make", "names"]
+__all__ = ["Autoreset", "State", "Task", "described", "label", "make", "module_of", "names"]
 
 
 def make(env: Any) -> Any:
@@ -64,13 +65,31 @@ def named(name: str) -> Any:
 
         return of_pettingzoo(rest)
     # Gymnasium reads `module:id` as an id that the module registers.
-    if colon and importlib.util.find_spec(prefix.partition(".")[0]) is None:
+    if colon and user_code.origin(prefix) is None:
         hint = did_you_mean(name, [known for group in names().values() for known in group])
         raise ThespisError(
             f"unknown environment {name!r}: the prefix is neither jax:, brax:, playground:, "
             f"envpool:, mo:, pettingzoo: nor a module{hint}"
         )
+    if colon:
+        user_code.reach()
     return Gymnasium(name)
+
+
+def module_of(name: str) -> str | None:
+    """The module that making an environment imports because its name says so.
+
+    None of those that Thespis knows by their prefix, or that an installed package registers.
+    """
+    prefix, _, rest = name.partition(":")
+    if prefix in PREFIXES:
+        return None
+    if prefix == "pettingzoo":
+        name = rest.partition("@")[0]  # whose arguments are plain values
+    elif prefix == "mo":
+        name = rest
+    module, colon, _ = name.partition(":")
+    return module if colon else None
 
 
 def described(env: Any, wanted: str | None) -> Any:

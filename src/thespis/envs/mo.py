@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 
+from thespis import user_code
 from thespis.envs.gymnasium import Gymnasium
 from thespis.errors import ThespisError
 
@@ -17,4 +18,6 @@ def named(environment: str) -> Gymnasium:
         warnings.simplefilter("ignore")
         # It registers its ids.
         import mo_gymnasium  # noqa: F401  # pyright: ignore[reportMissingImports]
+    if ":" in environment:
+        user_code.reach()
     return Gymnasium(environment)

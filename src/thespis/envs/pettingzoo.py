@@ -18,11 +18,18 @@ import gymnasium
 import jax
 import numpy as np
 
+from thespis import user_code
 from thespis.core import AGENTS, ALIVE, ENDED, MASK, STATE, Discrete, Spec, Step
 from thespis.envs import gymnasium as gym
 from thespis.errors import ThespisError, one_line, or_all
 
-PACKAGES = ("mpe2", "pettingzoo.butterfly", "pettingzoo.sisl", "pettingzoo.atari", "pettingzoo")
+FAMILIES = {  # packages of tasks that are known by their names
+    "mpe": "mpe2",
+    "butterfly": "pettingzoo.butterfly",
+    "sisl": "pettingzoo.sisl",
+    "atari": "pettingzoo.atari",
+    "classic": "pettingzoo.classic",
+}
 FLAT = "observation"  # key of observations that had to be flattened, beside their MASK
 
 
@@ -250,9 +257,8 @@ def named(text: str) -> PettingZoo:
     module, colon, attribute = spelled.partition(":")
     if not installed():
         raise ThespisError(f"{name} needs PettingZoo: pip install 'thespis[pettingzoo]'")
-    homes = [module] if colon else [f"{package}.{module}" for package in PACKAGES]
-    home = next((found for found in homes if exists(found)), None)
-    if home is None:
+    home = module if colon else tasks().get(module)
+    if home is None or user_code.origin(home) is None:
         known = names()
         raise ThespisError(
             f"unknown environment {name!r}{or_all(name, known)}; those of another package are "
@@ -261,7 +267,7 @@ def named(text: str) -> PettingZoo:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found: Any = importlib.import_module(home)
+            found: Any = user_code.load(home) if colon else importlib.import_module(home)
             found = getattr(found, attribute) if colon else found
             made = found.parallel_env if isinstance(found, ModuleType) else found
     except Exception as error:
@@ -280,7 +286,7 @@ def options(text: str, name: str) -> dict[str, Any]:
         plain = {"true": True, "false": False, "none": None}
         try:
             found[key] = plain[value.lower()] if value.lower() in plain else ast.literal_eval(value)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
             found[key] = value
     return found
 
@@ -298,7 +304,22 @@ def installed() -> bool:
 
 def names() -> list[str]:
     """The tasks of MPE, if it is installed; PettingZoo's other families work as well."""
-    spec = importlib.util.find_spec("mpe2")
+    return [f"pettingzoo:{name}" for name in modules_of(FAMILIES["mpe"])]
+
+
+def tasks() -> dict[str, str]:
+    """The modules of all tasks there are by name, as NAME and FAMILY.NAME."""
+    found = {}
+    for family, package in FAMILIES.items():
+        for name in modules_of(package):
+            found.setdefault(name, f"{package}.{name}")
+            found[f"{family}.{name}"] = f"{package}.{name}"
+    return found
+
+
+def modules_of(package: str) -> list[str]:
+    """Those of its modules that are a version of a task, such as simple_spread_v3."""
+    spec = importlib.util.find_spec(package) if exists(package) else None
     places = spec.submodule_search_locations if spec else None
     modules = [m.name for m in pkgutil.iter_modules(places)] if places else []
-    return [f"pettingzoo:{m}" for m in modules if m.rpartition("_v")[2].isdigit()]
+    return [name for name in modules if name.rpartition("_v")[2].isdigit()]

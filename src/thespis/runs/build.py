@@ -73,7 +73,7 @@ def on_skills(env: Any, config: Config) -> Any:
 
     if config.eval_env is not None:
         raise ThespisError("skills_from: evaluations are on the skills as well; leave out eval_env")
-    return over_skills(env, Run(str(config.skills_from)), config.skill_steps)
+    return over_skills(env, Run(str(config.skills_from), trust=config.trust), config.skill_steps)
 
 
 def shapes(spec: Spec) -> str:

@@ -26,6 +26,7 @@ DIVERSITY = "eval/diversity_reward"  # what algorithms reward themselves with
 DEPENDENCE = "eval/skill_dependence"  # and what it is worth, whatever their hyper-parameters
 SIMILARITY = "eval/similarity"  # of imitators, to demonstrations they did not learn from
 OF_EPISODES = (RETURN, DIVERSITY, DEPENDENCE)  # those that have a value per episode
+TRUST = "trust"  # the field that is the user's alone: neither written nor read
 APART = ("algo", "options", "hp", "tuner", "pbt", "schedule")  # no plain fields of a run
 
 
@@ -85,6 +86,8 @@ class Config:
     """RUN: act by the frozen skills of a run on this environment; an action is then a skill."""
     skill_steps: int = 10
     """Environment steps that each of those skills is kept; all else counts skills."""
+    trust: bool = False
+    """Import code that the runs given here name in their config.json (docs/security.md)."""
     threads: int | None = None
     """Threads of XLA's pool; by default one for narrow networks or several devices, else all
     cores."""
@@ -510,7 +513,7 @@ def require(holds: Any, message: str) -> None:
 
 def write(folder: Path, config: Config, command: str) -> None:
     """Enough to run it again, except for environments that have no name."""
-    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    fields = {name: value for name, value in vars(config).items() if name != TRUST}
     if config.tuner is None:  # else only what is given stays as it is
         known = hyper.declared(config.Algorithm.Hyper)
         fields["hp"] = {name: config.hp.get(name, d.default) for name, d in known.items()}
@@ -551,7 +554,7 @@ def restored(saved: dict[str, Any]) -> Config:
         "log_keys": [],
         "wandb": None,
     }  # as in runs older than these fields
-    fields = {f.name: (none | saved)[f.name] for f in dataclasses.fields(Config)}
+    fields = {f.name: (none | saved)[f.name] for f in dataclasses.fields(Config) if f.name != TRUST}
     tuples = lambda x: tuple(x) if isinstance(x, list) else x
     fields |= {name: tuple(fields[name]) for name in ("seeds", "log_keys")}
     fields["options"] = {name: tuples(value) for name, value in fields["options"].items()}

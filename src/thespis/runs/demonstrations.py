@@ -34,7 +34,8 @@ class Demonstrations:
 
     def __init__(self, config: Config, loop: Loop):
         self.loop, self.spec, self.source = loop, loop.env.spec, config.demos
-        self.expert = expert_of(self.source, loop, config.demo_episodes or EPISODES)
+        episodes = config.demo_episodes or EPISODES
+        self.expert = expert_of(self.source, loop, episodes, config.trust)
         self.time = -1
         if self.expert:
             self.checksum, length = self.expert.checksum, self.expert.recorder.env.limit
@@ -132,14 +133,14 @@ class Expert:
         return digest.hexdigest()
 
 
-def expert_of(source: Any, loop: Loop, episodes: int) -> Expert | None:
+def expert_of(source: Any, loop: Loop, episodes: int, trust: bool) -> Expert | None:
     """Of a run, by its folder or opened; None of anything else."""
     from thespis.runs.run import Run
 
     if isinstance(source, str | Path):
         if not (Path(source) / "config.json").is_file():
             return None
-        source = Run(source)
+        source = Run(source, trust=trust)
         if source.saved.get("env_given"):
             source.env = loop.env
     return Expert(source, loop, episodes) if isinstance(source, Run) else None

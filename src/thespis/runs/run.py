@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from thespis import envs, hyper
+from thespis import envs, errors, hyper
 from thespis.core import Box, Mode
 from thespis.demos import Episode, Recorder
 from thespis.envs import Autoreset
@@ -23,7 +23,7 @@ from thespis.errors import ThespisError, shown
 from thespis.evaluate import Evaluator, FrozenPolicy
 from thespis.loop import Loop
 from thespis.options import convert, counted, plain
-from thespis.runs import checkpoint, lineage, metrics
+from thespis.runs import checkpoint, lineage, metrics, trust
 from thespis.runs import config as configs
 from thespis.runs.best import best_member
 from thespis.runs.build import build, state_shapes
@@ -37,12 +37,21 @@ class Run:
     """The folder of a run, opened for reading.
 
     `env` and `eval_env` stand in for environments that were given as objects, not by name;
-    `eval_env` may also be another environment with the same spaces.
+    `eval_env` may also be another environment with the same spaces. `trust` lets it import code
+    that its config.json names.
     """
 
-    def __init__(self, path: Path | str, env: Any = None, eval_env: Any = None, demos: Any = None):
+    def __init__(
+        self,
+        path: Path | str,
+        env: Any = None,
+        eval_env: Any = None,
+        demos: Any = None,
+        trust: bool = False,
+    ):
         self.path = find(path)
         self.config, self.saved = configs.read(self.path)
+        self.config = dataclasses.replace(self.config, trust=trust)
         self.env, self.eval_env = env, eval_env
         if demos is not None:
             self.config = dataclasses.replace(self.config, demos=demos)
@@ -84,6 +93,7 @@ class Run:
                     f"{self.path} has {name} = {getattr(self.config, name)}, which was given as an "
                     f"object: pass it as {name}, from Python"
                 )
+        trust.check(self.path, self.saved, config.trust)
         pieces = build(config, self.env, self.eval_env)
         if self.env is not None:
             name, given = self.config.env, envs.label(pieces[0].env)
@@ -238,7 +248,7 @@ def seed_of(given: Any) -> int:
 
 
 def note(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr)
+    print(f"note: {errors.plain(text)}", file=sys.stderr)
 
 
 class Policy:

@@ -11,6 +11,7 @@ from thespis.options import Option, describe, parse
 JSON = Option("json", bool, "Print one machine-readable line.")
 BEST = Option("best", bool, "The policy of the best evaluation instead of the last one.")
 SEED = Option("seed", int, "Seed of the start states.", 0)
+TRUST = Option("trust", bool, "Import code that the run names, though you did not train it here.")
 OUT = Option("out", str, "Folder of the runs.", "runs")
 
 
@@ -46,9 +47,9 @@ def run_and_options(
     return words[0], given
 
 
-def opened(path: str):
+def opened(path: str, given: dict[str, Any]):
     """A run, with XLA's threads as it was trained with."""
     api = imported("thespis.api")
-    run = api.load(path)
+    run = api.load(path, trust=given.get("trust", False))
     api.set_threads(run.config)
     return run

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import textwrap
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, plain
 from thespis.options import Option, parse
-from thespis.verbs.common import JSON, OUT, imported, opened, wants_help
+from thespis.verbs.common import JSON, OUT, TRUST, imported, opened, wants_help
 
 KINDS = (
     "curves over seeds; over environments efficiency (IQM against steps), scores (IQM, median, "
@@ -35,6 +36,7 @@ def plot(argv: list[str]) -> None:
             "best one; the default), none, or a JSON file {env: [score of 0, score of 1]}.",
         ),
         Option("title", str, "Title of curves."),
+        replace(TRUST, help="For repeats, which plays: import code that a run of others names."),
         JSON,
     ]
     example = "plot runs/sac/* runs/td3/* --kind efficiency -o efficiency.pdf"
@@ -49,9 +51,7 @@ def plot(argv: list[str]) -> None:
     if kind in ("population", "repeats"):  # plots of each run, into its folder
         if output and (kind == "population" or len(paths) > 1):
             raise ThespisError(f"--kind {kind} draws into each run's plots: leave out -o")
-        drawn = {
-            "plots": [str(file) for path in paths for file in draw(kind, path, metric, output)]
-        }
+        drawn = {"plots": [str(file) for path in paths for file in draw(kind, path, given)]}
     else:
         imported("thespis.show.plots")
         from thespis.show.plots import curves_of, learning_curve
@@ -64,7 +64,7 @@ def plot(argv: list[str]) -> None:
             drawn = {
                 "plot": str(learning_curve(curves, file, metric, statistic, given.get("title")))
             }
-            drawn |= beside(paths, metric)
+            drawn |= beside(paths, given)
         else:
             drawn = {"plot": str(SCORES[kind](table(curves, metric, given.get("normalize")), file))}
     if given.get("json"):
@@ -72,27 +72,27 @@ def plot(argv: list[str]) -> None:
         return
     for files in drawn.values():
         for name in [files] if isinstance(files, str) else files:
-            print(f"plot  {name}")
+            print(plain(f"plot  {name}"))
 
 
-def draw(kind: str, path: str, metric: str, output: str | None) -> list[Path]:
+def draw(kind: str, path: str, given: dict[str, Any]) -> list[Path]:
     """The plots of one run."""
     if kind == "repeats":
         from thespis.show import repeats
 
-        return [repeats.plot(opened(path), output)]
+        return [repeats.plot(opened(path, given), given.get("output"))]
 
     from thespis.show import population
 
-    return population.draw(path, metric)
+    return population.draw(path, given.get("metric", "eval/mean_reward"))
 
 
-def beside(paths: list[str], metric: str) -> dict[str, Any]:
+def beside(paths: list[str], given: dict[str, Any]) -> dict[str, Any]:
     """Plots of those runs that are tuned populations, if there are any."""
     from thespis.runs.directory import find
 
     tuned = [path for path in paths if (find(path) / "lineage.csv").exists()]
-    more = [str(file) for path in tuned for file in draw("population", path, metric, None)]
+    more = [str(file) for path in tuned for file in draw("population", path, given)]
     return {"population": more} if more else {}
 
 
@@ -121,7 +121,7 @@ def report(argv: list[str]) -> None:
 
     wanted = paths, given.get("output"), given.get("films", 16.0)
     line = lambda file: json.dumps({"report": file}) if given.get("json") else f"report  {file}"
-    tell = lambda file: print(line(str(file)), flush=True)
+    tell = lambda file: print(plain(line(str(file))), flush=True)
     if not given.get("watch"):
         tell(pages.report(*wanted))
         return

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from thespis.errors import ThespisError, or_all
+from thespis.errors import ThespisError, or_all, plain
 from thespis.options import Option, fields
-from thespis.verbs.common import JSON, opened, run_and_options
+from thespis.verbs.common import JSON, TRUST, opened, run_and_options
 
 HELP = """\
 usage: thespis skills VERB RUN [options]
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
         from thespis.skills.plan import Planner
 
         options = [*options, *fields(Planner)]
-    options = [*options, MEMBER, SEED, JSON]
+    options = [*options, MEMBER, SEED, TRUST, JSON]
     usage, example = f"skills {verb} RUN", f"skills {verb} {example}"
     path, given = run_and_options(usage, rest, options, example)
     if path is None:
@@ -53,14 +53,14 @@ def main(argv: list[str]) -> None:
 
     from thespis.skills.skilled import Skilled
 
-    skilled = Skilled(opened(path), given["member"])
+    skilled = Skilled(opened(path, given), given["member"])
     found = run(skilled, given)
     if given["json"]:
         print(json.dumps({"run": str(skilled.run.path), "member": skilled.member, **found}))
         return
     for name, value in found.items():
         text = f"{value:.4g}" if isinstance(value, float) else str(value)
-        print(f"{name:<24}{text}")
+        print(plain(f"{name:<24}{text}"))
 
 
 def plot(skilled: Any, given: dict[str, Any]) -> dict[str, Any]:

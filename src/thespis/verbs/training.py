@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from thespis.errors import ThespisError
 from thespis.options import Option, describe, fields, parse
-from thespis.verbs.common import JSON, OUT, imported, run_and_options
+from thespis.verbs.common import JSON, OUT, TRUST, imported, run_and_options
 
 PROCESSES = [
     Option(
@@ -116,6 +116,7 @@ def resume(argv: list[str]) -> int:
         Option("member", str, "Go on with this member (a number, or best) in a run of its own."),
         replace(OUT, help="Folder of that run."),
         Option("devices", int, "Devices of every process; by default as before."),
+        TRUST,
         JSON,
         *PROCESSES,
     ]
@@ -137,6 +138,7 @@ def rerun(argv: list[str]) -> int:
         Option("member", str, "Whose hyper-parameters: a number, or best.", "best"),
         Option("seed", int, "Another seed than that of the member."),
         replace(OUT, help="Folder of the new run."),
+        TRUST,
         JSON,
     ]
     example = "rerun runs/sac/jax-pendulum_1 --member best"

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, plain
 from thespis.options import Option
-from thespis.verbs.common import BEST, JSON, SEED, chosen_policy, opened, run_and_options
+from thespis.verbs.common import BEST, JSON, SEED, TRUST, chosen_policy, opened, run_and_options
 
 
 def evaluate(argv: list[str]) -> None:
@@ -17,6 +17,7 @@ def evaluate(argv: list[str]) -> None:
         Option("member", str, "Which member of several: a number, best, or all.", "all"),
         BEST,
         SEED,
+        TRUST,
         JSON,
     ]
     example = "eval runs/sac/jax-pendulum_1 --episodes 100"
@@ -24,7 +25,7 @@ def evaluate(argv: list[str]) -> None:
     if path is None:
         return
 
-    run, which = opened(path), chosen_policy(given)
+    run, which = opened(path, given), chosen_policy(given)
     member = given.get("member")
     result = run.evaluate(given.get("episodes", 100), member, which, given.get("seed", 0))
     if given.get("json"):
@@ -62,6 +63,7 @@ def play(argv: list[str]) -> None:
         Option("member", str, "A number, best, or all: side by side in one film.", "best"),
         BEST,
         SEED,
+        TRUST,
         JSON,
     ]
     example = "play runs/sac/jax-pendulum_1 -o swing-up.gif"
@@ -69,7 +71,7 @@ def play(argv: list[str]) -> None:
     if path is None:
         return
 
-    run = opened(path)
+    run = opened(path, given)
     from thespis.show.play import play as show
 
     which, member = chosen_policy(given), given.get("member", "best")
@@ -92,7 +94,7 @@ def play(argv: list[str]) -> None:
         who = f" of member {m}" if several else ""
         print(f"returns{who}  {', '.join(f'{reward:,.1f}' for reward in rewards)}")
     if file:
-        print(f"video    {file}")
+        print(plain(f"video    {file}"))
 
 
 def demos(argv: list[str]) -> None:
@@ -103,6 +105,7 @@ def demos(argv: list[str]) -> None:
         Option("member", str, "Which member of several: a number, or best.", "best"),
         BEST,
         SEED,
+        TRUST,
         JSON,
     ]
     example = "demos runs/sac/jax-pendulum_1 --episodes 20 -o pendulum/expert-v0"
@@ -112,7 +115,7 @@ def demos(argv: list[str]) -> None:
     if "output" not in given:
         raise ThespisError("name the demonstrations: -o FILE.npz, or -o NAME of a Minari dataset")
 
-    run, which = opened(path), chosen_policy(given)
+    run, which = opened(path, given), chosen_policy(given)
     from thespis.demos import save
 
     names = ("episodes", "member", "stochastic", "seed")
@@ -127,7 +130,7 @@ def demos(argv: list[str]) -> None:
         f"episodes  {len(episodes)}, of {steps} steps and a mean reward of "
         f"{sum(returns) / len(returns):,.1f}"
     )
-    print(f"demos     {name}")
+    print(plain(f"demos     {name}"))
 
 
 def export(argv: list[str]) -> None:
@@ -136,6 +139,7 @@ def export(argv: list[str]) -> None:
         Option("output", str, "Folder; by default export in the run's own."),
         Option("member", str, "Which member of several: a number, best, or all.", "best"),
         BEST,
+        TRUST,
         JSON,
     ]
     example = "export runs/sac/jax-pendulum_1 --format all -o policy"
@@ -145,7 +149,7 @@ def export(argv: list[str]) -> None:
 
     from thespis.export import export as write
 
-    run, which = opened(path), chosen_policy(given)
+    run, which = opened(path, given), chosen_policy(given)
     chosen = run.chosen(given.get("member", "best"), which)
     folder = Path(given["output"]) if "output" in given else run.path / "export"
     told = []
@@ -160,4 +164,4 @@ def export(argv: list[str]) -> None:
         for name, error in x["largest_difference"].items():
             print(f"{name:<6} acts as the trained policy on 1,000 observations, to {error:.0e}")
         for file in x["files"]:
-            print(f"file   {file}")
+            print(plain(f"file   {file}"))

@@ -1,0 +1,80 @@
+"""Which code a run may name: a folder may come from anybody, a command comes from its user.
+
+What the user types may name any code. What a run says may name what Thespis itself knows. All
+else is imported only if the user trusts the run, or has trained it here with that very code
+from that very place: then a record in the user's state folder says so (see docs/security.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from thespis import describe, envs, private, user_code
+from thespis.errors import ThespisError
+from thespis.runs.directory import read_json, write_json
+
+IDENTITY = "identity"  # of a run that names code, in its config.json
+
+
+def check(folder: Path, saved: dict[str, Any], trusted: bool) -> None:
+    """Refuse a run that names code which nobody but the run itself vouches for."""
+    found = {name: (m, user_code.origin(m)) for name, m in code(saved).items()}
+    found = {name: place for name, place in found.items() if place[1]}  # or nothing can happen
+    if not found or trusted or known(saved):
+        return
+    what = ", ".join(f"{name} imports {m} from {file}" for name, (m, file) in found.items())
+    raise ThespisError(
+        f"{folder} was not trained by you here, and its config.json names code: {what}; if you "
+        "trust it, give --trust (in Python trust=True)"
+    )
+
+
+def code(saved: dict[str, Any]) -> dict[str, str]:
+    """What in a config.json names code, and the module that would be imported."""
+    found = {}
+    for name in ("env", "eval_env"):
+        value = saved.get(name)
+        if isinstance(value, str) and not saved.get(f"{name}_given"):
+            found[f"{name} = {value}"] = envs.module_of(value)
+    for name, value in saved.get("options", {}).items():
+        if isinstance(value, str) and describe.is_function(value):
+            found[f"{name} = {value}"] = value.partition(":")[0]
+    return {name: module for name, module in found.items() if module}
+
+
+def remember(folder: Path) -> None:
+    """Note that this user trains this run here, with all the code that it names."""
+    saved = read_json(folder / "config.json")
+    if not code(saved) or known(saved):
+        return
+    saved[IDENTITY] = secrets.token_hex(16)  # that nobody knows who sent the run
+    why = private.complaint(records())
+    if why:
+        private.say(f"that you trained {folder} cannot be noted in {records()}: {why}")
+        return
+    write_json(folder / "config.json", saved)
+    private.write(record(saved), b"")
+
+
+def known(saved: dict[str, Any]) -> bool:
+    """Whether this user has trained this run here, with this code from where it is now."""
+    if IDENTITY not in saved or not records().exists():
+        return False
+    return private.complaint(records()) is None and record(saved).is_file()
+
+
+def records() -> Path:
+    """The folder of records: a file for each run, named after its digest."""
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return (home / "thespis" / "runs").absolute()
+
+
+def record(saved: dict[str, Any]) -> Path:
+    named = [(name, module, user_code.origin(module)) for name, module in code(saved).items()]
+    told = json.dumps([saved[IDENTITY], sorted(named)])
+    return records() / hashlib.sha256(told.encode()).hexdigest()
