@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from thespis import machine
+from thespis.errors import ThespisError
 from thespis.machine import WIDE, Ledger, cores, threads_for
 
 
@@ -37,6 +38,12 @@ def test_only_cores_that_the_process_may_use_are_counted():
     one = min(os.sched_getaffinity(0))
     assert python(f"os.sched_setaffinity(0, [{one}]); print(m.cores())") == ["1"]
     assert cores() == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize("name", ["threads", "devices"])
+def test_more_than_any_machine_has_is_refused(name):
+    with pytest.raises(ThespisError, match=f"{name} = 1000000: give at most"):
+        machine.set_threads(**{"threads": 1, name: 10**6})
 
 
 def test_choosing_needs_no_jax():

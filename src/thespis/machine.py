@@ -12,9 +12,11 @@ from functools import cache
 from pathlib import Path
 
 from thespis import private
+from thespis.errors import ThespisError
 
 DEVICES = "--xla_force_host_platform_device_count"
 WIDE = 128  # layers narrower than this lose more by sharing a product than they gain
+MOST = 4096  # threads or devices: XLA would try to make as many as it is told
 FETCHED, KEPT = "/thespis/fetch_duration", "kept_"  # an event, and names of programs.py's programs
 
 keeping = False  # whether this process is the command, so that programs.py may keep programs
@@ -40,6 +42,9 @@ def set_threads(threads: int, devices: int = 1) -> bool:
 
     A CPU counts as so many devices, on which members run at the same time.
     """
+    for name, number in (("threads", threads), ("devices", devices)):
+        if number > MOST:  # a run of somebody else may say anything
+            raise ThespisError(f"{name} = {number}: give at most {MOST}")
     if started():
         return os.environ.get("NPROC", str(cores())) == str(threads)
     os.environ["NPROC"] = str(threads)
@@ -87,7 +92,7 @@ def believed(folder: str) -> bool:
         return True
     why = private.complaint(Path(folder).absolute())
     if why:
-        advice = "delete that folder, or name another with JAX_COMPILATION_CACHE_DIR"
+        advice = "let only yourself write there, or name another with JAX_COMPILATION_CACHE_DIR"
         private.say(f"compiled programs are not kept in {folder}: {why}; {advice}")
     return why is None
 
