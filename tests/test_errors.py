@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from thespis.errors import LINE, Fault, ThespisError, plain
+from thespis.errors import LINE, Fault, ThespisError, printable
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from thespis.errors import LINE, Fault, ThespisError, plain
     ],
 )
 def test_a_terminal_obeys_nothing_that_is_quoted(text, shown):
-    assert plain(text) == shown
+    assert printable(text) == shown
     assert str(ThespisError(text)) == shown
     assert str(Fault(text, 0, 1, "x")).startswith(shown)
 

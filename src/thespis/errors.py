@@ -12,11 +12,12 @@ LINE = 10_000  # characters of a whole message
 class ThespisError(Exception):
     """Something the user can mend: one line that says what, where and what to do.
 
-    It may quote what a stranger wrote, so it is `plain`.
+    It may quote what a stranger wrote, so it is `printable`.
     """
 
     def __init__(self, message: str = ""):
-        super().__init__(plain(message))
+        long = len(str(message)) > LINE
+        super().__init__(printable(f"{str(message)[:LINE]} ..." if long else message))
 
 
 class Fault(ThespisError):
@@ -32,11 +33,10 @@ class Fault(ThespisError):
         return ThespisError(f"{where}: {self.what}")
 
 
-def plain(text: object) -> str:
+def printable(text: object) -> str:
     """Text for a terminal, whoever wrote it: what a terminal would obey is spelled out."""
     shown = lambda c: c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
-    short = str(text) if len(str(text)) <= LINE else f"{str(text)[:LINE]} ..."
-    return short if short.isprintable() else "".join(map(shown, short))
+    return str(text) if str(text).isprintable() else "".join(map(shown, str(text)))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from thespis.errors import plain
+from thespis.errors import printable
 
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -86,4 +86,4 @@ def write(file: Path, data: bytes) -> None:
 @cache
 def say(text: str) -> None:
     """One line, once."""
-    print(f"note: {plain(text)}", file=sys.stderr)
+    print(f"note: {printable(text)}", file=sys.stderr)

@@ -248,7 +248,7 @@ def seed_of(given: Any) -> int:
 
 
 def note(text: str) -> None:
-    print(f"note: {errors.plain(text)}", file=sys.stderr)
+    print(f"note: {errors.printable(text)}", file=sys.stderr)
 
 
 class Policy:

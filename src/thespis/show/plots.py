@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from thespis.errors import ThespisError, plain
+from thespis.errors import ThespisError, printable
 from thespis.options import show
 from thespis.runs import directory, metrics
 from thespis.show import statistics
@@ -108,7 +108,9 @@ def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
         folders = [folder for folder, _ in members]
         unique = labels.count((label, env)) == 1
         groups.append(Group(label if unique else f"{label} {folders[0].name}", env, folders))
-    return [replace(group, label=plain(group.label), env=plain(group.env)) for group in groups]
+    return [
+        replace(group, label=printable(group.label), env=printable(group.env)) for group in groups
+    ]
 
 
 def kind_of(config: dict[str, Any]) -> str:
@@ -307,7 +309,7 @@ class Sheet:
         from matplotlib.text import Text
 
         for text in self.figure.findobj(Text):
-            text.set_text(plain(text.get_text()))
+            text.set_text(printable(text.get_text()))
         try:
             if error[0] is None:
                 with directory.writing(self.path):

@@ -18,7 +18,7 @@ from rich.table import Column
 from rich.text import Text
 
 from thespis import machine, pbt
-from thespis.errors import plain
+from thespis.errors import printable
 from thespis.runs.config import RETURN, SIMILARITY
 from thespis.runs.directory import how_to_resume
 from thespis.show.table import summary, wide
@@ -45,7 +45,7 @@ class Silent:
     def end(self) -> None: ...
 
     def note(self, text: str) -> None:
-        print(f"note: {plain(text)}", file=sys.stderr)
+        print(f"note: {printable(text)}", file=sys.stderr)
 
     def done(self, run, state: str, curve: Path | None) -> None:
         if state == "stopped":
@@ -150,7 +150,7 @@ class Terminal(Silent):
             self.bar.stop()
 
     def print(self, text: str) -> None:
-        self.console.print(plain(text), soft_wrap=True)
+        self.console.print(printable(text), soft_wrap=True)
 
 
 class Speed:

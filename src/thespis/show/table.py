@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from thespis.errors import plain
+from thespis.errors import printable
 
 
 def summary(rows: Sequence[dict[str, Any]], title: str | None = None) -> Table:
@@ -21,7 +21,7 @@ def summary(rows: Sequence[dict[str, Any]], title: str | None = None) -> Table:
     Whole numbers and steps have thousand separators, others one decimal (three digits in a
     column where none exceeds one, such as rates); what is missing or NaN is a dash.
     """
-    title = title and escape(plain(title))
+    title = title and escape(printable(title))
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = []
@@ -29,7 +29,7 @@ def summary(rows: Sequence[dict[str, Any]], title: str | None = None) -> Table:
         values = [row.get(name) for row in rows]
         numeric = any(isinstance(value, Real) for value in values)
         table.add_column(
-            escape(plain(name)), justify="right" if numeric else "left", no_wrap=numeric
+            escape(printable(name)), justify="right" if numeric else "left", no_wrap=numeric
         )
         columns.append(cells(name, values))
     for line in zip(*columns, strict=True):
@@ -46,7 +46,7 @@ def cells(name: str, values: Sequence[Any]) -> list[str]:
         if value is None or (isinstance(value, Real) and math.isnan(value)):
             return "–"
         if isinstance(value, bool) or not isinstance(value, Real):
-            return plain(value)
+            return printable(value)
         if isinstance(value, Integral) or (name.endswith(("step", "steps")) and value % 1 == 0):
             return f"{int(float(value)):,}"
         return f"{value:.3g}" if small else f"{value:,.1f}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from thespis.errors import ThespisError, plain
+from thespis.errors import ThespisError, printable
 from thespis.options import Option, parse
 from thespis.verbs.common import JSON, OUT, TRUST, imported, opened, wants_help
 
@@ -72,7 +72,7 @@ def plot(argv: list[str]) -> None:
         return
     for files in drawn.values():
         for name in [files] if isinstance(files, str) else files:
-            print(plain(f"plot  {name}"))
+            print(printable(f"plot  {name}"))
 
 
 def draw(kind: str, path: str, given: dict[str, Any]) -> list[Path]:
@@ -121,7 +121,7 @@ def report(argv: list[str]) -> None:
 
     wanted = paths, given.get("output"), given.get("films", 16.0)
     line = lambda file: json.dumps({"report": file}) if given.get("json") else f"report  {file}"
-    tell = lambda file: print(plain(line(str(file))), flush=True)
+    tell = lambda file: print(printable(line(str(file))), flush=True)
     if not given.get("watch"):
         tell(pages.report(*wanted))
         return

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from thespis.errors import ThespisError, or_all, plain
+from thespis.errors import ThespisError, or_all, printable
 from thespis.options import Option, fields
 from thespis.verbs.common import JSON, TRUST, opened, run_and_options
 
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> None:
         return
     for name, value in found.items():
         text = f"{value:.4g}" if isinstance(value, float) else str(value)
-        print(plain(f"{name:<24}{text}"))
+        print(printable(f"{name:<24}{text}"))
 
 
 def plot(skilled: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from thespis.errors import ThespisError, plain
+from thespis.errors import ThespisError, printable
 from thespis.options import Option
 from thespis.verbs.common import BEST, JSON, SEED, TRUST, chosen_policy, opened, run_and_options
 
@@ -94,7 +94,7 @@ def play(argv: list[str]) -> None:
         who = f" of member {m}" if several else ""
         print(f"returns{who}  {', '.join(f'{reward:,.1f}' for reward in rewards)}")
     if file:
-        print(plain(f"video    {file}"))
+        print(printable(f"video    {file}"))
 
 
 def demos(argv: list[str]) -> None:
@@ -130,7 +130,7 @@ def demos(argv: list[str]) -> None:
         f"episodes  {len(episodes)}, of {steps} steps and a mean reward of "
         f"{sum(returns) / len(returns):,.1f}"
     )
-    print(plain(f"demos     {name}"))
+    print(printable(f"demos     {name}"))
 
 
 def export(argv: list[str]) -> None:
@@ -164,4 +164,4 @@ def export(argv: list[str]) -> None:
         for name, error in x["largest_difference"].items():
             print(f"{name:<6} acts as the trained policy on 1,000 observations, to {error:.0e}")
         for file in x["files"]:
-            print(plain(f"file   {file}"))
+            print(printable(f"file   {file}"))
