@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -74,6 +73,8 @@ def read(file: Path) -> bytes:
 
 def write(file: Path, data: bytes) -> None:
     """As a whole or not at all, whoever else writes it; nobody else may read it."""
+    import tempfile  # which takes a while, and most commands write nothing
+
     handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with open(handle, "wb") as content:
