@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from thespis.core import Box, Discrete, Row, Spec, Step, ThespisError, mean, polyak, where
-from thespis.errors import did_you_mean, or_all
+from thespis.errors import did_you_mean, or_all, shown
 
 
 def spec(width=3, action=None):
@@ -113,3 +113,12 @@ def test_a_near_name_is_suggested_whatever_its_case():
 
 def test_where_no_name_is_near_all_are_listed():
     assert or_all("xyzzy", ["gamma", "tau"]) == "; there is gamma, tau"
+
+
+def test_what_was_given_is_shown_without_its_address():
+    """A message is the same whenever the mistake is, and has nothing that nobody can use."""
+    assert shown(object()) == "<object object>"
+    assert shown([iter([])]) == "[<list_iterator object>]"
+    assert shown("<object at 0x7f>") == "<object at 0x7f>"  # what somebody wrote stays
+    assert shown("a\n b") == "a b"
+    assert shown("x" * 200) == "x" * 100 + " ..."

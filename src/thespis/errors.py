@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 LONGEST = 100  # characters of a value that a message repeats
@@ -57,6 +58,7 @@ def one_line(error: Exception) -> str:
 
 
 def shown(value: object) -> str:
-    """What was given, fit for a message: on one line, and cut where it is long."""
-    text = " ".join((value if isinstance(value, str) else repr(value)).split())
+    """What was given, fit for a message: on one line, without addresses, cut where it is long."""
+    text = value if isinstance(value, str) else re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+    text = " ".join(text.split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
