@@ -155,6 +155,34 @@ def test_no_runs_at_all_is_said(tmp_path):
         directory.find(tmp_path / "nowhere")
 
 
+def test_nobody_searches_the_whole_disk_for_the_nearest_run(tmp_path, monkeypatch):
+    """`thespis report /typo/x` would look through /proc and /sys, where files come and go."""
+    monkeypatch.setattr(directory.Path, "glob", lambda *given: pytest.fail("it looks everywhere"))
+    monkeypatch.setattr(directory.os, "walk", lambda start: pytest.fail(f"it looks below {start}"))
+    with pytest.raises(ThespisError, match="there are no runs in /"):
+        directory.find("/nowhere/at/all")
+
+
+def test_folders_that_cannot_be_read_do_not_keep_the_nearest_run_from_being_named(
+    tmp_path, monkeypatch
+):
+    run = tmp_path / "runs" / "sac" / "x_1"
+    run.mkdir(parents=True)
+    (run / "config.json").touch()
+    (tmp_path / "gone").mkdir()
+    scandir = os.scandir
+
+    def gone(path):
+        if str(path).endswith("gone"):
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", gone)
+    with pytest.raises(ThespisError, match=f"the nearest runs are {run}"):
+        directory.find(tmp_path / "rnus")
+
+
+
 @pytest.mark.parametrize(
     ("config", "plain", "longer"),
     [

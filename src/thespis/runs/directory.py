@@ -53,12 +53,24 @@ def find(path: Path | str) -> Path:
     except OSError as error:  # a name that no file can have
         raise ThespisError(f"no run at {shown(str(path))}: {error.strerror}") from error
     start = next(p for p in [path, *path.absolute().parents] if p.is_dir())
-    below = (p for depth in ("*", "*/*", "*/*/*") for p in start.glob(f"{depth}/config.json"))
-    above = (p / "config.json" for p in path.absolute().parents)
-    runs = {str(p.parent) for p in (*below, *above) if p.is_file()}
+    above = (p for p in path.absolute().parents if (p / "config.json").is_file())
+    runs = {str(p) for p in (*below(start), *above)}
     near = difflib.get_close_matches(str(path), sorted(runs), n=3, cutoff=0)
     hint = f"the nearest runs are {', '.join(near)}" if near else f"there are no runs in {start}"
     raise ThespisError(f"no run at {path}: looked for {path / 'config.json'}; {hint}")
+
+
+def below(start: Path, depth: int = 3) -> Iterator[Path]:
+    """The runs down to three levels below a folder; none below /, where everything is.
+
+    Folders that come and go meanwhile, or may not be read, do not matter.
+    """
+    for folder, inside, files in os.walk(start) if start != Path(start.anchor) else ():
+        level = len(Path(folder).relative_to(start).parts)
+        if level and "config.json" in files:
+            yield Path(folder)
+        if level == depth:
+            inside.clear()
 
 
 def path_of(name: str, given: Any) -> Path:
