@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thespis.normalize import Running, normalise, statistics, update
+from thespis.normalize import MOST, Running, normalise, statistics, update
 
 update_running = jax.jit(Running.update)
 
@@ -89,6 +89,14 @@ def test_what_changed_is_still_noticed_after_many_rows():
         found = update_running(found, np.full((2000, 1), 3.0, np.float32))
     np.testing.assert_allclose(found.mean, 1.5, rtol=1e-3)
     np.testing.assert_allclose(found.var, 1 / 2 + 9 / 4, rtol=1e-3)
+
+
+def test_rows_are_counted_up_to_a_number_that_fits():
+    """After that older ones fade: a count that overflows would turn the statistics around."""
+    found = Running(jnp.zeros(1), jnp.ones(1), jnp.int32(MOST - 4))
+    for _ in range(3):
+        found = update_running(found, np.full((8, 1), 3.0, np.float32))
+        assert found.count == MOST
 
 
 # --- use ------------------------------------------------------------------------------------

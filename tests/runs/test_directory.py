@@ -182,7 +182,6 @@ def test_folders_that_cannot_be_read_do_not_keep_the_nearest_run_from_being_name
         directory.find(tmp_path / "rnus")
 
 
-
 @pytest.mark.parametrize(
     ("config", "plain", "longer"),
     [
