@@ -148,37 +148,40 @@ def test_a_host_that_does_not_answer_is_one_line(tmp_path, process, words):
 
 
 PEER = """
-import sys
+import sys, time
 import numpy as np
 from thespis import hosts
-from thespis.errors import ThespisError
 hosts.join(sys.argv[1], 2, int(sys.argv[2]))
 assert hosts.several() and hosts.leads() == (sys.argv[2] == "0")
 assert hosts.from_all(np.array(int(sys.argv[2]))).tolist() == [0, 1]
 assert hosts.of_leader({"x": np.array(int(sys.argv[2]))})["x"] == 0
 print("ready", flush=True)
-try:
-    while True:
-        hosts.from_all(np.zeros(1))
-except ThespisError as error:
-    print(error, file=sys.stderr)
-    hosts.leave(2)
+while sys.argv[3] == "exchanges":
+    hosts.from_all(np.zeros(1))
+while sys.argv[3] == "works":
+    time.sleep(0.01)
 """
 
 
+@pytest.mark.parametrize("doing", ["exchanges", "works"])
 @pytest.mark.parametrize("who", [0, 1])
-def test_a_process_that_dies_ends_the_others(who):
+def test_a_process_that_dies_ends_the_others_in_one_line(who, doing):
     at = free_port()
-    pair = [start(sys.executable, "-c", PEER, at, i) for i in range(2)]
+    pair = [start(sys.executable, "-c", PEER, at, i, doing) for i in range(2)]
     for child in pair:
         assert next(iter(child.stdout or ())) == "ready\n"
     pair[who].kill()
     other = pair[1 - who]
     _, err = other.communicate(timeout=120)
     pair[who].communicate()
-    assert other.returncode != 0
-    if other.returncode == 2:  # JAX itself may notice first, and abort
-        assert "another process has ended or cannot be reached" in err
+    assert other.returncode == 2, err
+    assert err == f"thespis: {hosts.GONE}\n"
+
+
+def test_processes_that_have_done_their_work_part_in_silence():
+    at = free_port()
+    pair = [start(sys.executable, "-c", PEER, at, i, "ends") for i in range(2)]
+    assert end(*pair) == [("ready\n", "")] * 2
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,15 @@ code and decide the same; process 0 leads: it alone writes files and speaks.
 
 from __future__ import annotations
 
+import atexit
 import os
+import secrets
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +24,9 @@ import numpy as np
 from thespis import machine
 from thespis.errors import ThespisError
 
+WATCH, FAREWELL = "thespis/watch", b"."  # where process 0 is heard, and the last word
+GONE = "another process has ended or cannot be reached: see what it said, then resume"
+SOON = 5.0  # seconds in which a broken connection is noticed
 BLOCK = 2**26  # bytes of one process that cross to the others at a time
 
 
@@ -46,15 +53,17 @@ def join(
     where = "the launcher's coordinator" if auto else coordinator
     if not auto and not coordinator.rpartition(":")[2].isdecimal():
         raise ThespisError(f"coordinator = {coordinator}: give HOST:PORT, or auto")
-    address = None if auto else coordinator
-    detect = None if auto else "deactivate"
     with patience(wait, where, process, processes):
         try:
+            devices = None
+            if auto:
+                coordinator, processes, process, devices = launched(processes, process, wait)
             jax.distributed.initialize(
-                address,
+                coordinator if process == 0 else relay(coordinator),
                 processes,
                 process,
-                cluster_detection_method=detect,
+                devices,
+                cluster_detection_method="deactivate",
                 initialization_timeout=wait + 60,
                 shutdown_timeout_seconds=60,
             )
@@ -66,6 +75,18 @@ def join(
         except jax.errors.JaxRuntimeError as error:
             text = " ".join(str(error).split())
             raise ThespisError(f"cannot meet at {where}: {text}; try another port") from error
+        watch_others(coordinator)
+
+
+def launched(processes: int | None, process: int | None, wait: int) -> tuple[str, int, int, Any]:
+    """Coordinator, number of processes, own number and devices, as the launcher tells them."""
+    from jax._src.clusters import ClusterEnv
+
+    given = os.environ.get("JAX_COORDINATOR_ADDRESS"), processes, process, None, None, wait + 60
+    address, count, number, devices = ClusterEnv.auto_detect_unset_distributed_params(*given)
+    if address is None or count is None or number is None:
+        raise ValueError("no launcher")
+    return address, count, number, devices
 
 
 @contextmanager
@@ -88,7 +109,7 @@ def patience(wait: int, where: str, process: int | None, processes: int | None) 
 
 
 def leave(code: int) -> None:
-    """End at once if others train along: they would wait for this one, and so learn that it went.
+    """End at once if others train along: their connections break, and they end, too.
 
     Alone, this does nothing.
     """
@@ -96,6 +117,106 @@ def leave(code: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+# --- others that die ------------------------------------------------------------------------
+
+
+def relay(coordinator: str) -> str:
+    """An address on this host from which all goes on to the coordinator, and back.
+
+    XLA aborts when its connection to process 0 breaks. This one does not: `watch` has the word.
+    """
+    door = socket.create_server(("127.0.0.1", 0))
+
+    def hand_on(source: socket.socket, target: socket.socket, last: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(2**16):
+                target.sendall(data)
+            if last:
+                target.shutdown(socket.SHUT_WR)
+
+    def serve() -> None:
+        while True:
+            near, _ = door.accept()
+            try:
+                far = socket.create_connection(place_of(coordinator))
+            except OSError:  # not there yet: XLA tries again
+                near.close()
+                continue
+            for ends in ((near, far, True), (far, near, False)):
+                threading.Thread(target=hand_on, args=ends, daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return f"127.0.0.1:{door.getsockname()[1]}"
+
+
+def place_of(address: str, port: str = "") -> tuple[str, int]:
+    """HOST:PORT, or another port there."""
+    host, _, own = address.rpartition(":")
+    return host.strip("[]"), int(port or own)
+
+
+def watch_others(coordinator: str) -> None:
+    """Keep a connection between process 0 and every other one: when it breaks, one has died.
+
+    XLA notices that after a minute, and aborts with a trace of its own; the operating system at
+    once. A process that has done its work says farewell.
+    """
+    from jax._src.distributed import global_state as known
+
+    client: Any = known.client
+    if leads():
+        door = socket.create_server(("", 0), backlog=known.num_processes)
+        password = secrets.token_hex(16)
+        client.key_value_set(WATCH, f"{door.getsockname()[1]} {password}")
+        missing = known.num_processes - 1
+        while missing:
+            line, _ = door.accept()
+            if received(line, len(password)) == password.encode():
+                line.sendall(FAREWELL)  # the other goes on
+                watch(line)
+                missing -= 1
+            else:
+                line.close()
+        door.close()
+    else:
+        port, password = client.blocking_key_value_get(WATCH, 10**6).split()
+        line = socket.create_connection(place_of(coordinator, port))
+        line.sendall(password.encode())
+        received(line, len(FAREWELL))
+        watch(line)
+
+
+def watch(line: socket.socket) -> None:
+    """End this process when the line breaks without a farewell."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):  # so that a host that falls silent is noticed, too
+            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+    def listen() -> None:
+        if received(line, len(FAREWELL)) != FAREWELL:
+            time.sleep(SOON / 5)  # if this process fails of the same cause, that is said instead
+            print(f"thespis: {GONE}", file=sys.stderr, flush=True)
+            os._exit(2)
+
+    threading.Thread(target=listen, daemon=True).start()
+    atexit.register(take_leave, line)
+
+
+def take_leave(line: socket.socket) -> None:
+    with suppress(OSError):
+        line.sendall(FAREWELL)
+
+
+def received(line: socket.socket, size: int) -> bytes:
+    """So many bytes; fewer if the line breaks."""
+    data = b""
+    with suppress(OSError):
+        while len(data) < size and (more := line.recv(size - len(data))):
+            data += more
+    return data
 
 
 # --- who is who -----------------------------------------------------------------------------
@@ -120,10 +241,11 @@ def together(f: Callable, *args: Any, **choices: Any) -> Any:
     try:
         with quiet():
             return jax.block_until_ready(f(*args, **choices))
-    except jax.errors.JaxRuntimeError as error:
-        raise ThespisError(
-            "another process has ended or cannot be reached: see what it said, then resume"
-        ) from error
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        if isinstance(error, ValueError) and "gloo" not in str(error).lower():
+            raise
+        time.sleep(SOON)  # whoever watches the others ends this process with one line
+        raise ThespisError(GONE) from error
 
 
 @contextmanager
