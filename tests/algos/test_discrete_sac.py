@@ -225,7 +225,8 @@ def test_new_hyper_parameters_compile_nothing(population):
 
 def act(algo, mode, obs, step=0, key=1, hp=None):
     hp = scalars() if hp is None else hp
-    given = reference.drawn(algo, hp), hp, None, obs, random.key(key), jnp.int32(step)
+    memory = algo.memory(random.key(7), len(jax.tree.leaves(obs)[0]))
+    given = reference.drawn(algo, hp), hp, memory, obs, random.key(key), jnp.int32(step)
     return jax.tree.map(np.asarray, act_of(algo, mode)(*given))
 
 
@@ -247,11 +248,10 @@ def alike(n, *numbers):
 def test_greedy_actions_have_the_greatest_logit():
     algo = make(store_logits=True)
     obs = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
-    action, memory, extra = act(algo, "greedy", obs)
+    action, _, extra = act(algo, "greedy", obs)
     logits = logits_of(algo, obs)
     np.testing.assert_array_equal(action, logits.argmax(-1))
     np.testing.assert_allclose(extra["logits"], logits, atol=1e-6)
-    assert memory is None
     assert act(make(), "greedy", obs)[2] is None
 
 
@@ -311,7 +311,8 @@ def lured():
     state = eqx.tree_at(lambda s: s.actor.params.weights[0], state, weight)
 
     def act(obs, key):
-        one = lambda mode: algo.act(state, hp, None, obs, random.clone(key), 0, mode)[0]
+        memory = algo.memory(random.key(7), 8)
+        one = lambda mode: algo.act(state, hp, memory, obs, random.clone(key), 0, mode)[0]
         return {mode: one(mode) for mode in ("random", "explore", "greedy")}
 
     return reference.quick(act)
@@ -529,6 +530,10 @@ def test_preset_di_engine():
         "critic_entropy": True,
         "clip_q": False,
         "store_logits": True,
+        "noise_repeat": 1,
+        "epsilon_start": 0.0,
+        "epsilon_end": 0.0,
+        "epsilon_decay": 1e4,
         "drop_truncated": False,
         "ignore_done": False,
         "critics": 2,

@@ -129,7 +129,8 @@ def test_acting_sees_normalised_observations(Algorithm):
     @reference.quick
     def act(state, obs):
         memory = algo.memory(random.key(7), 50)
-        return algo.act(state, hp, memory, obs, random.key(1), jnp.int32(0), "explore")[0]
+        late = jnp.int32(10**6)  # after any schedule
+        return algo.act(state, hp, memory, obs, random.key(1), late, "explore")[0]
 
     normal = reference.vector(reference.plain(state.stats), obs)
     raw, normal = (jnp.asarray(x, jnp.float32) for x in (obs, normal))
@@ -207,8 +208,9 @@ def test_an_encoder_is_trained_by_the_critics_and_by_actors_that_have_their_own(
     assert moved(state.critic.params.encoder, new.critic.params.encoder)
     target = next(name for name in ("target", "target_critic") if hasattr(state, name))
     old, followed = getattr(state, target).encoder, getattr(new, target).encoder
-    tau = lambda t, c: t + np.float32(0.005) * (np.asarray(c) - t)  # a Polyak copy of its own
-    wanted = jax.tree.map(tau, old, new.critic.params.encoder)
+    tau = algo.Hyper().tau
+    follow = lambda t, c: t + np.float32(tau) * (np.asarray(c) - t)  # a Polyak copy of its own
+    wanted = jax.tree.map(follow, old, new.critic.params.encoder)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-7), followed, wanted)
     assert hasattr(state.actor.params, "encoder") == (not shared)
     if not shared:

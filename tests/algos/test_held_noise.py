@@ -1,4 +1,4 @@
-"""Exploration noise that lasts, for SAC and TD3."""
+"""Exploration noise that lasts, for SAC, TD3 and Discrete SAC."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ import pytest
 from jax import random
 
 from tests.algos import reference
-from thespis.algos import SAC, TD3
+from thespis.algos import SAC, TD3, DiscreteSAC
 from thespis.algos.held_noise import Held, lengths
 
 both = pytest.mark.parametrize("Algorithm", [SAC, TD3])
@@ -59,3 +59,37 @@ def test_exploring_actions_share_their_noise(Algorithm):
         assert reference.difference(act(after, 3, mode)[1], after) == 0
     usual = dataclasses.replace(algo, noise_repeat=1)
     assert usual.memory(random.key(0), 3) is None
+
+
+@pytest.mark.parametrize("mode", ["explore", "random"])
+def test_choices_share_their_draw_and_are_samples_all_the_same(mode):
+    algo = DiscreteSAC(reference.discrete_spec(3), hidden=(), noise_repeat=16)
+    hp = DiscreteSAC.Hyper(epsilon_start=0.0, epsilon_end=0.0)
+    state, obs = reference.drawn(algo, hp), jnp.full((20_000, 2), 2.0)
+    act = lambda memory, key: algo.act(state, hp, memory, obs, random.key(key), jnp.int32(0), mode)
+    one, after, _ = act(algo.memory(random.key(0), 20_000), 1)
+    two, _, _ = act(after, 2)
+    held = np.asarray(after.held.left > 0)
+    assert 0.2 < held.mean() < 0.6
+    np.testing.assert_array_equal(one[held], two[held])
+    assert (one[~held] != two[~held]).mean() > 0.1
+    p = algo.policy(state, algo.acting(state), obs[:1]).p[0] if mode == "explore" else 1 / 3
+    for action in (one, two):
+        np.testing.assert_allclose(np.bincount(action, minlength=3) / 20_000, p, atol=0.02)
+
+
+def test_a_share_epsilon_of_episodes_is_random_from_their_first_step_to_their_last():
+    """The others follow a policy that is sure of itself."""
+    algo = DiscreteSAC(reference.discrete_spec(3), hidden=(), noise_repeat=2)
+    hp = DiscreteSAC.Hyper(epsilon_start=0.3, epsilon_end=0.3)
+    state, obs = reference.drawn(algo, hp), jnp.full((2000, 2), 900.0)
+    memory, strange = algo.memory(random.key(0), 2000), []
+    best = algo.act(state, hp, memory, obs, random.key(0), jnp.int32(0), "greedy")[0]
+    for key in range(30):
+        action, memory, _ = algo.act(
+            state, hp, memory, obs, random.key(key), jnp.int32(0), "explore"
+        )
+        strange.append(np.asarray(action != best))
+    share = np.mean(strange, 0)
+    assert (share > 0).mean() == pytest.approx(0.3, abs=0.03)
+    assert share[share > 0].mean() == pytest.approx(2 / 3, abs=0.03)

@@ -267,6 +267,17 @@ def test_memory_goes_on_and_is_reset(tmp_path):
         policy.reset(skill=1)
 
 
+def test_memory_of_exploration_is_left_out():
+    for algo in (
+        DiscreteSAC(reference.discrete_spec(3), hidden=(4,), noise_repeat=4),
+        SAC(reference.spec(3), hidden=(4,), noise_repeat=4),
+    ):
+        it = exported(algo)
+        assert algo.memory(random.key(0), 1) is not None
+        assert it.about["memory"] == {}
+        assert list(it.about["inputs"]) == ["obs"]
+
+
 def test_what_is_drawn_for_an_episode_is_told():
     drawn = lambda **options: {
         name

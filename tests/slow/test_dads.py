@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-import thespis
+from tests.slow.typed import train
 from thespis.skills.plan import pursue
 from thespis.skills.score import hull_area
 from thespis.skills.skilled import Skilled, rollout
@@ -19,7 +19,6 @@ POINT = {
     "hidden": (64, 64),
     "batch_size": 128,
     "eval_freq": 3_000,
-    "progress": False,
 }
 STEPS = {"dads": 15_000, "metra": 6_000}
 # Six goals of the paper, at a scale where the farthest are half as far as an episode reaches.
@@ -31,7 +30,7 @@ STRAIGHT = -0.224  # the score of a straight line at full speed
 def skilled(request, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
     chosen = {"objective": request.param, "steps": STEPS[request.param]}
-    run = thespis.train("dads", **POINT, **chosen, out=out)
+    run = train("dads", **POINT, **chosen, out=out)
     return [Skilled(run, member) for member in range(3)]
 
 

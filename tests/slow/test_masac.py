@@ -4,21 +4,13 @@ import numpy as np
 import pytest
 
 import thespis
+from tests.slow.typed import train
 
 pytestmark = pytest.mark.slow
 
-SMALL = {"hidden": (64, 64), "eval_episodes": 2, "progress": False}
-MEETING = SMALL | {"steps": 12_000, "envs": 8, "updates_per_step": 0.25, "learning_starts": 2000}
-SPREAD = SMALL | {
-    "steps": 100_000,
-    "envs": 16,
-    "updates_per_step": 0.16,
-    "learning_starts": 5000,
-    "batch_size": 128,
-    "gamma": 0.95,
-    "eval_freq": 20_000,
-    "eval_episodes": 20,
-}
+SMALL = {"preset": "particles", "hidden": (64, 64), "seeds": range(3)}
+MEETING = SMALL | {"steps": 20_000, "eval_episodes": 2}
+SPREAD = SMALL | {"steps": 100_000, "eval_freq": 20_000, "eval_episodes": 20}
 
 
 @pytest.mark.parametrize("env", ["jax:meeting", "jax:meeting-continuous"])
@@ -26,8 +18,7 @@ def test_a_team_dares_to_meet_and_independent_learners_stay_at_home(tmp_path, en
     """11 is for meeting, 5 for staying at home."""
 
     def returns(critic):
-        given = MEETING | {"critic": critic, "seeds": range(3), "out": tmp_path}
-        run = thespis.train("masac", env=env, batch_size=128, **given)
+        run = train("masac", env=env, critic=critic, **MEETING, out=tmp_path)
         return np.array(run.evaluate(episodes=10)["returns"]).mean(1)
 
     together, alone = returns("joint"), returns("own")
@@ -39,10 +30,10 @@ def test_a_team_dares_to_meet_and_independent_learners_stay_at_home(tmp_path, en
 def spread(tmp_path_factory):
     """Returns of the last policies [seeds, 100], with joint critics and alone, and of chance."""
     pytest.importorskip("mpe2")
-    given = SPREAD | {"seeds": range(3), "out": tmp_path_factory.mktemp("spread")}
+    given = SPREAD | {"out": tmp_path_factory.mktemp("spread")}
 
     def returns(**more):
-        run = thespis.train("masac", env="pettingzoo:simple_spread_v3", **given, **more)
+        run = train("masac", env="pettingzoo:simple_spread_v3", **given, **more)
         return np.array(run.evaluate(episodes=100)["returns"])
 
     return returns(), returns(critic="own"), random_play()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import thespis
+from tests.slow.typed import train
 from thespis.pbt import PBT, RandomSearch
 
 pytestmark = pytest.mark.slow
@@ -13,9 +13,9 @@ SEEDS = range(0, 24, 8)  # of the first of eight members
 
 def returns(tmp_path, tuner, seed):
     """The mean return of every member at the end."""
-    small = {"hidden": (64, 64), "batch_size": 64, "progress": False, "out": tmp_path}
+    small = {"hidden": (64, 64), "batch_size": 64, "out": tmp_path}
     given = small | {"steps": 20_000, "members": 8, "seed": seed, "eval_freq": 1000}
-    run = thespis.train("sac", "jax:pendulum", pbt=tuner, **given)
+    run = train("sac", env="jax:pendulum", pbt=tuner, **given)
     return np.array(run.evaluate(episodes=100)["returns"]).mean(1)
 
 

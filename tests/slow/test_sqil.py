@@ -13,6 +13,7 @@ import pytest
 from jax import random
 
 import thespis
+from tests.slow.typed import train
 from thespis.demos import Recorder
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.slow
 EXPERTS = {"jax:pendulum": ("sac", 20_000), "jax:cartpole": ("discrete-sac", 50_000)}
 EXPERT_OF = {"CartPole-v1": "jax:cartpole"}
 STEPS = {"jax:pendulum": 10_000, "CartPole-v1": 10_000, "jax:cartpole": 30_000}
-SMALL = {"hidden": (64, 64), "progress": False}
+SMALL = {"hidden": (64, 64)}
 SILENT = {"monitor_gradients": False, "monitor_policy": False}
 SEEDS = 3
 
@@ -45,7 +46,7 @@ def world(tmp_path_factory):
     def expert(env: str):
         """Ten episodes, and the mean returns of chance and of the expert."""
         algo, steps = EXPERTS[env]
-        run = thespis.train(algo, env=env, steps=steps, out=out, eval_episodes=2, **SMALL)
+        run = train(algo, env=env, steps=steps, out=out, eval_episodes=2, **SMALL)
         loop = run.parts[0]
         hp = loop.algo.Hyper()
         chance = Recorder(loop.algo, loop.env, 100, "random")
@@ -60,7 +61,7 @@ def world(tmp_path_factory):
         shown = expert(EXPERT_OF.get(env, env))[0]
         chosen |= {"demos": shown, "demo_episodes": episodes, "steps": STEPS[env]}
         chosen |= {"eval_freq": STEPS[env] // 10, "eval_episodes": 2, "seeds": range(SEEDS)}
-        return thespis.train("sqil", env=env, out=out, **SMALL, **SILENT, **chosen)
+        return train("sqil", env=env, out=out, **SMALL, **SILENT, **chosen)
 
     return expert, imitators
 

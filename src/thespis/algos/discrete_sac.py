@@ -9,19 +9,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax import random
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
+from thespis import noise
 from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.epsilon import Schedule, astray, epsilon_of
+from thespis.algos.held_noise import Held
 from thespis.algos.sac import RATES, State
 from thespis.algos.temperature import Form, alpha_of, cool, start
-from thespis.core import MASK, Discrete, Metrics, Mode, ThespisError, Transition, mean, polyak
+from thespis.core import (
+    MASK,
+    Discrete,
+    Metrics,
+    Mode,
+    ThespisError,
+    Transition,
+    mean,
+    polyak,
+    where,
+)
 from thespis.dists import Categorical
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
 from thespis.nets import Critics
 from thespis.optim import Learned
+
+
+class Memory(eqx.Module):
+    """What each of n environments carries, where noise is held."""
+
+    held: Held
+    luck: Float[Array, "n"]  # of the episode, which strays while this is below epsilon
 
 
 @dataclass(frozen=True)
@@ -42,28 +62,43 @@ class DiscreteSAC(ActorCritic):
     """How epsilon goes from epsilon_start to epsilon_end."""
     store_logits: bool = False
     """Store the actor's logits with every transition."""
+    noise_repeat: int = 16
+    """Most steps that share one draw of exploration; k of them have a chance like 1 / k^2. Above
+    1, epsilon is the chance that a whole episode is random, instead of a step."""
 
     class Hyper(ActorCritic.Hyper):
         actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
         critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
         alpha_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "temperature's learning rate", low=0)
         gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
-        tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
+        tau: float = prior(0.02, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
         reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
         alpha: float = prior(
-            1.0, LogUniform(1e-2, 1), "initial (or fixed) temperature", low=0, initial=True
+            0.05, LogUniform(1e-2, 1), "initial (or fixed) temperature", low=0, initial=True
         )
-        target_entropy: float = prior(0.7, Uniform(0.1, 0.9), "wanted entropy, see entropy_unit")
+        target_entropy: float = prior(0.5, Uniform(0.1, 0.9), "wanted entropy, see entropy_unit")
         q_clip: float = prior(0.5, LogUniform(0.1, 10), "reach of clip_q", low=0)
-        epsilon_start: float = prior(0.0, Uniform(0, 1), "first chance of a random action", 0, 1)
-        epsilon_end: float = prior(0.0, Uniform(0, 0.1), "last chance of a random action", 0, 1)
-        epsilon_decay: float = prior(1e4, LogUniform(1e3, 1e5), "steps between the two", low=1)
+        epsilon_start: float = prior(1.0, Uniform(0, 1), "first chance to stray", 0, 1)
+        epsilon_end: float = prior(0.0, Uniform(0, 0.1), "last chance to stray", 0, 1)
+        epsilon_decay: float = prior(2e4, LogUniform(1e3, 1e5), "steps between the two", low=1)
 
     presets: ClassVar[dict[str, dict]] = {
         "di-engine": {
             "for": "the numbers of DI-engine",
-            "algo": {"hidden": (64, 64), "entropy_unit": "actions", "store_logits": True},
-            "hp": {**RATES, "alpha": 0.2, "target_entropy": -1.0},
+            "algo": {
+                "hidden": (64, 64),
+                "entropy_unit": "actions",
+                "store_logits": True,
+                "noise_repeat": 1,
+            },
+            "hp": {
+                **RATES,
+                "tau": 0.005,
+                "alpha": 0.2,
+                "target_entropy": -1.0,
+                "epsilon_start": 0.0,
+                "epsilon_decay": 1e4,
+            },
             "train": {"warm_up": "policy", "learning_starts": 10_000},
         },
     }
@@ -98,6 +133,11 @@ class DiscreteSAC(ActorCritic):
         temperature = start(self.temperature, hp.alpha)
         return State(Learned.of(actor), Learned.of(critic), critic, temperature, self.make_stats())
 
+    def memory(self, key, n: int) -> Memory | None:
+        if self.noise_repeat == 1:
+            return None
+        return Memory(Held.none(n, self.actions), noise.uniform(key, (n,)))
+
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
         policy = self.policy(state, self.acting(state), obs)
         extra = {"logits": policy.logits} if self.store_logits else None
@@ -105,7 +145,12 @@ class DiscreteSAC(ActorCritic):
             return policy.mode(), memory, extra
         k_stray, k_action = random.split(key)
         chance = 1.0 if mode == "random" else epsilon_of(self.epsilon_schedule, hp, step)
-        return astray(policy, chance, k_stray).sample(k_action), memory, extra
+        if self.noise_repeat == 1:
+            return astray(policy, chance, k_stray).sample(k_action), memory, extra
+        held = memory.held.next(k_action, self.noise_repeat, random.gumbel)
+        logits = where(memory.luck < chance, jnp.zeros_like(policy.logits), policy.logits)
+        action = Categorical(logits + held.draw, policy.legal).mode()
+        return action, Memory(held, memory.luck), extra
 
     # --- learning ---------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ https://arxiv.org/abs/2006.01782, where whole actions are repeated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -26,10 +28,10 @@ class Held(eqx.Module):
     def none(cls, n: int, size: int) -> Held:
         return cls(jnp.zeros((n, size)), jnp.zeros(n, jnp.int32))
 
-    def next(self, key: Key, longest: int) -> Held:
+    def next(self, key: Key, longest: int, of: Callable = noise.normal) -> Held:
         """The draw of the next step: k steps in a row share one, with a chance like 1 / k²."""
         k_draw, k_steps = random.split(key)
-        fresh = noise.normal(k_draw, self.draw.shape)
+        fresh = of(k_draw, self.draw.shape)
         steps = lengths(noise.uniform(k_steps, self.left.shape), longest)
         going = self.left > 0
         return Held(where(going, self.draw, fresh), jnp.where(going, self.left, steps) - 1)

@@ -124,6 +124,12 @@ class MASAC(ActorCritic):
         )
 
     presets: ClassVar[dict[str, dict]] = {
+        "particles": {
+            "for": "small teams such as PettingZoo's particles, 16 at a time",
+            "algo": {"batch_size": 128},
+            "hp": {"gamma": 0.95},
+            "train": {"envs": 16, "updates_per_step": 0.16, "learning_starts": 5000},
+        },
         "di-engine": {
             "for": "the numbers of DI-engine",
             "algo": {

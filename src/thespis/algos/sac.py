@@ -66,6 +66,10 @@ class SAC(ActorCritic):
         target_entropy: float = prior(-1.0, Uniform(-2, 0), "wanted entropy per action dimension")
 
     presets: ClassVar[dict[str, dict]] = {
+        "locomotion": {
+            "for": "walking robots: 10,000 random steps first",
+            "train": {"learning_starts": 10_000},
+        },
         "qdax": {
             "for": "the numbers of QDax, and its search spaces for PBT",
             "algo": {

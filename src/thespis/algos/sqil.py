@@ -109,7 +109,7 @@ class SQIL(ActorCritic):
         spec = replace(self.spec, reward_dim=None)  # whatever the environment pays
         shared |= {"spec": spec, "reward_weights": None}
         if not isinstance(self.spec.action, Box):
-            return DiscreteBase(**shared, store_logits=self.store_policy)
+            return DiscreteBase(**shared, store_logits=self.store_policy, noise_repeat=1)
         names = ("std", "log_derivative", "init_w", "store_policy")
         return ContinuousBase(**shared, **{name: getattr(self, name) for name in names})
 
@@ -119,7 +119,7 @@ class SQIL(ActorCritic):
         share = known.pop("entropy_share")
         if isinstance(self.spec.action, Box):
             return SAC.Hyper(**known)
-        return DiscreteSAC.Hyper(**known | {"target_entropy": share})
+        return DiscreteSAC.Hyper(**known | {"target_entropy": share, "epsilon_start": 0.0})
 
     # --- life cycle -------------------------------------------------------------------------
 

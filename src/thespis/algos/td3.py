@@ -52,6 +52,10 @@ class TD3(ActorCritic):
         noise_clip: float = prior(0.5, Uniform(0, 1), "bound of the target's noise", low=0)
 
     presets: ClassVar[dict[str, dict]] = {
+        "locomotion": {
+            "for": "walking robots: 10,000 random steps first",
+            "train": {"learning_starts": 10_000},
+        },
         "qdax": {
             "for": "the numbers of QDax, and its search spaces for PBT",
             "algo": {

@@ -100,17 +100,19 @@ class Exported:
         shown = algo.spec.obs
         shown = {k: s for k, s in shown.items() if k not in hidden} if hidden else shown
         self.obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shown)
-        # The key is an input at first, to see whether the policy uses it.
+        # Key and memory are inputs at first, to see whether the policy uses them.
         given = {"memory": self.memory, "obs": self.obs, "key": key}
         graph = trace(self.act, policy, given)
         used = {id(x) for op in graph.operations for x in op.inputs}
-        for value in graph.inputs:
-            if value.name == "key" and id(value) in used:
-                raise ThespisError(
-                    f"the greedy policy of {type(algo).__name__} draws at random with these "
-                    "options, which an exported one cannot: train it without (such as "
-                    "epsilon_greedy = 0)"
-                )
+        read = {x.name.partition(".")[0] for x in graph.inputs if id(x) in used}
+        if "key" in read:
+            raise ThespisError(
+                f"the greedy policy of {type(algo).__name__} draws at random with these options, "
+                "which an exported one cannot: train it without (such as epsilon_greedy = 0)"
+            )
+        if self.memory is not None and "memory" not in read:  # it is for exploration alone
+            self.memory = None
+            graph = trace(self.act, policy, given | {"memory": None})
         inputs = [x for x in graph.inputs if x.name != "key"]
         self.graph = Graph(inputs, graph.outputs, graph.operations)
 
