@@ -66,6 +66,12 @@ class SAC(ActorCritic):
         target_entropy: float = prior(-1.0, Uniform(-2, 0), "wanted entropy per action dimension")
 
     presets: ClassVar[dict[str, dict]] = {
+        "sparse": {
+            "for": "small or rare rewards, for which a temperature of 1 would pay more",
+            "algo": {"noise_repeat": 16},
+            "hp": {"alpha": 0.05},
+            "train": {"learning_starts": 5000},
+        },
         "locomotion": {
             "for": "walking robots: 10,000 random steps first",
             "train": {"learning_starts": 10_000},
