@@ -28,6 +28,8 @@ def origin(module: str) -> str | None:
         return known and (getattr(known, "__file__", None) or "this process")
     if spec is None:
         return None
+    if spec.origin in ("built-in", "frozen"):
+        return "Python itself"
     places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
     return ", ".join(os.path.realpath(p) if os.path.exists(p) else p for p in places)
 

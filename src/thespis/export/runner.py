@@ -17,7 +17,7 @@ import numpy as np
 class Policy:
     def __init__(self, path=None):
         beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "policy.npz")
-        with np.load(path or beside) as file:
+        with np.load(path or beside, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         self.about = json.loads(str(arrays.pop("about")))
         self.examples = {n: arrays.pop(n) for n in list(arrays) if n.startswith("example.")}

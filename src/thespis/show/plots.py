@@ -44,6 +44,7 @@ STYLE: dict[Any, Any] = {
     "legend.title_fontsize": 8.5,
     "lines.solid_joinstyle": "round",
     "text.parse_math": False,  # names are names, with a $ in them too
+    "text.usetex": False,  # whatever a matplotlibrc in the current folder says
     "pdf.fonttype": 42,  # publishers refuse Type 3 fonts
     "svg.hashsalt": "thespis",  # the same curves give the same file
 }
