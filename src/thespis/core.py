@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from thespis.errors import ThespisError as ThespisError
 
 Key = PRNGKeyArray
-Metrics = dict[str, Any]  # scalars, or a `Mean` where an update may have none
+Metrics = dict[str, Any]  # scalars, a `Mean` where an update may have none, or a `Histogram`
 Mode = Literal["random", "explore", "greedy"]  # static: warm-up, training, evaluation
 MASK = "action_mask"  # key of a dict observation: which discrete actions are legal, bool [n]
 
@@ -31,6 +31,27 @@ class Mean(eqx.Module):
 
     total: Array
     count: Array
+
+
+class Histogram(eqx.Module):
+    """How many values fell between each two edges; what lies beyond counts in the outer bins."""
+
+    count: Int[Array, "... bins"]
+    edges: tuple[float, ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, x: Array, valid: Array, edges: tuple[float, ...]) -> Histogram:
+        """Counts of every entry [...] by itself, none where it is not valid."""
+        inner = edges[1:-1]
+        bounds = np.array([[-np.inf, *inner], [*inner, np.inf]], np.float32)
+        low, high = bounds.reshape(2, *(1 for _ in x.shape), -1)
+        x = x.astype(jnp.float32)[..., None]
+        inside = (x >= low) & (x < high) & valid.astype(bool)[..., None]
+        return cls(inside.astype(jnp.int32), edges)
+
+    def over(self, *axes: int) -> Histogram:
+        """Summed over some of the entries' axes."""
+        return Histogram(self.count.sum(axes), self.edges)
 
 
 # --- what an algorithm may know of an environment -------------------------------------------
@@ -285,7 +306,7 @@ class Algorithm(Protocol):
 class Reporting(Protocol):
     """An algorithm that tells more of what it did. The loop logs it of new rows as `rollout/`."""
 
-    def report(self, rows: Row) -> dict[str, Mean]:
+    def report(self, rows: Row) -> dict[str, Mean | Histogram]:
         """Sums and counts of every row [...]."""
         ...
 

@@ -21,7 +21,7 @@ from jax import random
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
-from thespis.core import Mean, Mode, Reporting, Row, Step, apart, where
+from thespis.core import Histogram, Mean, Mode, Reporting, Row, Step, apart, where
 from thespis.placement import MEMBERS, ROWS_OF_MEMBERS, SHARED, put, shardings, spread
 from thespis.priorities import Rule
 from thespis.programs import compiled
@@ -166,8 +166,8 @@ class Loop:
         replay = Replay.empty(self.capacity, row, self.rule)
         batches = jax.eval_shape(self.draw, replay, hps, demos, keys, clock)
         _, metrics, _ = jax.eval_shape(self.learn, state, hps, row, batches, keys, clock)
-        names = [*self.episodes(actors), *jax.eval_shape(self.rollout, row), *metrics]
-        return Learner(state, actors, world, replay, Tally.of(names, shape[0]), clock)
+        told = self.episodes(actors) | jax.eval_shape(self.rollout, row) | metrics
+        return Learner(state, actors, world, replay, Tally.of(told, shape[0]), clock)
 
     # --- one iteration ----------------------------------------------------------------------
 
@@ -215,12 +215,12 @@ class Loop:
         parts = {f"rollout/ep_rew_mean/{n}": returns[..., i] for i, n in enumerate(spec.rewards)}
         return {"rollout/ep_rew_mean": whole, **parts, "rollout/ep_len_mean": actors.ep_length}
 
-    def rollout(self, row: Row) -> dict[str, Mean]:
+    def rollout(self, row: Row) -> dict[str, Mean | Histogram]:
         """What the algorithm tells of new rows, of [members]; most tell nothing."""
         if not isinstance(self.algo, Reporting):
             return {}
-        told = self.algo.report(row)
-        return {f"rollout/{k}": Mean(m.total.sum(1), m.count.sum(1)) for k, m in told.items()}
+        over_envs = jax.tree.map(lambda x: x.sum(1), self.algo.report(row))
+        return {f"rollout/{name}": x for name, x in over_envs.items()}
 
     def draw(self, replay: Replay, hps, demos, keys, clock: Clock):
         """The batches of one iteration's updates, leaves [members, updates, ...]."""
@@ -254,7 +254,7 @@ class Loop:
                 k_update = random.fold_in(random.fold_in(key, 2), i)
                 step = clock.updates + i
                 state, metrics, priorities = self.algo.update(state, hp, batch, k_update, step)
-                means = {f"train/{k}": _as_mean(v) for k, v in metrics.items()}
+                means = {f"train/{k}": _as_sum(v) for k, v in metrics.items()}
                 return state, (means, None if self.rule is None else priorities)
 
             state = self.algo.observe(state, row)
@@ -360,8 +360,8 @@ def environment_seeds(seeds, stream: int, time, n: int) -> list[int]:
     return [int(x) >> 1 for s in seeds for x in state(s)]
 
 
-def _as_mean(metric) -> Mean:
-    return metric if isinstance(metric, Mean) else Mean(metric, jnp.ones(()))
+def _as_sum(metric) -> Mean | Histogram:
+    return metric if isinstance(metric, Mean | Histogram) else Mean(metric, jnp.ones(()))
 
 
 class DeviceDriver:

@@ -227,9 +227,10 @@ def restart(
 
 def forget(tally: Tally, who: Bool[Array, "members"]) -> Tally:
     """Sums and faults of members that are no more."""
-    zero = lambda x: jnp.where(who[None], 0.0, x)
+    zero = lambda x: jnp.where(who[None], jnp.zeros_like(x), x)
     fault = jnp.where(who[None], -1, tally.fault)
-    return Tally(tally.names, zero(tally.total), zero(tally.count), fault)
+    total, count, counts = jax.tree.map(zero, (tally.total, tally.count, tally.counts))
+    return dataclasses.replace(tally, total=total, count=count, counts=counts, fault=fault)
 
 
 # --- memory that can be made again ----------------------------------------------------------

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from thespis.core import Mean, Row
+from thespis.core import Histogram, Mean, Row
 
 
 class Tally(eqx.Module):
@@ -19,14 +21,25 @@ class Tally(eqx.Module):
     total: Float[Array, "metrics members"]
     count: Float[Array, "metrics members"]
     fault: Int[Array, "3 members"]  # iteration (-1: none), position in `watched`, environment
+    edges: tuple[tuple[str, tuple[float, ...]], ...] = eqx.field(static=True, default=())
+    counts: Int[Array, "bins members"] | None = None  # of all histograms, one after another
 
     @classmethod
-    def of(cls, names: list[str], members: int) -> Tally:
+    def of(cls, metrics: dict[str, Any], members: int) -> Tally:
+        """Nothing yet, of these metrics."""
+        drawn = {name: x.edges for name, x in metrics.items() if isinstance(x, Histogram)}
+        names = tuple(name for name in metrics if name not in drawn)
         zeros = jnp.zeros((len(names), members))
-        return cls(tuple(names), zeros, zeros, jnp.full((3, members), -1, jnp.int32))
+        bins = sum(len(edges) - 1 for edges in drawn.values())
+        counts = jnp.zeros((bins, members), jnp.int32) if drawn else None
+        fault = jnp.full((3, members), -1, jnp.int32)
+        return cls(names, zeros, zeros, fault, tuple(drawn.items()), counts)
 
-    def add(self, seen: dict[str, Mean], row: Row, iteration: Int[Array, ""]) -> Tally:
-        """Add metrics of [members], leaves of those not seen stay; remember the first fault."""
+    def add(self, seen: dict[str, Any], row: Row, iteration: Int[Array, ""]) -> Tally:
+        """Add metrics of [members], each a `Mean` or a `Histogram`; remember the first fault.
+
+        Those that were not seen stay as they are.
+        """
         none = Mean(jnp.zeros_like(self.total[0]), jnp.zeros_like(self.total[0]))
         means = [seen.get(name, none) for name in self.names]
         total = self.total + jnp.stack([m.total for m in means])
@@ -38,16 +51,31 @@ class Tally(eqx.Module):
         time = jnp.broadcast_to(iteration, what.shape)
         new = flags.any(0) & (self.fault[0] < 0)
         first = jnp.stack([time, what, env]).astype(jnp.int32)
-        return Tally(self.names, total, count, jnp.where(new[None], first, self.fault))
+        fault, counts = jnp.where(new[None], first, self.fault), self.counts
+        if counts is not None:
+            members = counts.shape[1]
+            nothing = lambda edges: jnp.zeros((members, len(edges) - 1), jnp.int32)
+            bins = [seen[n].count if n in seen else nothing(edges) for n, edges in self.edges]
+            counts = counts + jnp.concatenate(bins, 1).T
+        return dataclasses.replace(self, total=total, count=count, fault=fault, counts=counts)
 
     def clear(self) -> Tally:
-        zeros = lambda: jnp.zeros_like(self.total)  # of their own: both are given away later
-        return Tally(self.names, zeros(), zeros(), self.fault)
+        # Each of its own: all are given away later.
+        zeros = jax.tree.map(jnp.zeros_like, (self.total, self.count, self.counts))
+        return dataclasses.replace(self, **dict(zip(("total", "count", "counts"), zeros)))
 
     def means(self, member: int) -> dict[str, Any]:
         """The metrics that were seen."""
         total, count = self.total[:, member], self.count[:, member]
         return {n: t / c for n, t, c in zip(self.names, total, count, strict=True) if c > 0}
+
+    def histograms(self, member: int) -> dict[str, Int[np.ndarray, "bins"]]:
+        """The counts between the edges of each."""
+        if self.counts is None:
+            return {}
+        ends = np.cumsum([len(edges) - 1 for _, edges in self.edges])
+        parts = np.split(np.asarray(self.counts)[:, member], ends[:-1])
+        return {name: part for (name, _), part in zip(self.edges, parts, strict=True)}
 
     @property
     def watched(self) -> list[str]:

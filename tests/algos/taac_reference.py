@@ -261,6 +261,7 @@ def taac(algo, state, hp, batch, noise, fresh, updates=0):
         "target_value": value[1:][kept].mean(),
         "return": goal.mean(),
         "explained_variance": (1 - residual.var(0) / goal.var(0)).mean(),
+        "switch_probabilities": np.histogram(beta[choosing][:, 1], np.linspace(0, 1, 21))[0],
         "repeat_rate": 1 - ended.sum() / choosing.sum(),
         "run_length": (extra["repeats"] * ended).sum() / ended.sum() if ended.any() else None,
     }

@@ -17,8 +17,8 @@ import thespis
 from tests.algos import reference, taac_reference
 from thespis import hyper
 from thespis.algos import ALGORITHMS, TAAC, TAACL, TAACQ
-from thespis.algos.taac import Extra, Memory, action_entropy, switch_entropy
-from thespis.core import Box, Discrete, Row, Spec, ThespisError
+from thespis.algos.taac import LENGTHS, REACH, Extra, Memory, action_entropy, switch_entropy
+from thespis.core import Box, Discrete, Histogram, Row, Spec, ThespisError
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
 from thespis.loop import DeviceDriver, Loop
@@ -105,6 +105,8 @@ def test_update_is_what_numpy_computes(options, monkeypatch):
         got = metrics[name]
         if name in ("repeat_rate", "run_length"):  # a mean that not every batch has
             got, value = got.total / np.maximum(got.count, 1), value or 0
+        if name == "switch_probabilities":
+            got = got.count
         np.testing.assert_allclose(got, value, 2e-4, 2e-5, err_msg=name)
     np.testing.assert_allclose(priorities, priorities_, 2e-4)
 
@@ -1012,7 +1014,7 @@ def test_the_report_counts_repetitions_and_the_runs_that_ended():
     rows = Row(zeros, zeros, as_bool(final), as_bool([0] * 8), zeros, extra)
 
     def told(algo):
-        report = reference.quick(algo.report)(rows)
+        report = reference.quick(algo.repetitions)(rows)
         return {k: (np.sum(m.total), np.sum(m.count)) for k, m in report.items()}
 
     assert told(make()) == {"repeat_rate": (4, 5), "run_length": (3, 1)}
@@ -1028,6 +1030,35 @@ def test_repetitions_of_new_rows_are_told_as_they_come(stored):
     np.testing.assert_allclose(told["rollout/repeat_rate"], 1 - ended.sum() / chose.sum(), 1e-5)
     np.testing.assert_allclose(told["rollout/run_length"], extra.repeats[ended].mean(), 1e-5)
     assert not [name for name in told if name.startswith("train/")]
+
+
+def test_actions_and_lengths_of_runs_are_counted_as_they_come(stored):
+    """Between edges; what lies beyond them is in the outer bins."""
+    _, rows, tally = stored
+    extra, told = rows.extra, tally.histograms(0)
+    acted = ~(rows.terminated | rows.truncated)
+    np.testing.assert_array_equal(
+        told["rollout/actions/0"], np.histogram(rows.action[acted], np.float32(REACH))[0]
+    )
+    ended = extra.repeats[acted & (extra.repeats > 0) & extra.switch]
+    np.testing.assert_array_equal(
+        told["rollout/run_lengths"], np.histogram(np.minimum(ended, 256), LENGTHS)[0]
+    )
+    assert not told["train/switch_probabilities"].any()  # nothing was learned
+
+
+@pytest.mark.optimised
+def test_histograms_change_no_bit_of_what_is_learned():
+    """The same update, compiled with them and without."""
+    algo, hp = make(hidden=(32, 32), reward_dim=2), scalars()
+    given_ = midway(algo, hp), hp, taac_reference.windows(algo)
+
+    def without(*x):
+        state, metrics, _ = algo.update(*x)
+        return state, {k: v for k, v in metrics.items() if not isinstance(v, Histogram)}
+
+    learn = lambda update: jax.jit(update)(*given_, random.key(2), jnp.int32(0))[0]
+    assert reference.difference(learn(algo.update), learn(without)) == 0
 
 
 # --- populations ----------------------------------------------------------------------------

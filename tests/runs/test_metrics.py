@@ -46,6 +46,64 @@ def scalars(folder):
     return found
 
 
+def histograms(folder):
+    """{(step, tag): (limits, counts)} of what is in the event files."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = {}
+    for path in sorted(folder.rglob("events.out.tfevents.*")):
+        data = path.read_bytes()
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            event = Event.FromString(data[12 : 12 + length])
+            for v in event.summary.value:
+                if v.HasField("histo"):
+                    shown = v.histo.min, *v.histo.bucket_limit
+                    found[event.step, v.tag] = shown, list(v.histo.bucket)
+            data = data[16 + length :]
+    return found
+
+
+def test_histograms_go_to_a_file_of_their_own_and_to_tensorboard(tmp_path):
+    edges = {"train/chances": (0.0, 0.5, 1.0), "rollout/actions/0": (-1.0, 0.0, 0.25, 1.0)}
+    counts = lambda i: {"train/chances": [i, 2], "rollout/actions/0": np.int32([3, 0, i])}
+    log = MetricsLog(tmp_path, COLUMNS, 1, histograms=edges)
+    for step in (10, 20, 30):
+        log.append(step, 0, {"time/fps": 7}, counts(step))
+    log.append(40, 0, {}, {"train/chances": [0, 0], "rollout/actions/0": [1, 1, 1]})
+    log.sync()
+    text = (tmp_path / "histograms.csv").read_text().splitlines()
+    assert text[0] == (
+        "step,member,train/chances:0:0.5,train/chances:0.5:1,"
+        "rollout/actions/0:-1:0,rollout/actions/0:0:0.25,rollout/actions/0:0.25:1"
+    )
+    assert text[2] == "20,0,20,2,3,0,20"
+    wanted = {
+        (step, name): (edges[name], [float(x) for x in counts(step)[name]])
+        for step in (10, 20, 30)
+        for name in edges
+    }
+    last = {(40, "rollout/actions/0"): (edges["rollout/actions/0"], [1.0, 1.0, 1.0])}
+    assert histograms(tmp_path) == wanted | last  # one that counted nothing is not drawn
+    assert scalars(tmp_path / "tensorboard")["."]  # beside the metrics
+
+    log = MetricsLog(tmp_path, COLUMNS, 1, histograms=edges)
+    log.cut(20)  # as a run that goes on from there
+    assert histograms(tmp_path) == {k: x for k, x in wanted.items() if k[0] <= 20}
+    again = log.histograms.of(tmp_path, 0)
+    assert again[20] == {"train/chances": [20, 2], "rollout/actions/0": [3, 0, 20]}
+    assert log.histograms.of(tmp_path, 1) == {}
+    assert [x[0] for x in log.histograms.lines] == ["10", "20"]
+
+
+def test_without_histograms_there_is_no_file_of_them(tmp_path):
+    log = MetricsLog(tmp_path, COLUMNS, 1)
+    log.append(1, 0, {"time/fps": 7})
+    log.cut(0)
+    log.sync()
+    assert not (tmp_path / "histograms.csv").exists()
+
+
 def test_rows_come_back_with_their_columns(tmp_path):
     log = MetricsLog(tmp_path, COLUMNS, members=2)
     log.append(1000, 0, {"train/critic_loss": jnp.float32(0.1), "rollout/ep_rew_mean": -3.5})

@@ -95,6 +95,24 @@ def test_the_best_policy_is_the_one_of_the_best_evaluation(three):
             assert not new[m] or np.array_equal(x[m], y[m])
 
 
+def test_histograms_are_written_with_the_metrics_and_cut_with_them(whole, tmp_path):
+    """Of TAAC: every action since the row before is counted, also where a run goes on."""
+    run = thespis.train("taac", out=tmp_path, **arguments(steps=200, buffer_size=300))
+    table = metrics.read(run.path / "histograms.csv")
+    assert table["step"].tolist() == run.metrics["step"].tolist() == [100, 200]
+    of = lambda name: sum(x for k, x in table.items() if k.startswith(name))
+    assert of("rollout/actions/0:").tolist() == [100, 100]
+    chances = of("train/switch_probabilities:")
+    assert chances[0] == 0
+    assert chances[1] > 100 * 16
+    first = (run.path / "histograms.csv").read_bytes()
+    thespis.resume(run.path, steps=300, progress=False)
+    again = (run.path / "histograms.csv").read_bytes()
+    assert again.startswith(first)
+    assert metrics.read(run.path / "histograms.csv")["step"].tolist() == [100, 200, 300]
+    assert not (whole.path / "histograms.csv").exists()  # SAC has none
+
+
 def test_several_members_have_a_tensorboard_folder_each(three):
     found = {p.parent.name for p in (three.path / "tensorboard").rglob("events*")}
     assert found == {"member_0", "member_1", "member_2"}

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from thespis import noise
 from thespis.algos.actor_critic import ActorCritic
-from thespis.core import Mean, Metrics, Mode, Row, ThespisError, mean, polyak, where
+from thespis.core import Histogram, Mean, Metrics, Mode, Row, ThespisError, mean, polyak, where
 from thespis.dists import TanhGaussian
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
 from thespis.nets import MLP, Critics, Encoder
@@ -89,6 +89,12 @@ class Windows(eqx.Module):
     weight: Float[Array, "batch"]
     valid: Float[Array, "batch"]
     drawn: Drawn | None = None
+
+
+# Edges of histograms: of actions, of chances, and of numbers of steps.
+REACH = tuple(i / 10 for i in range(-10, 11))
+CHANCES = tuple(i / 20 for i in range(21))
+LENGTHS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 9.0, 13.0, 17.0, 33.0, 65.0, 129.0, 257.0)
 
 
 def _preset(tasks: str, rate: float, algo: dict, hp: dict, **train) -> dict:
@@ -322,7 +328,16 @@ class TAAC(ActorCritic):
             return state
         return eqx.tree_at(lambda s: s.reward_stats, state, state.reward_stats.update(rows.reward))
 
-    def report(self, rows: Row) -> dict[str, Mean]:
+    def report(self, rows: Row) -> dict[str, Mean | Histogram]:
+        """What was done in rows [...]: repetitions, and how often which numbers in actions."""
+        acted = ~rows.final
+        each = range(rows.action.shape[-1])
+        actions = {f"actions/{i}": Histogram.of(rows.action[..., i], acted, REACH) for i in each}
+        ended = acted & ~self.begins(rows.extra.repeats) & rows.extra.switch
+        lengths = Histogram.of(rows.extra.repeats, ended, LENGTHS)
+        return {**self.repetitions(rows), "run_lengths": lengths, **actions}
+
+    def repetitions(self, rows: Row) -> dict[str, Mean]:
         """How many rows [...] went on with a trajectory, and how long runs were that ended."""
         number = lambda x: x.astype(jnp.float32)
         switch, repeats = rows.extra.switch, rows.extra.repeats
@@ -416,7 +431,8 @@ class TAAC(ActorCritic):
             "return": over(target.mean(-1), valid),
             "explained_variance": explained(target, target + error.mean(0), valid).mean(),
             **self.by_critic(target, error, valid),
-            **{k: Mean(total(m.total), total(m.count)) for k, m in self.report(rows).items()},
+            **{k: Mean(total(m.total), total(m.count)) for k, m in self.repetitions(rows).items()},
+            "switch_probabilities": Histogram.of(beta[..., 1], choosing, CHANCES).over(0, 1),
         }
         new = State(actor, critic, followed, temperature, state.stats, state.reward_stats)
         priorities = (td_error * valid).sum(0) / jnp.maximum(valid.sum(0), 1.0)

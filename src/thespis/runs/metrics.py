@@ -8,6 +8,7 @@ import struct
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from thespis.errors import ThespisError
 from thespis.runs.directory import sync, write, writing
 
 Cells = list[str]  # one line of the file: step, member, then one cell per column
+Edges = tuple[float, ...]  # between which values are counted
 
 
 class MetricsLog:
@@ -32,9 +34,11 @@ class MetricsLog:
         columns: Sequence[str],
         members: int,
         names: Mapping[str, str] | None = None,
+        histograms: Mapping[str, Edges] | None = None,
     ):
         """`names` are other names that columns have in TensorBoard."""
         self.folder = Path(folder)
+        self.histograms = Histograms(self.folder, histograms or {})
         self.tags = tuple((names or {}).get(name, name) for name in columns)
         self.path = self.folder / "metrics.csv"
         self.columns = tuple(columns)
@@ -49,8 +53,17 @@ class MetricsLog:
         else:
             write(self.path, line(header))
 
-    def append(self, step: int, member: int, values: Mapping[str, Any]) -> None:
-        """Add one row and hand it to the system; columns without a value stay empty."""
+    def append(
+        self,
+        step: int,
+        member: int,
+        values: Mapping[str, Any],
+        counts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add one row and hand it to the system; columns without a value stay empty.
+
+        `counts` are those of histograms, if there are any.
+        """
         unknown = values.keys() - set(self.columns)
         assert not unknown, f"not among the columns: {sorted(unknown)}"
         assert 0 <= member < self.members
@@ -58,22 +71,27 @@ class MetricsLog:
         cells = [str(step), str(member), *numbers]
         with writing(self.path), open(self.path, "ab") as file:
             file.write(line(cells))
+        counted = self.histograms.append(step, member, counts) if counts else None
         if self._boards is None:
             self._mirror()
         elif self._boards:
-            board = self._boards[member]
+            board, events = self._boards[member], _event(self.tags, cells)
+            if counted:
+                events += self.histograms.event(counted)
             with writing(board), open(board, "ab") as file:
-                file.write(_event(self.tags, cells))
+                file.write(events)
 
     def cut(self, step: int) -> None:
         """Forget all rows after `step`, as if the run had just come to it."""
         cut(self.path, step)
+        self.histograms.cut(step)
         self._mirror()
 
     def sync(self) -> None:
         """Return once the rows are on the disk."""
-        with writing(self.path), open(self.path, "ab") as file:
-            sync(file)
+        for path in (self.path, *self.histograms.files):
+            with writing(path), open(path, "ab") as file:
+                sync(file)
 
     def _mirror(self) -> None:
         """Write the event files anew from the csv."""
@@ -90,6 +108,8 @@ class MetricsLog:
             content = [bytearray(start) for _ in range(self.members)]
             for cells in lines(self.path)[1]:
                 content[int(cells[1])] += _event(self.tags, cells)
+            for cells in self.histograms.lines:
+                content[int(cells[1])] += self.histograms.event(cells)
             name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
             several = self.members > 1
             folders = [root / f"member_{i}" if several else root for i in range(self.members)]
@@ -97,6 +117,75 @@ class MetricsLog:
             for board, events in zip(self._boards, content, strict=True):
                 board.parent.mkdir(parents=True, exist_ok=True)
                 board.write_bytes(events)
+
+
+class Histograms:
+    """Appends counts between edges to `<folder>/histograms.csv`, if there are any to tell of.
+
+    A column is NAME:LOW:HIGH; rows are those of metrics.csv.
+    """
+
+    def __init__(self, folder: Path, edges: Mapping[str, Edges]):
+        self.path, self.edges = folder / "histograms.csv", dict(edges)
+        bins = [(name, *ends) for name, x in self.edges.items() for ends in pairwise(x)]
+        header = ["step", "member", *(f"{name}:{low:g}:{high:g}" for name, low, high in bins)]
+        if edges and self.path.exists():
+            compare(self.path, lines(self.path)[0], header)
+            cut(self.path, math.inf)
+        elif edges:
+            write(self.path, line(header))
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.path] if self.edges else []
+
+    @property
+    def lines(self) -> list[Cells]:
+        return [cells for path in self.files for cells in lines(path)[1]]
+
+    def append(self, step: int, member: int, counts: Mapping[str, Any]) -> Cells:
+        """Add one row."""
+        numbers = (str(int(n)) for name in self.edges for n in counts[name])
+        cells = [str(step), str(member), *numbers]
+        with writing(self.path), open(self.path, "ab") as file:
+            file.write(line(cells))
+        return cells
+
+    def cut(self, step: float) -> None:
+        for path in self.files:
+            cut(path, step)
+
+    def counts(self, cells: Cells) -> dict[str, list[int]]:
+        """Those of each histogram in a row."""
+        numbers = iter(cells[2:])
+        return {n: [int(x) for x in islice(numbers, len(e) - 1)] for n, e in self.edges.items()}
+
+    def of(self, folder: Path, member: int) -> dict[int, dict[str, list[int]]]:
+        """Counts of one member of another run, by step."""
+        path = folder / self.path.name
+        rows = lines(path)[1] if self.edges and path.exists() else []
+        return {int(cells[0]): self.counts(cells) for cells in rows if int(cells[1]) == member}
+
+    def event(self, cells: Cells) -> bytes:
+        """One row for TensorBoard; values are taken to lie in the middle between edges."""
+        from tensorboardX.proto.summary_pb2 import HistogramProto, Summary  # pyright: ignore
+
+        values = []
+        for name, counts in self.counts(cells).items():
+            low, *limits = self.edges[name]
+            middle = np.convolve(self.edges[name], [0.5, 0.5], "valid")
+            about = {
+                "min": low,
+                "max": limits[-1],
+                "num": sum(counts),
+                "sum": counts @ middle,
+                "sum_squares": counts @ middle**2,
+                "bucket_limit": limits,
+                "bucket": counts,
+            }
+            if any(counts):
+                values.append(Summary.Value(tag=name, histo=HistogramProto(**about)))
+        return _record(step=int(cells[0]), summary=Summary(value=values))
 
 
 def read(path: Path) -> dict[str, np.ndarray]:

@@ -31,6 +31,7 @@ from thespis.runs.metrics import read as read_metrics
 from thespis.runs.parts import by_member, by_row, grow, resize, split
 from thespis.runs.transplant import transplant
 from thespis.runs.tuning import Tuning, values
+from thespis.tally import Tally
 
 CHUNK_SECONDS = 0.5  # how long a program may run before signals and the progress bar are served
 
@@ -94,10 +95,11 @@ class Trainer:
         self.load(folder, members, member)
         self.best.write(self.folder / "best")
         self.open_logs()
-        past = read_metrics(folder / "metrics.csv")
+        past, counts = read_metrics(folder / "metrics.csv"), self.log.histograms.of(folder, member)
         for i in np.flatnonzero((past["member"] == member) & (past["step"] <= self.step)):
             row = {k: v[i] for k, v in past.items() if k in self.columns and np.isfinite(v[i])}
-            self.log.append(int(past["step"][i]), 0, row)
+            step = int(past["step"][i])
+            self.log.append(step, 0, row, counts.get(step))
         self.cut_log()
         self.save()
 
@@ -153,7 +155,8 @@ class Trainer:
         if self.demos:
             self.demos.pin(self.folder)
         names = other_names(self.config.log_keys)
-        self.log = MetricsLog(self.folder, self.columns, self.config.members, names)
+        edges = dict(self.learner.tally.edges)
+        self.log = MetricsLog(self.folder, self.columns, self.config.members, names, edges)
         self.logged = self.step, self.spent - self.ledger.seconds
         if self.tuning:
             fitness, known = self.tuning.tuner.fitness, self.columns
@@ -334,18 +337,18 @@ class Trainer:
             reached = goal is not None and bool(enough(scores[RETURN] >= goal))
             reached |= self.waited >= (self.config.patience or np.inf)
         now = self.step, self.spent - self.ledger.seconds
-        rows = [row | new for row, new in zip(self.rows(*now), evaluated, strict=True)]
+        tally = read(self.learner.tally)
+        rows = [row | new for row, new in zip(self.rows(*now, tally), evaluated, strict=True)]
         if self.tuning and self.tuning.tuner.fitness not in OF_EPISODES:
             values_of = [[row.get(self.tuning.tuner.fitness, np.nan)] for row in rows]
             self.tuning.score(np.array(values_of))
         for m, row in enumerate(rows):
-            self.log.append(self.step, m, row)
+            self.log.append(self.step, m, row, tally.histograms(m))
         self.reporter.row(self.step, rows)
         for row in rows if hasattr(self.loop.algo, "complaint") else ():
             if complaint := self.loop.algo.complaint(row):
                 raise ThespisError(complaint)
-        tally = self.learner.tally.clear()
-        self.learner = dataclasses.replace(self.learner, tally=tally)
+        self.learner = dataclasses.replace(self.learner, tally=self.learner.tally.clear())
         self.logged = now
         self.faults.forget()
         return reached
@@ -356,11 +359,11 @@ class Trainer:
         since = self.step - int(self.best.step.max())
         return since / (self.frequencies["eval"] * self.config.envs)
 
-    def rows(self, step: int, seconds: float) -> list[dict[str, Any]]:
+    def rows(self, step: int, seconds: float, tally: Tally) -> list[dict[str, Any]]:
         """What is known of every member without an evaluation."""
         x, used = self.learner, values(self.used)
         asked = self.tuning.asked if self.tuning else {}
-        tally, transitions = read(x.tally), read(x.actors.transitions).sum(1)
+        transitions = read(x.actors.transitions).sum(1)
         common = {
             "time/fps": (step - self.logged[0]) / max(seconds - self.logged[1], 1e-9),
             "time/elapsed_s": self.spent,
