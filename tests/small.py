@@ -80,8 +80,11 @@ def part_of(name: str, x: np.ndarray, member: int) -> np.ndarray:
 
 
 def stop_at(monkeypatch, step: int, number: int = signal.SIGINT) -> None:
-    """This process gets a signal once a run has come to this step."""
-    advance = progress.Silent.advance
+    """This process gets a signal when a run has come to this step, and no sooner or later.
+
+    How many steps a run takes at once follows the speed of the machine: here never beyond that.
+    """
+    advance, until_next = progress.Silent.advance, trainer.Trainer.until_next
 
     def tell(self, now, *rest):
         advance(self, now, *rest)
@@ -89,7 +92,12 @@ def stop_at(monkeypatch, step: int, number: int = signal.SIGINT) -> None:
             monkeypatch.setattr(progress.Silent, "advance", advance)
             os.kill(os.getpid(), number)
 
+    def until(self, end):
+        left = self.iterations(step) - self.iteration
+        return min(until_next(self, end), left if left > 0 else end)
+
     monkeypatch.setattr(progress.Silent, "advance", tell)
+    monkeypatch.setattr(trainer.Trainer, "until_next", until)
 
 
 def wait_for(condition, seconds: float = 120) -> None:

@@ -124,6 +124,22 @@ def test_weights_are_those_of_a_slow_model(rule, life):
 WIDE, MANY = 13, 4000  # rows whose tree has leaves to spare, and draws
 
 
+def test_a_row_that_takes_the_place_of_a_used_one_is_new():
+    """Every row may be used twice, and is: also those that are written over others."""
+    add = jax.jit(lambda replay, time: replay.add(row(time, none), alpha=jnp.asarray(ALPHA)))
+    back = jax.jit(lambda tree, drawn: tree.back(drawn, jnp.ones((MEMBERS, 1)), jnp.asarray(ALPHA)))
+    none, first = jnp.zeros((MEMBERS, ENVS), bool), jnp.zeros((MEMBERS, 1), jnp.int32)
+    replay = add(Replay.empty(CAPACITY, row(0, none), Rule(max_use=2)), 0)
+    for time in range(1, 3 * CAPACITY):
+        replay = add(replay, time)
+        newest, tree = time - 1, replay.priorities  # of those that have a successor
+        for use in range(2):
+            assert (np.asarray(tree.weight)[newest % CAPACITY, :, 0] > 0).all(), (time, use)
+            tree = back(tree, Drawn(first + newest, first))
+        assert (np.asarray(tree.weight)[newest % CAPACITY, :, 0] == 0).all()
+        replay = dataclasses.replace(replay, priorities=tree)
+
+
 @jax.jit
 def weighted(weight) -> Priorities:
     """Of one member with these weights [capacity, envs]."""
