@@ -18,7 +18,7 @@ from tests.algos import reference
 from thespis import hyper, population
 from thespis.algos import SAC, TD3
 from thespis.algos.actor_critic import ActorCritic
-from thespis.core import Box, Mean, Spec, Step, mean
+from thespis.core import Box, Mean, Spec, Step, ThespisError, mean
 from thespis.envs.autoreset import Autoreset
 from thespis.evaluate import Descriptor, FrozenPolicy, play
 from thespis.hyper import Uniform, prior
@@ -628,6 +628,25 @@ def test_each_number_of_prioritised_replay_changes_what_is_learned(eager):
     assert found == {name: {"critic"} for name in PRIORITY}
     # An exponent that is 1, and one that is so after the first update: that had no rows yet.
     assert_equal(*(member(eager, i) for i in (2, 3)))
+
+
+def test_priorities_may_do_without_importance_weights(eager):
+    """Then the same rows are drawn as often, and all count alike."""
+    env = Autoreset(Lives())
+
+    def drawn(**choice):
+        algo = TD3(env.spec, hidden=(4,), batch_size=16, prioritized_replay=True, **choice)
+        loop, seeds = Loop(algo, env, 2, 25), jnp.zeros(4, jnp.int32)
+        hps, clock = hyper.fill(TD3.Hyper, {"priority_beta": 0.5}, 4), eager.clock
+        draw = lambda: loop.draw(eager.replay, hps, None, loop.keys(seeds, 1, 0), clock)
+        return jax.tree.map(np.asarray, jax.jit(draw)())
+
+    plain, weighed = drawn(importance_weights=False), drawn()
+    assert_equal(plain.drawn, weighed.drawn)
+    assert_equal(plain.weight, np.ones_like(plain.weight))
+    assert (weighed.weight < 1).any()
+    with pytest.raises(ThespisError, match="importance_weights = False needs prioritized_replay"):
+        TD3(env.spec, importance_weights=False)
 
 
 def test_rows_are_left_out_after_max_use_and_max_staleness(eager):

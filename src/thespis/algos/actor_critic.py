@@ -59,6 +59,8 @@ class ActorCritic:
     """Weights of the dimensions of a vector reward, by default 1 each."""
     prioritized_replay: bool = False
     """Draw transitions in proportion to their last TD error to the power of priority_alpha."""
+    importance_weights: bool = True
+    """Weigh transitions of prioritized_replay so that those drawn more often count no more."""
     max_use: int | None = None
     """Draws after which prioritized_replay leaves a transition out."""
     max_staleness: int | None = None
@@ -102,6 +104,8 @@ class ActorCritic:
         for name, limit in limits.items():
             if limit is not None and not self.prioritized_replay:
                 raise ThespisError(f"{name} = {limit} needs prioritized_replay: add it")
+        if not (self.importance_weights or self.prioritized_replay):
+            raise ThespisError("importance_weights = False needs prioritized_replay: add it")
         self.check_eyes()
         given, dim = self.reward_weights, self.spec.reward_dim
         if given is not None and len(given) != dim:
@@ -226,7 +230,12 @@ class ActorCritic:
         return Rule(self.n_step, self.max_use, age)
 
     def beta(self, hp, step: Array) -> Array:
-        """The exponent of importance weights after `step` updates: it goes to 1 in a line."""
+        """The exponent of importance weights after `step` updates: it goes to 1 in a line.
+
+        0 makes all weights 1.
+        """
+        if not self.importance_weights:
+            return jnp.zeros_like(hp.priority_beta)
         done = jnp.minimum(step.astype(jnp.float32) / hp.priority_anneal, 1.0)
         return hp.priority_beta + (1.0 - hp.priority_beta) * done
 
