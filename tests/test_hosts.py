@@ -240,3 +240,27 @@ def test_only_the_first_rows_are_written(tmp_path):
     path = checkpoint.save(tmp_path, 1, {"replay": {"x": hosts.Rows(ring, 4)}}, {})
     found = checkpoint.load(path, {"replay": {"x": np.zeros((4, 2), np.float32)}})
     assert np.array_equal(found["replay"]["x"], ring[:4])
+
+
+COPIED = """
+import resource
+import jax, numpy as np
+from jax.sharding import NamedSharding
+from thespis import hosts
+from thespis.placement import ROWS_OF_MEMBERS, mesh_for
+
+ring = jax.numpy.arange(2 * 10**7, dtype="float32").reshape(-1, 4)  # 80 MB
+split = jax.device_put(ring, NamedSharding(mesh_for(4, 2), ROWS_OF_MEMBERS)).block_until_ready()
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+hosts.BLOCK, rows = 2**20, len(ring) - 3
+before, start = peak(), 0
+for block in hosts.Rows(split, rows).blocks():
+    assert np.array_equal(block, np.asarray(ring)[start : start + len(block)])
+    start += len(block)
+assert start == rows
+assert peak() - before < 40_000, (before, peak())
+"""
+
+
+def test_rows_that_are_split_over_devices_are_written_without_a_copy_of_all():
+    end(start(sys.executable, "-c", COPIED, flags=f"{machine.DEVICES}=2"))

@@ -314,14 +314,28 @@ class Rows:
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """All rows, a few at a time if they come from afar: nobody needs memory for all."""
-        if not isinstance(self.array, jax.Array) or self.array.is_fully_addressable:
-            yield np.asarray(self.array)[: self.rows]
-            return
+        """All rows, a few at a time: nobody needs memory for a second copy of all."""
         length = self.array.shape[0]
         size = min(length, max(1, BLOCK * self.rows // max(self.nbytes, 1)))
+        if isinstance(self.array, jax.Array) and not self.array.is_fully_addressable:
+            for start in range(0, self.rows, size):
+                # The last block is as long as the others, so that one program serves for all.
+                first = min(start, length - size)
+                block = read(jax.lax.dynamic_slice_in_dim(self.array, first, size))
+                yield block[start - first :][: self.rows - start]
+            return
+        parts = parts_of(self.array)
         for start in range(0, self.rows, size):
-            # The last block is as long as the others, so that one program serves for all.
-            first = min(start, length - size)
-            block = read(jax.lax.dynamic_slice_in_dim(self.array, first, size))
-            yield block[start - first :][: self.rows - start]
+            rows = [part[start : min(start + size, self.rows)] for part in parts]
+            yield rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
+
+
+def parts_of(array: Any) -> list[np.ndarray]:
+    """What each device of this process has of an array that is split along its second axis.
+
+    On a CPU nothing is copied, unlike by `np.asarray` of the whole.
+    """
+    if not isinstance(array, jax.Array) or array.is_fully_replicated:
+        return [np.asarray(array)]
+    shards = sorted(array.addressable_shards, key=lambda shard: shard.index[1].start or 0)
+    return [np.asarray(shard.data) for shard in shards]

@@ -1,6 +1,10 @@
 """What training would take is known before it starts, and close to what it takes."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import pytest
@@ -24,13 +28,14 @@ def test_bytes_are_those_of_what_is_allocated(tmp_path):
     keen = thespis.plan("sac", probe=False, **GIVEN, prioritized_replay=True)
     assert keen.member.replay > found.member.replay + 200 * 4  # a priority each, at least
     assert found.fits
-    assert found.largest == sizes.memory() // found.member.total
+    assert found.largest == (sizes.memory() - sizes.base()) // found.member.total
+    assert found.needed == sizes.base() + found.member.total
     assert found.times is None
 
 
 def test_what_does_not_fit_is_told_and_nothing_is_tried(monkeypatch):
     small = thespis.plan("sac", probe=False, **GIVEN)
-    monkeypatch.setattr(sizes, "memory", lambda: int(2.5 * small.member.total))
+    monkeypatch.setattr(sizes, "memory", lambda: sizes.base() + int(2.5 * small.member.total))
     monkeypatch.setattr(plans, "tried", None)
     found = thespis.plan("sac", **(GIVEN | {"members": 3}))
     assert (found.fits, found.largest) == (False, 2)
@@ -73,3 +78,35 @@ def test_sizes_are_written_in_a_unit_that_suits():
         "3.0 MiB",
         "5,120.0 GiB",
     ]
+
+
+PEAK = """
+import json, sys
+from thespis import cli
+sys.argv = ["thespis", "train", *sys.argv[1:]]
+assert cli.main() == 0
+kinds = dict(line.split(":") for line in open("/proc/self/status"))
+print(int(kinds["VmHWM"].split()[0]) * 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells the peak")
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"steps": 100_000, "hidden": (64, 64)},
+        {"steps": 2_000_000, "members": 8, "hidden": (64, 64)},
+    ],
+)
+def test_a_run_needs_the_memory_that_was_planned(tmp_path, given):
+    """It ends at its first evaluation: its replay has its whole size from the beginning."""
+    given |= {"buffer_size": given["steps"], "eval_freq": 1500, "checkpoint_freq": 1500}
+    planned = thespis.plan("td3", probe=False, **GIVEN | given).needed
+    argv = words(**given, stop_reward=-1e9)
+    command = [sys.executable, "-c", PEAK, "td3", *argv, "--json"]
+    env = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "XLA_FLAGS": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    peak = int(done.stdout.splitlines()[-1])
+    assert peak / planned == pytest.approx(1, abs=0.15)

@@ -88,14 +88,14 @@ def shapes(spec: Spec) -> str:
 
 def require_memory(config: Config, loop: Loop) -> None:
     """Refuse members that this machine can never hold, rather than fail after hours."""
-    have, need = sizes.memory(), sizes.of_member(loop).total
-    fit, here = int(have // need), config.members // together()[1]
+    have, need = sizes.memory() - sizes.base(), sizes.of_member(loop).total
+    fit, here = max(0, int(have // need)), config.members // together()[1]
     if fit < here:
         gib = lambda size: f"{size / 2**30:,.1f} GiB"
         advice = f"{fit} member(s) fit, or lower it" if fit else "lower it"
         raise ThespisError(
             f"buffer_size = {config.buffer_size} of {here} member(s) needs "
-            f"{gib(need * here)} and this machine has {gib(have)}: {advice}"
+            f"{gib(need * here)} and this machine has {gib(max(0, have))} for them: {advice}"
         )
 
 

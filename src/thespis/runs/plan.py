@@ -50,13 +50,13 @@ class Plan:
 
     @property
     def needed(self) -> int:
-        """Bytes of all members."""
-        return self.member.total * self.config.members
+        """Bytes of all members, and of the process they are in."""
+        return sizes.base() + self.member.total * self.config.members
 
     @property
     def largest(self) -> int:
         """Members that fit."""
-        return self.memory // self.member.total
+        return max(0, self.memory - sizes.base()) // self.member.total
 
     @property
     def fits(self) -> bool:
@@ -79,6 +79,7 @@ class Plan:
             "fits": self.fits,
             "largest_population": self.largest,
             "bytes_per_member": {**member._asdict(), "total": member.total},
+            "bytes_base": sizes.base(),
             "bytes_needed": self.needed,
             "bytes_there": self.memory,
             "devices": self.devices,
@@ -96,7 +97,8 @@ class Plan:
         share = c.members // self.devices
         lines = [
             f"{c.algo} on {self.env}: {c.steps:,} steps{many}",
-            f"memory     {written(self.needed)} of {written(self.memory)}; a member has {each}",
+            f"memory     {written(self.needed)} of {written(self.memory)}: {written(sizes.base())} "
+            f"whatever is trained; a member has {each}",
             f"placement  {on}, {share} member(s) on each, {c.threads} thread(s)",
             f"population {self.largest:,} members fit"
             + ("" if self.fits else f", not {c.members:,}: lower buffer_size or members"),

@@ -14,6 +14,7 @@ from thespis.core import Row
 from thespis.loop import Loop
 from thespis.replay import Replay
 
+BASE = 600 * 2**20  # Python, its libraries, and what XLA's compiler keeps once it has needed it
 STATES = 3  # copies of a member's state: as it is, as it was (to find faults), and at its best
 
 
@@ -55,6 +56,11 @@ def size(tree: Any) -> int:
     """Bytes of all leaves."""
     bytes_of = lambda x: 8 if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x.dtype.itemsize
     return sum(math.prod(x.shape) * bytes_of(x) for x in jax.tree.leaves(tree))
+
+
+def base() -> int:
+    """Bytes that a run needs beside its members, where they share one memory."""
+    return BASE if jax.default_backend() == "cpu" else 0
 
 
 def memory() -> int:
