@@ -1,5 +1,6 @@
 """The training loop: what is stored, when it learns, and that members and epochs change nothing."""
 
+import dataclasses
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -430,18 +431,20 @@ def test_batches_are_drawn_for_the_updates_that_learn_from_them():
 def test_every_use_of_randomness_has_a_stream_of_its_own():
     """No key is used for two things, in no member and at no time, nor is one made of another."""
     loop, seeds, hps, x = witnessed()
-    x = jax.tree.map(np.asarray, x)
-    rows = jax.tree.map(lambda leaf: leaf[:6, :, 0], x.replay.rows)
-    policies = FrozenPolicy(x.state, hps, jnp.full(2, 6))
+    then = 3  # an iteration that is noted, at which members are evaluated and replaced as well
+    policies = FrozenPolicy(x.state, hps, jnp.full(2, then))
     every = Descriptor(reduce=lambda seen, stepped: seen)
-    played = jax.jit(lambda: play(loop, loop.env, 1, "greedy", every, policies, seeds, 6))()
+    played = jax.jit(lambda: play(loop, loop.env, 1, "greedy", every, policies, seeds, then))()
     looked = np.asarray(played.descriptors)[:, :, 0]  # [members, rows, 4]
-    restarted = population.restart(loop, witnessed()[3], seeds, jnp.ones(2, bool)).world.arrived.obs
+    earlier = dataclasses.replace(x, clock=Clock(jnp.array([then, 3 * then, 0])))
+    restarted = population.restart(loop, earlier, seeds, jnp.ones(2, bool)).world.arrived.obs
     whole = [
         random.key_data(population.key_of(seeds, stream, time))
         for stream in (population.BEGIN, population.EXCHANGE, *range(HEAL, HEAL + 3))
-        for time in (0, 6)
+        for time in (0, then)
     ]
+    x = jax.tree.map(np.asarray, x)
+    rows = jax.tree.map(lambda leaf: leaf[:6, :, 0], x.replay.rows)
     found = {
         "first state": x.state["key"],
         "environments": rows.obs[..., :2],
@@ -465,6 +468,8 @@ def test_every_use_of_randomness_has_a_stream_of_its_own():
     assert count["acting"] == 2 * 6
     assert count["sampling"] == count["updates"] == 2 * 5 * 3
     assert count["environments"] == 2 * 6
+    assert count["restarts"] == 2
+    assert count["exchanges"] == len(whole)
 
     @jax.jit
     @jax.vmap
