@@ -486,6 +486,13 @@ def test_at_first_the_actor_clones_the_demonstrations_alone(kind):
 # --- in the loop ----------------------------------------------------------------------------
 
 
+def test_discrete_imitators_explore_by_samples_of_their_policy_alone():
+    algo = SQIL(reference.discrete_spec(3), hidden=(4,))
+    base, hp = algo.base, algo.numbers(SQIL.Hyper())
+    assert base.memory(random.key(0), 3) is None
+    assert hp.epsilon_start == hp.epsilon_end == 0
+
+
 class Poisoned(Autoreset):
     """Pays what no agent could learn from; how much is part of its state."""
 
