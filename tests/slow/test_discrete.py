@@ -17,7 +17,7 @@ SMALL = {"seeds": range(5), "hidden": (64, 64), "batch_size": 64}
         ("jax:cartpole", 50_000, 475),
         ("Acrobot-v1", 40_000, -130),
         ("jax:grid", 20_000, 0.8),
-        ("jax:catch", 30_000, 0.9),
+        ("jax:catch", 15_000, 0.9),
     ],
 )
 def test_every_seed_learns(tmp_path, env, steps, threshold):
