@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jax import random
 
 from tests.small import Toy
-from thespis import demos, envs
+from thespis import core, demos, envs
 from thespis.algos import SAC, TAAC, DiscreteSAC
 from thespis.algos.frame_stack import FrameStack
 from thespis.core import Box, Discrete, Spec, ThespisError
@@ -385,10 +385,12 @@ def test_an_environment_without_an_end_is_cut(monkeypatch):
         def step(self, action):
             return *super().step(action)[:2], False, False, {}
 
-    monkeypatch.setattr(demos, "LIMIT", 9)
+    monkeypatch.setattr(core, "LIMIT", 9)
     env = envs.make(Endless)
     algo, policy = policy_of(SAC, env)
-    assert [(e.length, e.terminated) for e in Recorder(algo, env, 2)(policy, 0)] == [(9, False)] * 2
+    found = Recorder(algo, env, 12)(policy, 0)
+    assert [(e.length, e.terminated) for e in found] == [(9, False)] * 12
+    assert len(np.unique([e.obs[0] for e in found], axis=0)) == 12  # all begin anew
 
 
 # --- similarity -----------------------------------------------------------------------------

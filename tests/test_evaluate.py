@@ -12,7 +12,7 @@ from gymnasium import spaces
 from jax import random
 
 from tests.test_loop import Lives
-from thespis import evaluate, hyper
+from thespis import core, hyper
 from thespis.core import Row, Spec
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.gymnasium import Gymnasium
@@ -250,7 +250,7 @@ def test_a_time_limit_ends_an_episode_on_the_host():
 
 
 def test_an_environment_without_an_end_is_stopped_and_begins_anew(monkeypatch):
-    monkeypatch.setattr(evaluate, "LIMIT", 7)
+    monkeypatch.setattr(core, "LIMIT", 7)
     returns, lengths = evaluator(Gymnasium(Endless), episodes=14)()
     np.testing.assert_array_equal(lengths, [[7] * 14])
     np.testing.assert_array_equal(returns, [[1 + 2 + 3 + 4 + 5 + 6 + 7] * 14])

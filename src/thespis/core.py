@@ -339,6 +339,26 @@ class Judged(Protocol):
         ...
 
 
+# --- episodes outside training --------------------------------------------------------------
+
+LIMIT = 1000  # steps of an episode whose environment names no time limit
+
+
+def longest(env: Any) -> int:
+    """Steps after which an episode is cut outside training, be it that it would never end."""
+    return env.limit or LIMIT
+
+
+def cut_short(env: Any, lengths: Any) -> str:
+    """What to say of episodes if some were cut that might have gone on; nothing if none was."""
+    if env.limit is not None or np.max(lengths) < LIMIT:
+        return ""
+    return (
+        f"{env.name} names no time limit: its episodes are cut after {LIMIT:,} steps in "
+        "evaluations; if that is wrong, give it one (gymnasium.wrappers.TimeLimit)"
+    )
+
+
 # --- small things everybody needs -----------------------------------------------------------
 
 

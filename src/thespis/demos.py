@@ -30,9 +30,9 @@ import numpy as np
 from jax import random
 from jaxtyping import Array, Float
 
-from thespis.core import Box, Mode, Row, Spec, ThespisError, where
+from thespis.core import Box, Mode, Row, Spec, ThespisError, longest, where
 from thespis.errors import one_line, or_all
-from thespis.evaluate import LIMIT, FrozenPolicy, unroll
+from thespis.evaluate import FrozenPolicy, unroll
 from thespis.loop import environment_seeds
 from thespis.replay import Replay, View
 
@@ -97,21 +97,26 @@ class Recorder:
 
     def on_host(self, policy: FrozenPolicy, seed: int, share: list[int]) -> Row:
         """Rows [time, environments, ...] until each has played its share of the episodes."""
-        n, most = len(share), (self.env.limit or LIMIT) + 1
+        n = len(share)
         envs = self.env.open(n, environment_seeds([seed], DEMOS, 0, n))
-        rows, memory, begin, done = [], None, np.ones(n, bool), np.zeros(n, int)
+        rows, memory, begin = [], None, np.ones(n, bool)
+        done, steps = np.zeros(n, int), np.zeros(n, int)
         try:
             step = envs.reset()
-            while (done < share).any() and len(rows) < most * max(share):
+            while (done < share).any():
                 given = policy, memory, begin, step.obs, jnp.uint32(seed), len(rows)
                 action, memory = self.act(*given)
+                steps = np.where(begin, 0, steps + 1)
+                endless = (steps >= longest(self.env)) & ~np.asarray(step.final)
+                step = step._replace(truncated=step.truncated | endless)
                 rows.append((*step, np.asarray(action)))
                 done, begin = done + step.final, np.asarray(step.final)
+                if endless.any():
+                    envs.end(endless)
                 step = envs.step(np.asarray(action))
         finally:
             envs.close()
         obs, reward, terminated, truncated, action = jax.tree.map(lambda *x: np.stack(x), *rows)
-        truncated[-1] |= ~terminated[-1] & (done < share)  # who knows no end
         return Row(obs, *map(jnp.asarray, (reward, terminated, truncated, action)))
 
     @cached_property

@@ -14,7 +14,7 @@ import numpy as np
 from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
-from thespis.core import Mode, Row, where
+from thespis.core import Mode, Row, longest, where
 from thespis.errors import Fault
 from thespis.hosts import gather, read
 from thespis.loop import EVALUATE, Loop, environment_seeds
@@ -22,7 +22,6 @@ from thespis.placement import MEMBERS, SHARED, all_of, local, own, spread
 from thespis.programs import compiled
 
 Look = Callable[[Any, Any], Any]  # (obs, env_state) [n, ...] -> what is of interest [n, ...]
-LIMIT = 10_000  # steps of an episode whose environment knows no limit
 
 
 class FrozenPolicy(eqx.Module):
@@ -263,7 +262,7 @@ class Evaluator:
                             seen[slot] = []
                         else:
                             seen[slot].append(looked[slot])
-                endless = steps >= (self.env.limit or LIMIT)
+                endless = steps >= longest(self.env)
                 for m, w in zip(
                     *np.nonzero((fold(step.final) | endless) & (done < share)), strict=True
                 ):

@@ -183,11 +183,19 @@ class FearsBounds(Walk):
         return super().step(action)
 
 
+class Endless(Walk):
+    drift = 0.01
+
+    def step(self, action):
+        return *super().step(0 * action)[:3], False, {}
+
+
 MISTAKES = {
     OldReset: ("reset", "not a pair", "(obs, info)"),
     ResetTakesNothing: ("reset", "TypeError", "reset(self, *, seed=None, options=None)"),
     OldStep: ("step", "4 values, not five", "terminated, truncated"),
     LimitTerminates: ("ends", "terminate after exactly 30 steps", "truncated = True"),
+    Endless: ("ends", "no episode ended in 1,000 steps", "give it a time limit"),
     OldLimit: ("ends", "TimeLimit.truncated", "truncated = True"),
     ResetsItself: ("final observation", "looks like the first of another", "resets by itself"),
     ResetsItselfAndSays: ("final observation", "final_observation", "resets by itself"),
@@ -235,15 +243,11 @@ def test_what_is_right_is_not_blamed():
 
 
 def test_what_cannot_be_known_is_said_to_be_so():
-    class Endless(Walk):
-        drift = 0.1
-
-        def step(self, action):
-            return *super().step(0 * action)[:3], False, {}
-
-    found = verdicts(check_env(Endless))
+    report = check_env(lambda: gymnasium.wrappers.TimeLimit(Endless(), 10_000))
     unknown = {"ends", "autoreset", "final observation", "actions matter"}
-    assert {name for name, verdict in found.items() if verdict == "cannot say"} == unknown
+    found = {name for name, verdict in verdicts(report).items() if verdict == "cannot say"}
+    assert found == unknown
+    assert "no episode ended in 2,499 steps; its limit is 10000" in str(report)
 
 
 def test_a_clock_that_can_be_seen_may_end_the_task():

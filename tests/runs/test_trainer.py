@@ -524,3 +524,19 @@ def test_what_is_not_finite_is_never_saved(tmp_path):
     x.close()
     assert newest(tmp_path) == 0
     assert np.isfinite(arrays(tmp_path)["state.temperature.params"]).all()
+
+
+class Endless(Toy):
+    def step(self, action):
+        return *super().step(action)[:2], False, False, {}
+
+
+def test_a_run_says_once_that_episodes_of_evaluations_are_cut(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("thespis.core.LIMIT", 6)
+    run = thespis.train("sac", out=tmp_path, **arguments(env=Endless))
+    assert (run.metrics["eval/mean_ep_length"] == 6).all()
+    assert len(run.metrics["step"]) > 1
+    said = "Endless names no time limit: its episodes are cut after 6 steps in evaluations"
+    assert capsys.readouterr().err.count(said) == 1
+    assert run.evaluate(2)["lengths"] == [e.length for e in run.record(2)] == [6, 6]
+    assert capsys.readouterr().err.count(said) == 2  # one each

@@ -71,7 +71,7 @@ def test_films_go_to_the_run_by_default(run, toy, plain):
 
 
 def test_an_episode_that_never_ends_is_cut(toy, monkeypatch, tmp_path):
-    monkeypatch.setattr("thespis.show.play.LIMIT", 4)
+    monkeypatch.setattr("thespis.core.LIMIT", 4)
     file, _ = play(toy, path=tmp_path / "film.gif", episodes=2)
     assert frames(file) == 10
 

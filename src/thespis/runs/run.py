@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from thespis import envs, errors, hyper
-from thespis.core import Box, Mode
+from thespis.core import Box, Mode, cut_short
 from thespis.demos import Episode, Recorder
 from thespis.envs import Autoreset
 from thespis.envs import gymnasium as gym
@@ -207,6 +207,8 @@ class Run:
         policies = jax.tree.map(lambda x: x[jnp.asarray(chosen)], self.policies(which))
         seeds = jnp.asarray([self.config.seeds[m] for m in chosen], jnp.int32)
         played = Evaluator(loop, eval_env, episodes).play(policies, seeds, LATER + seed)
+        if text := cut_short(eval_env, played.lengths):
+            note(text)
         lists = lambda x: x.tolist() if len(x) > 1 else x[0].tolist()
         names = loop.algo.spec.rewards
         parts = {n: float(played.parts[..., i].mean()) for i, n in enumerate(names)}
@@ -231,7 +233,10 @@ class Run:
         policy, loop = self.frozen(self.member(member, which), which), self.parts[0]
         mode = "explore" if stochastic else "greedy"
         recorder = Recorder(loop.algo, loop.env, episodes, mode)
-        return recorder(policy, LATER + seed)
+        found = recorder(policy, LATER + seed)
+        if text := cut_short(loop.env, [episode.length for episode in found]):
+            note(text)
+        return found
 
 
 def check_which(given: Any) -> None:

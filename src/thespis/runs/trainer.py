@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from thespis import envs, hyper, machine
+from thespis.core import cut_short
 from thespis.errors import ThespisError, or_all
 from thespis.evaluate import Episodes, Evaluator, FrozenPolicy, rewards_itself
 from thespis.host import HostDriver
@@ -59,6 +60,7 @@ class Trainer:
             self.hps = self.tuning.first
         self.used = self.hps  # by the newest updates
         self.evaluate = Evaluator(self.loop, eval_env, config.eval_episodes)
+        self.noted = False  # that evaluations cut episodes short
         driver = HostDriver if hasattr(self.loop.env, "open") else DeviceDriver
         self.demos = Demonstrations(config, self.loop) if config.demos is not None else None
         self.driver = driver(self.loop, self.seeds)
@@ -408,6 +410,9 @@ class Trainer:
             played = self.evaluate.play(self.policies, self.seeds, x.clock.iteration)
             bad = np.flatnonzero(~np.isfinite(played.returns).all(1)).tolist()
             if not bad:
+                if not self.noted and (text := cut_short(self.evaluate.env, played.lengths)):
+                    self.reporter.note(text)
+                    self.noted = True
                 return played
             for m in bad:
                 state, hp = jax.tree.map(lambda x: x[0], of_one((x.state, self.hps), m))

@@ -14,10 +14,9 @@ import numpy as np
 from jax import random
 
 from thespis import envs
-from thespis.core import Step
+from thespis.core import Step, longest
 from thespis.envs import Autoreset
 from thespis.errors import ThespisError, one_line
-from thespis.evaluate import LIMIT
 from thespis.show import draw, video
 
 FPS = 30  # of tasks that do not say how fast time goes
@@ -52,7 +51,7 @@ def play(
     file = Path(path) if path else run.path / "videos" / name
     if not human:
         video.check(file)
-    limit, films, returns, fps = env.limit or LIMIT, [], [], FPS
+    limit, films, returns, fps = longest(env), [], [], FPS
     for number in members:
         policy = run.policy(number, which, skill=skill)
         stage = (DeviceStage if isinstance(env, Autoreset) else HostStage)(env, seed, human)

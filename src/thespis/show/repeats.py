@@ -12,9 +12,8 @@ import jax
 import numpy as np
 from jax import random
 
-from thespis.core import Step, ThespisError
+from thespis.core import Step, ThespisError, longest
 from thespis.envs import Autoreset, label
-from thespis.evaluate import LIMIT
 from thespis.show.plots import FAINT, GREY, PALETTE, Sheet
 
 MOST = 6  # action dimensions that have a panel
@@ -46,7 +45,7 @@ def play(
     """Greedy episodes of a run whose policy remembers how long it has repeated itself."""
     policy, env = run.policy(member, which), run.parts[1]
     with closing(Stage(env)) as stage:
-        return [episode(run, policy, stage, env.limit or LIMIT, seed + i) for i in range(episodes)]
+        return [episode(run, policy, stage, longest(env), seed + i) for i in range(episodes)]
 
 
 def episode(run: Any, policy: Any, stage: Stage, limit: int, seed: int) -> Episode:

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from thespis.core import Step
+from thespis.core import Step, longest
 from thespis.envs import Autoreset
 from thespis.errors import ThespisError
-from thespis.evaluate import LIMIT
 
 
 class Skilled:
@@ -27,7 +26,7 @@ class Skilled:
         self.member = run.member(member)
         self.policy = run.frozen(self.member, which)
         self.state, self.hp = self.policy.state, self.policy.hp
-        self.limit = self.env.limit or LIMIT
+        self.limit = longest(self.env)
         self.describe = jax.jit(self.algo.describe)
         self.respond = jax.jit(self._respond)
 

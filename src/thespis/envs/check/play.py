@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from thespis.core import AGENTS, MASK, Box, Spec, Step
+from thespis.core import AGENTS, MASK, Box, Spec, Step, longest
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.check.report import Report, Spoiled
 
@@ -109,7 +109,8 @@ def host_action(spec: Spec, obs: Any, copies: int, rng: np.random.Generator) -> 
 
 def look_at_play(report: Report, env: Any, seed: int) -> None:
     """Autoreset, ends, final observations, start states, seeds, copies and speed."""
-    rows = min(max(300, 2 * (env.limit or 0) + 3), 2500)
+    # Two episodes at least, or as long as evaluations wait for an end.
+    rows = min(max(300, 2 * env.limit + 3), 2500) if env.limit else longest(env) + 1
     host = hasattr(env, "open")
     copies = 2 if host else COPIES
     play = player(env, copies, rows)
@@ -123,7 +124,7 @@ def look_at_play(report: Report, env: Any, seed: int) -> None:
     if not report.ok:
         raise Spoiled
     report.add("autoreset", autoreset(played))
-    report.add("ends", ends(played, env.limit))
+    report.add("ends", ends(played, env))
     report.add("final observation", final_observation(played, starts))
     report.add("start states", start_states(played, starts))
     with report.blame("seed", mend):
@@ -219,7 +220,7 @@ def autoreset(played: Play) -> tuple:
     return "ok", f"after {int(after.sum())} ends, new episodes in the next step"
 
 
-def ends(played: Play, limit: int | None) -> tuple:
+def ends(played: Play, env: Any) -> tuple:
     """A time limit must truncate: a termination says that nothing of worth follows."""
     s, obs = played.steps, played.obs
     lengths, clock = [], np.zeros(s.terminated.shape, int)
@@ -231,9 +232,13 @@ def ends(played: Play, limit: int | None) -> tuple:
                 lengths.append((t - begin, bool(s.terminated[t, copy])))
                 begin = t + 1
     if not lengths:
-        known = f"; its limit is {limit}" if limit else ""
-        advice = "" if limit else "if it never ends, give it a time limit (gymnasium's TimeLimit)"
-        return "cannot say", f"no episode ended in {len(s.terminated) - 1:,} steps{known}", advice
+        seen = f"no episode ended in {len(s.terminated) - 1:,} steps"
+        if env.limit:
+            return "cannot say", f"{seen}; its limit is {env.limit}"
+        mend = "give it a time limit (gymnasium.wrappers.TimeLimit, or return truncated = True)"
+        if len(s.terminated) > longest(env):
+            return "wrong", f"{seen}, where evaluations cut it: it names no time limit", mend
+        return "cannot say", f"{seen}, and it names no time limit", f"if it never ends, {mend}"
     terminated = [n for n, over in lengths if over]
     truncated = len(lengths) - len(terminated)
     if len(lengths) >= 5 and not truncated and len(set(terminated)) == 1 and terminated[0] > 1:
