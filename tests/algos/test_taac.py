@@ -761,16 +761,16 @@ def test_defect_50_a_saturated_proposal_still_has_a_gradient(Algorithm):
 @pytest.mark.parametrize("algo", VARIANTS, ids=named)
 def test_defect_51_a_random_first_trajectory_is_one_the_policy_could_begin(algo):
     algo = dataclasses.replace(algo, first="random")
-    memory = reference.quick(lambda key: algo.memory(key, 4000))
-    first = np.asarray(memory(random.key(0)).trajectory)
+    begin = algo.memory(random.key(0), 4000)
+    draw = reference.quick(lambda key: algo.random_first(key, begin))
+    first = np.asarray(draw(random.key(0)))
     assert 0.9 < abs(first[:, :2]).max() <= 1
     np.testing.assert_allclose(first[:, :2].mean(0), 0, atol=0.05)
     if algo.parts == 3 and algo.inverse_mode:
         assert 0.4 < abs(first[:, 4:]).max() <= 0.5
         np.testing.assert_allclose(first[:, 2:4], 2 * first[:, 4:], atol=1e-6)
     assert len(np.unique(first)) > 3900
-    other = memory(random.key(1)).trajectory
-    assert reference.difference(first, other) > 0.1
+    assert reference.difference(first, draw(random.key(1))) > 0.1
 
 
 @cache
@@ -789,11 +789,25 @@ def test_defect_52_the_first_step_repeats_nothing_unless_asked():
     assert (np.asarray(start.trajectory) == 0).all()
 
 
-def test_a_random_first_trajectory_is_what_training_reads():
+@pytest.mark.parametrize("mode", ["random", "explore"])
+def test_a_random_first_trajectory_is_what_training_reads(mode):
     algo = make(first="random")
-    memory = begun(algo)
-    _, _, extra = act(algo, "explore", memory)
-    np.testing.assert_array_equal(extra.last, memory.trajectory)
+    action, memory, extra = act(algo, mode, begun(algo))
+    went_on = ~np.asarray(extra.switch)
+    assert went_on.any()
+    assert len(np.unique(extra.last)) > 900
+    np.testing.assert_array_equal(np.asarray(action)[went_on], np.asarray(extra.last)[went_on])
+    _, _, later = act(algo, mode, memory)
+    np.testing.assert_array_equal(later.last, memory.trajectory)  # only at the start
+
+
+def test_a_random_first_trajectory_is_for_training_alone():
+    """Greedily an episode begins as with the zero one, be it evaluated, played or exported."""
+    algo, zero = make(first="random"), make(first="zero")
+    found, wanted = (act(x, "greedy", begun(x)) for x in (algo, zero))
+    assert reference.difference(found, wanted) == 0
+    other = reference.quick(lambda key: algo.memory(key, 500))(random.key(1))
+    assert reference.difference(begun(algo), other) == 0
 
 
 @pytest.mark.parametrize("Algorithm", KINDS.values())

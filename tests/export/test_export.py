@@ -279,15 +279,10 @@ def test_memory_of_exploration_is_left_out():
 
 
 def test_what_is_drawn_for_an_episode_is_told():
-    drawn = lambda **options: {
-        name
-        for name, x in exported(TAAC(reference.spec(3), hidden=(4,), **options))
-        .about["memory"]
-        .items()
-        if x["drawn_at_random"]
-    }
-    assert drawn() == set()
-    assert drawn(first="random") == {"trajectory"}
+    told = exported(TAAC(reference.spec(3), hidden=(4,), first="random")).about["memory"]
+    assert not any(x["drawn_at_random"] for x in told.values())  # that is for training
+    skills = small("dads").about["memory"]
+    assert {name for name, x in skills.items() if x["drawn_at_random"]} == {"skill"}
 
 
 def test_a_skill_is_drawn_in_training_and_chosen_at_a_reset(tmp_path):

@@ -172,7 +172,8 @@ class TAAC(ActorCritic):
     """What critics lose by an error e: e^2, or Huber's loss, e^2 / 2 up to huber_delta and straight
     from there on."""
     first: Literal["new", "zero", "random"] = "new"
-    """Episodes begin with a new trajectory, or may go on with the zero or a random one."""
+    """Episodes begin with a new trajectory, or may go on with the zero or a random one; a random
+    one in training only, elsewhere it is the zero one."""
     max_repeat_steps: int | None = None
     """Steps after which a new trajectory must begin, in training and evaluation."""
     advantage_clip: tuple[float | None, ...] | None = None
@@ -287,17 +288,24 @@ class TAAC(ActorCritic):
         return EncodedCritics(encoder, critics, eyes)
 
     def memory(self, key, n: int) -> Memory:
-        size = self.box.size
-        trajectory = jnp.zeros((n, self.parts * size))
-        if self.first == "random":  # one that the policy itself could have begun
-            k_action, k_proposal = random.split(key)
-            start, proposal = (noise.uniform(k, (n, size), -1, 1) for k in (k_action, k_proposal))
-            trajectory = self.new(proposal, trajectory.at[:, :size].set(start))
-        return Memory(trajectory, jnp.zeros(n, jnp.int32))
+        return Memory(jnp.zeros((n, self.parts * self.box.size)), jnp.zeros(n, jnp.int32))
+
+    def random_first(self, key, memory: Memory) -> Array:
+        """Trajectories that go on, at the start of an episode random ones.
+
+        These are such as the policy itself could have begun.
+        """
+        k_action, k_proposal = random.split(key)
+        last, size = memory.trajectory, self.box.size
+        draw = lambda k: noise.uniform(k, (len(last), size), -1, 1)
+        start = jnp.zeros_like(last).at[:, :size].set(draw(k_action))
+        return where(memory.repeats == 0, self.new(draw(k_proposal), start), last)
 
     def act(self, state: State, hp, memory: Memory, obs, key, step, mode: Mode):
-        k_proposal, k_switch, k_sample = random.split(key, 3)
-        obs, last, n = self.see(state, obs), memory.trajectory, memory.repeats.shape[0]
+        drawn = self.first == "random" and mode != "greedy"
+        k_proposal, k_switch, k_sample, *k_first = random.split(key, 4 if drawn else 3)
+        obs, n = self.see(state, obs), memory.repeats.shape[0]
+        last = self.random_first(*k_first, memory) if drawn else memory.trajectory
         policy = self.policy(state, state.actor.params, obs, last)
         proposal = policy.sample(k_proposal)[0]
         if mode == "random":
