@@ -22,8 +22,9 @@ MASK = "action_mask"  # key of a dict observation: which discrete actions are le
 
 # Keys of the observation of several agents: what each sees, leaves [agents, ...] (a `MASK` among
 # them), and if the environment tells: the global state, who acts on this observation (bool
-# [agents]), and who has terminated for good, others going on (by default those who do not act).
-AGENTS, STATE, ALIVE, ENDED = "agents", "state", "alive", "ended"
+# [agents]), who has terminated for good, others going on (by default those who do not act), and
+# who was paid the reward that came with it (by default all).
+AGENTS, STATE, ALIVE, ENDED, PAID = "agents", "state", "alive", "ended", "paid"
 
 
 class Mean(eqx.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial, update_wrapper
@@ -160,12 +161,12 @@ class Episodes(NamedTuple):
 
     @classmethod
     def of(cls, algo, returns, lengths, descriptors=None, own=None) -> Episodes:
-        """Of one member or of all; returns as one number each, by the weights of the rewards.
+        """Of one member or of all; returns are as `Loop.paid` makes them.
 
         `own` [..., episodes, terms] are the sums of `own_terms`.
         """
-        parts = None if algo.spec.reward_dim is None else returns
-        returns = returns if parts is None else algo.scalar(returns)
+        parts = None if algo.spec.reward_dim is None else returns[..., 1:]
+        returns = returns if parts is None else returns[..., 0]
         if own is None:
             return cls(returns, lengths, descriptors, None, parts)
         dependence = algo.dependence if own.ndim == 2 else jax.vmap(algo.dependence)
@@ -189,7 +190,8 @@ def play(
         stepped = first_episode(rows.final).at[0].set(False)
         found = descriptor.reduce(seen, stepped) if descriptor else None
         own = diversity(loop.algo, policy, rows)
-        return None, Episodes.of(loop.algo, *outcome(rows), found, own)
+        paid = dataclasses.replace(rows, reward=loop.paid(rows.reward, rows.obs))
+        return None, Episodes.of(loop.algo, *outcome(paid), found, own)
 
     return loop.each(one, None, policies, loop.keys(seeds, EVALUATE, time))[1]
 
@@ -232,7 +234,7 @@ class Evaluator:
         starts = environment_seeds(np.asarray(seeds), EVALUATE, time, width)
         fold = lambda x: np.reshape(x, (members, width, *np.shape(x)[1:]))
         dim = self.env.spec.reward_dim
-        vector = () if dim is None else (dim,)
+        vector = () if dim is None else (1 + dim,)
         returns = np.zeros((members, self.episodes, *vector), np.float32)
         lengths = np.zeros((members, self.episodes), int)
         total = np.zeros((members, width, *vector))
@@ -247,7 +249,7 @@ class Evaluator:
             step = envs.reset()
             while (done < share).any():
                 # What arrives with a first observation belongs to no step.
-                total = total + fold(step.reward)
+                total = total + fold(self.loop.paid(np.asarray(step.reward), step.obs))
                 total[begin] = 0
                 steps = np.where(begin, 0, steps + 1)
                 obs = jax.tree.map(fold, step.obs)

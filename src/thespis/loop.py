@@ -56,7 +56,7 @@ class Actors(eqx.Module):
 
     memory: Any
     begin: Bool[Array, "..."]  # the next observation is the first of an episode
-    ep_return: Float[Array, "..."]
+    ep_return: Float[Array, "..."]  # see `Loop.paid`
     ep_length: Int[Array, "..."]
     transitions: Int[Array, "..."]
 
@@ -155,7 +155,7 @@ class Loop:
         shape = (seeds.shape[0], self.envs)
         zeros = jnp.zeros(shape, jnp.int32)
         step = world.arrived if arrived is None else arrived  # pyright: ignore
-        returns = jnp.zeros(step.reward.shape)
+        returns = jnp.zeros_like(self.paid(jnp.zeros(step.reward.shape), step.obs))
         actors = Actors(memory, jnp.ones(shape, bool), returns, zeros, zeros)
 
         def first_row(step: Step) -> Row:
@@ -188,19 +188,21 @@ class Loop:
         action, memory, extra = answer
         row = Row(*arrived, action, extra)
         begin, lived = x.actors.begin, (~x.actors.begin).astype(jnp.int32)
+        paid = self.paid(row.reward, row.obs)
         actors = Actors(
             memory=memory,
             begin=row.final,
-            ep_return=where(~begin, x.actors.ep_return, jnp.zeros_like(row.reward)) + row.reward,
+            ep_return=where(~begin, x.actors.ep_return, jnp.zeros_like(paid)) + paid,
             ep_length=jnp.where(begin, 0, x.actors.ep_length) + lived,
             transitions=x.actors.transitions + lived,
         )
         ended = row.final.astype(jnp.float32)
         sums = lambda v: Mean((v.astype(jnp.float32) * ended).sum(1), ended.sum(1))
-        seen = {name: sums(numbers) for name, numbers in self.episodes(actors).items()}
+        told = self.episodes(actors)
+        seen = {name: sums(numbers) for name, numbers in told.items()}
         seen |= self.rollout(row)
         batches = self.draw(x.replay, hps, demos, keys, x.clock) if learn else None
-        returns = actors.ep_return if hasattr(self.algo, "remember") else None
+        returns = told["rollout/ep_rew_mean"] if hasattr(self.algo, "remember") else None
         given = hps, row, batches, keys, x.clock, returns
         state, metrics, priorities = self.learn(x.state, *given)
         seen |= metrics
@@ -211,8 +213,8 @@ class Loop:
     def episodes(self, actors: Actors) -> dict[str, Array]:
         """What is told of episodes [members, envs]: the return, also by dimension, the length."""
         spec, returns = self.algo.spec, actors.ep_return
-        whole = returns if spec.reward_dim is None else self.algo.scalar(returns)
-        parts = {f"rollout/ep_rew_mean/{n}": returns[..., i] for i, n in enumerate(spec.rewards)}
+        whole = returns if spec.reward_dim is None else returns[..., 0]
+        parts = {f"rollout/ep_rew_mean/{n}": returns[..., i] for i, n in enumerate(spec.rewards, 1)}
         return {"rollout/ep_rew_mean": whole, **parts, "rollout/ep_len_mean": actors.ep_length}
 
     def rollout(self, row: Row) -> dict[str, Mean | Histogram]:
@@ -221,6 +223,16 @@ class Loop:
             return {}
         over_envs = jax.tree.map(lambda x: x.sum(1), self.algo.report(row))
         return {f"rollout/{name}": x for name, x in over_envs.items()}
+
+    def paid(self, reward, obs):
+        """What returns are sums of: a reward of one number, or one number of it and all of them.
+
+        -> [...], or [..., 1 + reward_dim].
+        """
+        if self.algo.spec.reward_dim is None:
+            return reward
+        to = np if isinstance(reward, np.ndarray) else jnp
+        return to.concatenate([self.algo.scalar_reward(reward, obs)[..., None], reward], -1)
 
     def draw(self, replay: Replay, hps, demos, keys, clock: Clock):
         """The batches of one iteration's updates, leaves [members, updates, ...]."""

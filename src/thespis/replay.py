@@ -219,17 +219,19 @@ class View(eqx.Module):
         return self.at(self.draw(key, batch, length).window(0, length))
 
     def transitions(
-        self, key: Key, batch: int, gamma, n: int = 1, recent: int | None = None
+        self, key: Key, batch: int, gamma, n: int = 1, recent: int | None = None, paid=None
     ) -> Transition:
         """n-step transitions; shorter where the episode ends, with the true final observation.
 
         Where rows are drawn uniformly, one that ends an episode starts no transition: it is kept as
         an invalid entry, because moving to its neighbour would favour that one. All entries are
-        invalid while fewer than n + 1 rows are stored.
+        invalid while fewer than n + 1 rows are stored. `paid(reward, obs)` makes other rewards of
+        those that came with observations.
         """
         start = self.draw(key, batch, n + 1, recent)
-        parts = lambda r: (r.reward, r.terminated, r.truncated)
-        reward, *flags = self.at(start.window(0, n + 1), parts)  # [n + 1, batch]
+        parts = lambda r: (r.obs if paid else None, r.reward, r.terminated, r.truncated)
+        came, reward, *flags = self.at(start.window(0, n + 1), parts)  # [n + 1, batch]
+        reward = paid(reward, came) if paid else reward
         terminated, truncated = (f.astype(jnp.float32) for f in flags)
         going = 1.0 - jnp.maximum(terminated, truncated)
         first = jnp.ones((1, batch))

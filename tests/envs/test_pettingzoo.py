@@ -1,20 +1,25 @@
 """Environments of several agents on the host: the contract, agents that leave, names, spaces."""
 
+import dataclasses
 import json
 import sys
 from types import ModuleType
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from jax import random
 
 import thespis
 from thespis import envs
-from thespis.core import Discrete, ThespisError
+from thespis.algos import MASAC
+from thespis.core import Discrete, Row, ThespisError
 from thespis.envs import pettingzoo
 from thespis.envs.check import check_env
 from thespis.envs.pettingzoo import PettingZoo
+from thespis.replay import Replay
 
 LIMIT = 4
 
@@ -117,6 +122,75 @@ def test_an_agent_that_ends_early_is_away_until_the_next_episode():
     # Its own last observation is there; then it sees nothing.
     np.testing.assert_array_equal(rows.obs["agents"][:, 0, 1, 0], [0, 1, 2, 0, 0, 0])
     np.testing.assert_array_equal(rows.truncated[:, 0], [0, 0, 0, 0, 1, 0])
+
+
+def test_who_was_paid_is_told_with_the_reward():
+    rows = played(5, ends={"b": 2})
+    np.testing.assert_array_equal(rows.obs["paid"][1:, 0, 1], [1, 1, 0, 0, 1])
+    assert rows.obs["paid"][:, 0, [0, 2]].all()
+
+
+class Rounds(Walk):
+    """Five rounds that pay 1 to every agent that is still there; b leaves after two of them."""
+
+    metadata = {"name": "rounds", "render_modes": []}  # noqa: RUF012
+
+    def step(self, actions):
+        obs, rewards, ended, _, info = super().step(actions)
+        cut = dict.fromkeys(rewards, self.time >= 5)
+        ended["b"] = self.time >= 2
+        there = [agent for agent in rewards if not (ended.get(agent) or cut[agent])]
+        self.agents = there
+        return obs, dict.fromkeys(rewards, 1.0), {a: ended[a] for a in rewards}, cut, info
+
+
+@pytest.fixture(scope="module")
+def rounds(tmp_path_factory):
+    chosen = {
+        "steps": 60,
+        "learning_starts": 20,
+        "batch_size": 8,
+        "hidden": (4,),
+        "progress": False,
+    }
+    out = tmp_path_factory.mktemp("rounds")
+    return thespis.train("masac", env=Rounds, out=out, eval_freq=30, eval_episodes=2, **chosen)
+
+
+def test_a_reward_of_the_team_counts_whole_when_agents_have_left(rounds):
+    """Five perfect rounds are worth 5, to a team of which one agent left after two of them."""
+    table = rounds.metrics
+    for name in ("rollout/ep_rew_mean", "eval/mean_reward"):
+        np.testing.assert_allclose(table[name], 5, rtol=1e-6, err_msg=name)
+        parts = {agent: table[f"{name}/{agent}"] for agent in "abc"}
+        for agent, total in parts.items():
+            np.testing.assert_allclose(total, 2 if agent == "b" else 5, rtol=1e-6)
+    assert rounds.evaluate(2)["returns"] == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_what_a_team_learns_from_counts_whole_when_agents_have_left(n_step):
+    """Every step is worth 1; to agents with rewards of their own it is worth what they got."""
+    env = PettingZoo(Rounds)
+    running = env.open(1, 0)
+    steps = [running.reset(), *(running.step(np.zeros((1, 3, 2), np.float32)) for _ in range(11))]
+    idle = np.zeros((1, 3, 2), np.float32)
+    rows = [Row(*jax.tree.map(lambda x: jnp.asarray(x)[None], (*step, idle))) for step in steps]
+    replay = Replay.empty(20, rows[0])
+    for row in rows:
+        replay = replay.add(row)
+    for team in (True, False):
+        algo = MASAC(env.spec, hidden=(4,), batch_size=64, n_step=n_step, team_reward=team)
+        hp = dataclasses.replace(algo.Hyper(), gamma=1.0)
+        b = algo.sample(replay.of(jnp.int32(0)), None, hp, random.key(0), jnp.int32(0))
+        valid = np.asarray(b.valid) > 0
+        assert valid.any()
+        if team:
+            np.testing.assert_allclose(algo.scalar(b.reward)[valid], b.steps[valid], rtol=1e-6)
+        else:
+            left = np.asarray(b.obs["ended"])[:, 1]
+            np.testing.assert_array_equal(np.asarray(b.reward)[:, 1][valid & left], 0)
+            np.testing.assert_allclose(b.reward[:, 0][valid], b.steps[valid])
 
 
 def test_an_agent_that_is_cut_off_early_has_not_ended():
@@ -260,7 +334,7 @@ def test_teams_of_different_agents_train_and_tell_of_each(motley):
     last = {name: x[np.isfinite(x)][-1] for name, x in run.metrics.items() if "rew" in name}
     for name in ("eval/mean_reward", "rollout/ep_rew_mean"):
         assert [last[name + x] for x in ("/a", "/b", "/c")] == [10, 6, 30]
-        np.testing.assert_allclose(last[name], 46 / 3, rtol=1e-5)
+        np.testing.assert_allclose(last[name], 20, rtol=1e-5)  # 2 t: of all, and of a and c
     assert run.evaluate(episodes=2, member=0)["lengths"] == [4, 4]
 
 
@@ -283,7 +357,7 @@ def test_a_film_is_made_of_what_the_environment_draws(motley, tmp_path):
     make, run = motley
     file, returns = play(thespis.load(run.path, env=make), path=tmp_path / "a.gif")
     assert file.stat().st_size > 0
-    np.testing.assert_allclose(returns, [46 / 3], rtol=1e-5)
+    np.testing.assert_allclose(returns, [20], rtol=1e-5)
 
 
 # --- names ----------------------------------------------------------------------------------

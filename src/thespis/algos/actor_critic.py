@@ -270,6 +270,10 @@ class ActorCritic:
         """Rewards as one number [...], by their weights; what is one number already stays."""
         return reward if self.spec.reward_dim is None else reward @ self.weights
 
+    def scalar_reward(self, reward, obs):
+        """The same of rewards that came with these observations, of which returns are made."""
+        return self.scalar(reward)
+
     def bellman(self, hp, b: Transition, next_value: Array) -> tuple[Array, Array]:
         """The target r + gamma^k V(s'), and which entries the critics learn from."""
         alive = 1.0 if self.ignore_done else 1.0 - b.terminated

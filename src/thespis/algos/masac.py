@@ -30,6 +30,7 @@ from thespis.core import (
     ALIVE,
     ENDED,
     MASK,
+    PAID,
     STATE,
     Box,
     Discrete,
@@ -229,6 +230,17 @@ class MASAC(ActorCritic):
             return super().weights
         return np.full(self.agents, 1 / self.agents, np.float32)
 
+    def scalar_reward(self, reward, obs):
+        return self.scalar(self.of_paid(reward, obs))
+
+    def of_paid(self, reward, obs):
+        """Rewards whose mean is that of the agents who were paid: who has left counts no more."""
+        shared = PAID in self.spec.obs and self.reward_weights is None
+        if not shared or self.spec.reward_dim != self.agents:
+            return reward
+        paid = obs[PAID].astype(np.float32)
+        return reward * paid * (self.agents / paid.sum(-1, keepdims=True).clip(1))
+
     # --- life cycle -------------------------------------------------------------------------
 
     def init(self, key, hp) -> State:
@@ -293,6 +305,11 @@ class MASAC(ActorCritic):
         return astray(policy, chance, random.fold_in(key, 0)).sample(key), memory, extra
 
     # --- learning ---------------------------------------------------------------------------
+
+    def sample(self, replay, demos, hp, key, step) -> Transition:
+        for_all = PAID in self.spec.obs and not self.own_rewards
+        paid = self.of_paid if for_all else None
+        return replay.transitions(key, self.batch_size, hp.gamma, self.n_step, paid=paid)
 
     def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
         k_next, k_now = random.split(key)

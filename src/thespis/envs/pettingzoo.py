@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from thespis import user_code
-from thespis.core import AGENTS, ALIVE, ENDED, MASK, STATE, Discrete, Spec, Step
+from thespis.core import AGENTS, ALIVE, ENDED, MASK, PAID, STATE, Discrete, Spec, Step
 from thespis.envs import gymnasium as gym
 from thespis.errors import ThespisError, one_line, or_all
 
@@ -115,7 +115,7 @@ class Layout:
                 own[MASK] = jax.ShapeDtypeStruct((most,), np.bool_)
         every = lambda x: jax.ShapeDtypeStruct((agents, *x.shape), x.dtype)
         flag = jax.ShapeDtypeStruct((agents,), np.bool_)
-        obs = {AGENTS: jax.tree.map(every, own), ALIVE: flag, ENDED: flag}
+        obs = {AGENTS: jax.tree.map(every, own), ALIVE: flag, ENDED: flag, PAID: flag}
         if self.state is not None:
             obs[STATE] = gym.structs(self.state)
         self.spec = Spec(obs, self.kinds, agents, agents=tuple(map(str, self.keys)))
@@ -185,13 +185,14 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
                 if self.over[i]:
                     # Seeded once only, so that every episode has a start state of its own.
                     raw, _ = gym.returned("reset", env.reset(seed=self.seeds[i]))
-                    self.seeds[i], self.ended[i] = None, False
+                    self.seeds[i], self.ended[i], paid = None, False, True
                     alive = np.array([key in env.agents for key in keys])
                 else:
                     who = [(j, key) for j, key in enumerate(keys) if key in env.agents]
                     given = {key: self.layout.action(j, actions[i, j]) for j, key in who}
                     raw, reward, ends, cuts, _ = gym.returned("step", env.step(given))
                     rewards[i] = [reward.get(key, 0.0) for key in keys]
+                    paid = [key in reward for key in keys]
                     end = np.array([bool(ends.get(key, False)) for key in keys])
                     cut = np.array([bool(cuts.get(key, False)) for key in keys]) & ~end
                     self.ended[i] |= end
@@ -206,7 +207,7 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
                     gym.write(self.layout.state, obs[STATE], i, env.state())
             except Exception as error:
                 raise self.fault(i, gym.cause(error)) from error
-            obs[ALIVE][i], obs[ENDED][i] = alive, self.ended[i]
+            obs[ALIVE][i], obs[ENDED][i], obs[PAID][i] = alive, self.ended[i], paid
         self._check_numbers(obs, rewards)
         self.over = (terminated | truncated).tolist()
         own = obs[AGENTS]

@@ -79,7 +79,7 @@ def episode(stage, policy, seed: int, limit: int, label: str) -> tuple[list[np.n
     policy.reset(seed)
     step, frames, total, anew = stage.reset(seed), [], 0.0, []
     for time in range(limit + 1):
-        total += float(policy.algo.scalar(np.asarray(step.reward))[0])
+        total += float(policy.algo.scalar_reward(np.asarray(step.reward), step.obs)[0])
         ends = bool(step.final[0]) or time == limit
         action = None if ends else policy.respond(step.obs)
         repeats = getattr(policy.memory, "repeats", None)

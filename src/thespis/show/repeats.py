@@ -58,7 +58,8 @@ def episode(run: Any, policy: Any, stage: Stage, limit: int, seed: int) -> Episo
             raise ThespisError(f"{run.config.algo} acts anew at every step: plot a taac run")
         anew.append(repeats[0] == 1)
         arrived = stage.step(actions[-1][None])
-        total += float(policy.algo.scalar(np.asarray(arrived.reward))[0])
+        reward = policy.algo.scalar_reward(np.asarray(arrived.reward), arrived.obs)
+        total += float(reward[0])
     return Episode(np.array(actions), np.array(anew, bool), total)
 
 
