@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
 
+from tests.algos import reference
 from tests.small import Toy
 from thespis import core, demos, envs
 from thespis.algos import SAC, TAAC, DiscreteSAC
@@ -309,6 +310,30 @@ def test_every_transition_drawn_is_one_of_an_episode(kind, lengths, seed):
         assert b.reward[k] == 0
     if sum(lengths) > 1:
         assert b.valid.any()
+
+
+@pytest.mark.parametrize("n_step", [1, 3, 20])
+@pytest.mark.parametrize("capacity", [None, 30, 10])
+@pytest.mark.parametrize("frames", [1, 3])
+def test_transitions_start_from_every_step_of_every_demonstration(n_step, capacity, frames):
+    """Also from the last ones of the last, which end before n steps; and of one that was cut."""
+    lengths, ended = [4, 6], [False, True]
+    shown = episodes("continuous", lengths, ended)
+    view = demos.view(SPECS["continuous"], shown, capacity).stacked(frames)
+    b = reference.quick(lambda key: view.transitions(key, 500, 0.9, n_step))(random.key(0))
+    b = jax.tree.map(np.asarray, b)
+    newest = (lambda x: x[:, -1]) if frames > 1 else lambda x: x
+    kept = [4, 4] if capacity == 10 else lengths  # rows: 5, and 5 of 7
+    drawn = {tuple(x) for x in newest(b.obs)[b.valid > 0].astype(int).tolist()}
+    assert drawn == {(i, t) for i, n in enumerate(kept) for t in range(n)}
+    for k in np.flatnonzero(b.valid):
+        i, t = newest(b.obs)[k].astype(int)
+        end = min(t + n_step, kept[i])
+        np.testing.assert_array_equal(newest(b.next_obs)[k], shown[i].obs[end])
+        last = end == kept[i]
+        assert b.steps[k] == end - t
+        assert b.terminated[k] == (last and end == lengths[i] and ended[i])
+        assert b.truncated[k] == (last and not b.terminated[k])
 
 
 # --- recording ------------------------------------------------------------------------------

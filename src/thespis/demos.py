@@ -421,7 +421,7 @@ def view(spec: Spec, episodes: list[Episode], capacity: int | None = None) -> Vi
     """What an algorithm draws from: rows of one environment, episode after episode.
 
     Rewards are 0: nobody learns from them. `capacity` rows are kept, and filled up if there are
-    fewer.
+    fewer; an episode that does not fit is cut.
     """
     ended = lambda e: np.arange(e.length + 1) == e.length
     pad = lambda x: np.concatenate([x, np.zeros_like(x[:1])])  # no action answers the last row
@@ -435,14 +435,16 @@ def view(spec: Spec, episodes: list[Episode], capacity: int | None = None) -> Vi
         return jnp.asarray(out)
 
     obs = lambda s, *parts: ring(*(x.astype(s.dtype) for x in parts))
+    terminated = ring(*(ended(e) & e.terminated for e in episodes))
+    truncated = ring(*(ended(e) & (not e.terminated) for e in episodes))
     row = Row(
         obs=jax.tree.map(obs, spec.obs, *(e.obs for e in episodes)),
         reward=jnp.zeros((capacity, 1, 1)),
-        terminated=ring(*(ended(e) & e.terminated for e in episodes)),
-        truncated=ring(*(ended(e) & (not e.terminated) for e in episodes)),
+        terminated=terminated,
+        truncated=truncated.at[size - 1].set(~terminated[size - 1]),
         action=ring(*(pad(spec.single.unit(e.action)) for e in episodes)),
     )
-    return View(Replay(row, jnp.int32(0), jnp.int32(size)), jnp.int32(0))
+    return View(Replay(row, jnp.int32(0), jnp.int32(size)), jnp.int32(0), whole=True)
 
 
 def blank(spec: Spec) -> View:

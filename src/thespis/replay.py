@@ -97,6 +97,7 @@ class View(eqx.Module):
     member: Int[Array, ""] | None
     beta: Float[Array, ""] | None = None  # exponent of the importance weights
     frames: int = eqx.field(static=True, default=1)  # observations at once
+    whole: bool = eqx.field(static=True, default=False)  # its rows are whole episodes, all of them
 
     def stacked(self, frames: int) -> View:
         """The same rows, whose observations are stacks [..., frames, ...], oldest first.
@@ -104,7 +105,7 @@ class View(eqx.Module):
         A stack ends where its episode began: that first observation is repeated instead. An
         action mask is not stacked.
         """
-        return View(self.ring, self.member, self.beta, frames)
+        return dataclasses.replace(self, frames=frames)
 
     def draw(self, key: Key, batch: int, length: int, recent: int | None = None) -> Index:
         """Starts of `length` consecutive rows, none of which reaches past the newest row.
@@ -152,7 +153,7 @@ class View(eqx.Module):
     def starts(self, length: int) -> tuple[Int[Array, ""], Int[Array, ""]]:
         """The first time at which `length` rows may start, and how many such times there are."""
         # The oldest rows of a full ring may have lost some of their stack.
-        full = self.ring.size == self.ring.capacity
+        full = (self.ring.size == self.ring.capacity) & (not self.whole)
         lost = jnp.where(full, self.frames - 1, 0)
         return lost, self.ring.size - length + 1 - lost
 
@@ -228,7 +229,9 @@ class View(eqx.Module):
         invalid while fewer than n + 1 rows are stored. `paid(reward, obs)` makes other rewards of
         those that came with observations.
         """
-        start = self.draw(key, batch, n + 1, recent)
+        # Where the newest row ends an episode, what would follow it is never looked at.
+        needed = 1 if self.whole else n
+        start = self.draw(key, batch, needed + 1, recent)
         parts = lambda r: (r.obs if paid else None, r.reward, r.terminated, r.truncated)
         came, reward, *flags = self.at(start.window(0, n + 1), parts)  # [n + 1, batch]
         reward = paid(reward, came) if paid else reward
@@ -240,7 +243,7 @@ class View(eqx.Module):
         share = alive * jnp.power(gamma, jnp.arange(n, dtype=jnp.float32))[:, None]
         steps = alive.sum(0)
         weight, drawn = self.importance(start)
-        there = (self.ring.size > n) & (weight > 0)
+        there = (self.ring.size > needed) & (weight > 0)
 
         obs, action, extra = self.at(start, lambda r: (r.obs, r.action, r.extra))
         return Transition(
