@@ -305,7 +305,7 @@ class TAAC(ActorCritic):
         drawn = self.first == "random" and mode != "greedy"
         k_proposal, k_switch, k_sample, *k_first = random.split(key, 4 if drawn else 3)
         obs, n = self.see(state, obs), memory.repeats.shape[0]
-        last = self.random_first(*k_first, memory) if drawn else memory.trajectory
+        last = self.random_first(k_first[0], memory) if drawn else memory.trajectory
         policy = self.policy(state, state.actor.params, obs, last)
         proposal = policy.sample(k_proposal)[0]
         if mode == "random":
