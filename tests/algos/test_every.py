@@ -3,6 +3,7 @@
 import dataclasses
 from functools import cache
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -215,6 +216,17 @@ def test_an_encoder_is_trained_by_the_critics_and_by_actors_that_have_their_own(
     assert hasattr(state.actor.params, "encoder") == (not shared)
     if not shared:
         assert moved(state.actor.params.encoder, new.actor.params.encoder)
+
+
+def test_the_target_of_td3_sees_through_its_own_encoder():
+    """What it expects next depends on the target's encoder, and not on that of the critics."""
+    algo, state, batch = sighted(TD3)
+    update = reference.quick(algo.update)
+    given = algo.Hyper(), batch, random.key(2), jnp.int32(1)
+    value = lambda state: float(update(state, *given)[1]["target_value"])
+    changed = lambda where: eqx.tree_at(where, state, replace_fn=lambda e: jax.tree.map(jnp.cos, e))
+    assert value(changed(lambda s: s.critic.params.encoder)) == value(state)
+    assert value(changed(lambda s: s.target_critic.encoder)) != value(state)
 
 
 def test_imitators_have_eyes_as_well():

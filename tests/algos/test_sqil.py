@@ -99,6 +99,28 @@ def test_batches_are_half_the_agents_and_half_demonstrated_worth_0_and_1(kind, n
     assert {(w, t) for w, t in b.obs[b.valid == 0]} <= {(w, t) for w in ENDS for t in ENDS[w]}
 
 
+def test_demonstrations_have_no_priority_to_give_back():
+    """Those of the agent's rows follow the updates, and no other row's."""
+    algo = make("continuous", batch_size=16, prioritized_replay=True)
+    own = rows_of(1, 0.0, "continuous").ring.rows
+    at = lambda t: jax.tree.map(lambda x: x[t], own)
+    replay = Replay.empty(12, at(0), algo.rule(1))
+    for t in range(12):
+        replay = replay.add(at(t), alpha=jnp.ones(1))
+    view = replay.of(jnp.int32(0), jnp.float32(0.4))
+    shown = rows_of(2, 0.0, "continuous")
+    b = algo.sample(view, shown, scalars(), random.key(0), jnp.int32(0))
+    row = np.asarray(b.drawn.row)
+    assert (row[:8] >= 0).all()
+    found = jnp.where(jnp.arange(16) < 8, 5.0, 99.0)[None]  # agent's, then demonstrations'
+    lead = lambda x: jax.tree.map(lambda leaf: leaf[None], x)
+    after = replay.priorities.back(lead(b.drawn), found, jnp.ones(1))
+    weight, before = (np.asarray(x.weight)[:, 0, 0] for x in (after, replay.priorities))
+    drawn = np.isin(np.arange(12), row[:8])
+    np.testing.assert_allclose(weight[drawn], 5, rtol=1e-4)
+    np.testing.assert_array_equal(weight[~drawn], before[~drawn])
+
+
 @kinds
 def test_no_reward_of_the_environment_or_of_a_file_reaches_a_batch(kind):
     algo = make(kind, batch_size=32, n_step=2)
