@@ -195,6 +195,11 @@ def test_an_error_before_anything_was_saved_promises_nothing(tmp_path):
         thespis.train("sac", out=tmp_path, **given)
 
 
+def test_every_algorithm_is_there_by_its_name():
+    for Algorithm in thespis.ALGORITHMS.values():
+        assert getattr(thespis, Algorithm.__name__) is Algorithm
+
+
 def test_the_public_names_are_there():
     for name in thespis.__all__:
         assert getattr(thespis, name) is not None

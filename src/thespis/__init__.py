@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from thespis.algos import ALGORITHMS as ALGORITHMS
+    from thespis.algos import DADS as DADS
+    from thespis.algos import MASAC as MASAC
     from thespis.algos import SAC as SAC
+    from thespis.algos import SQIL as SQIL
+    from thespis.algos import TAAC as TAAC
+    from thespis.algos import TAACL as TAACL
+    from thespis.algos import TAACQ as TAACQ
     from thespis.algos import TD3 as TD3
+    from thespis.algos import DiscreteSAC as DiscreteSAC
     from thespis.api import load as load
     from thespis.api import plan as plan
     from thespis.api import rerun as rerun
@@ -35,7 +42,18 @@ if TYPE_CHECKING:
     from thespis.runs.run import Run as Run
 
 _HOMES = {
-    "thespis.algos": ("ALGORITHMS", "SAC", "TD3"),
+    "thespis.algos": (
+        "ALGORITHMS",
+        "DADS",
+        "MASAC",
+        "SAC",
+        "SQIL",
+        "TAAC",
+        "TAACL",
+        "TAACQ",
+        "TD3",
+        "DiscreteSAC",
+    ),
     "thespis.api": ("load", "plan", "rerun", "resume", "train"),
     "thespis.core": ("Box", "Discrete", "Row", "Spec", "Step", "Transition"),
     "thespis.envs": ("make",),

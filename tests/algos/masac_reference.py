@@ -11,6 +11,7 @@ from tests.algos.reference import (
     entropies,
     follow,
     forward,
+    numbered,
     tanh_gaussian,
     vector,
 )
@@ -173,10 +174,10 @@ def update(algo, state, hp, b, noise, pick):
             return [sum((x * v).sum(-1) for x, v in zip(xs, valid)) / sum(v.sum() for v in valid)]
         return [(x * v).sum(-1) / v.sum() for x, v in zip(xs, valid)]
 
-    def critic_loss(critics):
-        return sum(means([b["weight"] * e**2 for e in errors(critics)], kept)).sum()
+    def per_critic(critics):
+        return sum(means([b["weight"] * e**2 for e in errors(critics)], kept))
 
-    critic, q_loss = state["critic"].descend(critic_loss, hp["critic_lr"])
+    critic, q_loss = state["critic"].descend(lambda c: per_critic(c).sum(), hp["critic_lr"])
     frozen, _, _ = policies(state["actor"].params, now)
     acted = [b["valid"] * now.alive[i] for i in agents]
 
@@ -213,6 +214,7 @@ def update(algo, state, hp, b, noise, pick):
     metrics = {
         "actor_loss": pi_loss,
         "critic_loss": q_loss,
+        **numbered("critic_loss", per_critic(state["critic"].params)),
         "ent_coef": alpha.mean(),
         "ent_coef_loss": x_loss,
         "total_loss": pi_loss + q_loss + x_loss,

@@ -47,6 +47,10 @@ class Adam(NamedTuple):
         )
 
 
+def numbered(name, values):
+    return {f"{name}_{i + 1}": x for i, x in enumerate(values)}
+
+
 def gradient(loss, params, h=1e-6):
     """Central differences."""
     params = jax.tree.map(np.array, params)
@@ -186,10 +190,13 @@ def sac(algo, state, hp, b, noise):
     next_value = values(state["target"], next_obs, action).min(0) - alpha * log_p
     target = bellman(algo, hp, b, next_value)
 
-    def critic_loss(critics):
+    def per_critic(critics):
         squares = (values(critics, obs, b["action"]) - target) ** 2
-        per_critic = averaged(b["weight"] * squares, kept(algo, b))
-        return per_critic.sum() if algo.critic_loss == "sum" else 0.5 * per_critic.mean()
+        return averaged(b["weight"] * squares, kept(algo, b))
+
+    def critic_loss(critics):
+        each = per_critic(critics)
+        return each.sum() if algo.critic_loss == "sum" else 0.5 * each.mean()
 
     critic, q_loss = state["critic"].descend(critic_loss, hp["critic_lr"])
     climbed = (critic if algo.order == "sequential" else state["critic"]).params
@@ -215,6 +222,7 @@ def sac(algo, state, hp, b, noise):
     metrics = {
         "actor_loss": pi_loss,
         "critic_loss": q_loss,
+        **numbered("critic_loss", per_critic(state["critic"].params)),
         "ent_coef": alpha,
         "ent_coef_loss": x_loss,
         "total_loss": pi_loss + q_loss + x_loss,
@@ -242,11 +250,11 @@ def td3(algo, state, hp, b, noise, updates):
     next_value = values(state["target_critic"], next_obs, action).min(0)
     target = bellman(algo, hp, b, next_value)
 
-    def critic_loss(critics):
+    def per_critic(critics):
         squares = (values(critics, obs, b["action"]) - target) ** 2
-        return averaged(b["weight"] * squares, kept(algo, b)).sum()
+        return averaged(b["weight"] * squares, kept(algo, b))
 
-    critic, q_loss = state["critic"].descend(critic_loss, hp["critic_lr"])
+    critic, q_loss = state["critic"].descend(lambda c: per_critic(c).sum(), hp["critic_lr"])
     climbed = (critic if algo.order == "sequential" else state["critic"]).params
 
     def actor_loss(actor):
@@ -266,6 +274,7 @@ def td3(algo, state, hp, b, noise, updates):
     metrics = {
         "actor_loss": pi_loss,
         "critic_loss": q_loss,
+        **numbered("critic_loss", per_critic(state["critic"].params)),
         "td_error": averaged(error, kept(algo, b)),
         "target_value": averaged(next_value, kept(algo, b)),
     }
@@ -314,15 +323,15 @@ def discrete_sac(algo, state, hp, b):
     target = bellman(algo, hp, b, next_value)
     old = taken(state["target"])
 
-    def critic_loss(critics):
+    def per_critic(critics):
         q = taken(critics)
         squares = (q - target) ** 2
         if algo.clip_q:
             near = np.clip(q, old - hp["q_clip"], old + hp["q_clip"])
             squares = np.maximum(squares, (near - target) ** 2)
-        return averaged(b["weight"] * squares, kept(algo, b)).sum()
+        return averaged(b["weight"] * squares, kept(algo, b))
 
-    critic, q_loss = state["critic"].descend(critic_loss, hp["critic_lr"])
+    critic, q_loss = state["critic"].descend(lambda c: per_critic(c).sum(), hp["critic_lr"])
     q_now = reduce(all_values(critic.params, obs), 0)
 
     def actor_loss(actor):
@@ -348,6 +357,7 @@ def discrete_sac(algo, state, hp, b):
     metrics = {
         "actor_loss": pi_loss,
         "critic_loss": q_loss,
+        **numbered("critic_loss", per_critic(state["critic"].params)),
         "ent_coef": alpha,
         "ent_coef_loss": x_loss,
         "total_loss": pi_loss + q_loss + x_loss,

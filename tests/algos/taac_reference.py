@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.algos.reference import Adam, averaged, follow, forward, seen, tanh_gaussian
+from tests.algos.reference import Adam, averaged, follow, forward, numbered, seen, tanh_gaussian
 from tests.algos.reference import plain as plain_part
 from thespis import noise as draws
 from thespis.algos.taac import Actor, EncodedCritics, Extra, Memory, State, Windows
@@ -220,15 +220,15 @@ def taac(algo, state, hp, batch, noise, fresh, updates=0):
     def errors(critics):
         return values(critics, obs[:-1], extra["trajectory"][:-1]) - target
 
-    def critic_loss(critics):
+    def per_critic(critics):
         error, delta = errors(critics), hp["huber_delta"]
         lost = error**2
         if algo.td_loss == "huber":
             near, far = error**2 / 2, delta * np.abs(error) - delta**2 / 2
             lost = np.where(np.abs(error) < delta, near, far)
-        return (batch["weight"] * lost.mean(-1))[:, kept].mean(-1).sum()
+        return (batch["weight"] * lost.mean(-1))[:, kept].mean(-1)
 
-    critic, q_loss = state["critic"].descend(critic_loss, hp["critic_lr"])
+    critic, q_loss = state["critic"].descend(lambda c: per_critic(c).sum(), hp["critic_lr"])
 
     n = algo.spec.action.size
     wanted = np.array([hp["target_switch_entropy"], hp["target_entropy"] * n])
@@ -249,6 +249,7 @@ def taac(algo, state, hp, batch, noise, fresh, updates=0):
     metrics = {
         "actor_loss": pi_loss,
         "critic_loss": q_loss,
+        **numbered("critic_loss", per_critic(critics)),
         "ent_coef": alpha_action,
         "switch_ent_coef": alpha_switch,
         "ent_coef_loss": alpha_loss,

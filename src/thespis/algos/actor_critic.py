@@ -14,7 +14,7 @@ from jax import random
 from jaxtyping import Array
 
 from thespis import normalize
-from thespis.core import MASK, Box, Discrete, Row, Spec, ThespisError, Transition
+from thespis.core import MASK, Box, Discrete, Metrics, Row, Spec, ThespisError, Transition
 from thespis.hyper import LogUniform, Uniform, prior
 from thespis.nets import (
     MLP,
@@ -279,3 +279,8 @@ class ActorCritic:
         alive = 1.0 if self.ignore_done else 1.0 - b.terminated
         target = hp.reward_scale * self.scalar(b.reward) + hp.gamma**b.steps * alive * next_value
         return target, b.valid * (1.0 - b.truncated) if self.drop_truncated else b.valid
+
+
+def numbered(name: str, values: Any) -> Metrics:
+    """One metric of each of several, such as critics, counted from 1."""
+    return {f"{name}_{i}": value for i, value in enumerate(values, 1)}

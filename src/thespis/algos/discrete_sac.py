@@ -15,7 +15,7 @@ from jax import random
 from jaxtyping import Array, Float
 
 from thespis import noise
-from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.algos.epsilon import Schedule, astray, epsilon_of
 from thespis.algos.held_noise import Held
 from thespis.algos.sac import RATES, State
@@ -173,10 +173,10 @@ class DiscreteSAC(ActorCritic):
             if self.clip_q:
                 near = anchor + jnp.clip(q - anchor, -hp.q_clip, hp.q_clip)
                 square = jnp.maximum(square, (near - target[None]) ** 2)
-            loss = mean(b.weight[None] * square, valid[None]).sum()
-            return loss + self.besides(state, hp, critic, b, valid), error
+            squares = mean(b.weight[None] * square, valid[None])
+            return squares.sum() + self.besides(state, hp, critic, b, valid), (error, squares)
 
-        critic, (q_loss, error) = state.critic.descend(critic_loss, hp.critic_lr)
+        critic, (q_loss, (error, squares)) = state.critic.descend(critic_loss, hp.critic_lr)
 
         # Actor: maximise the soft value under the new critics (eq. 12).
         q_now = self.reduced(critic.params(obs))
@@ -198,6 +198,7 @@ class DiscreteSAC(ActorCritic):
         metrics = {
             "actor_loss": pi_loss,
             "critic_loss": q_loss,
+            **numbered("critic_loss", squares),
             "ent_coef": alpha,
             "ent_coef_loss": alpha_loss,
             "total_loss": pi_loss + q_loss + alpha_loss,

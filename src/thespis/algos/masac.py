@@ -21,7 +21,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
 from thespis import noise, normalize
-from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.algos.epsilon import Schedule, astray, epsilon_of
 from thespis.algos.sac import RATES, SAC
 from thespis.algos.temperature import Form, alpha_of, cool, start
@@ -328,9 +328,10 @@ class MASAC(ActorCritic):
 
         def critic_loss(critic):
             error = self.q(critic, now, b.action) - target[None]
-            return self.means(b.weight[None, :, None] * error**2, valid).sum(), error
+            squares = self.means(b.weight[None, :, None] * error**2, valid)
+            return squares.sum(), (error, squares.sum(-1))
 
-        critic, (q_loss, error) = state.critic.descend(critic_loss, hp.critic_lr)
+        critic, (q_loss, (error, squares)) = state.critic.descend(critic_loss, hp.critic_lr)
 
         # Actors: each maximises its soft value (eq. 7-9), the present actions of others given.
         def actor_loss(actor):
@@ -351,6 +352,7 @@ class MASAC(ActorCritic):
         metrics = {
             "actor_loss": pi_loss,
             "critic_loss": q_loss,
+            **numbered("critic_loss", squares),
             "ent_coef": alpha.mean(),
             "ent_coef_loss": alpha_loss,
             "total_loss": pi_loss + q_loss + alpha_loss,

@@ -12,7 +12,7 @@ from jax import random
 from jaxtyping import Array
 
 from thespis import noise
-from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.algos.held_noise import Held
 from thespis.algos.temperature import Form, alpha_of, cool, start
 from thespis.core import Metrics, Mode, Transition, mean, polyak
@@ -163,11 +163,12 @@ class SAC(ActorCritic):
 
         def critic_loss(critic):
             error = self.q(critic, obs, b.action) - target[None]
-            loss = mean(b.weight[None] * error**2, valid[None])
-            loss = loss.sum() if self.critic_loss == "sum" else 0.5 * loss.mean()
-            return loss + self.besides(state, hp, critic, b, valid, k_critic), error
+            squares = mean(b.weight[None] * error**2, valid[None])
+            loss = squares.sum() if self.critic_loss == "sum" else 0.5 * squares.mean()
+            more = self.besides(state, hp, critic, b, valid, k_critic)
+            return loss + more, (error, squares)
 
-        critic, (q_loss, error) = state.critic.descend(critic_loss, hp.critic_lr)
+        critic, (q_loss, (error, squares)) = state.critic.descend(critic_loss, hp.critic_lr)
 
         # Actor: maximise the soft value (eq. 7-9).
         climbed = critic.params if self.order == "sequential" else state.critic.params
@@ -187,6 +188,7 @@ class SAC(ActorCritic):
         metrics = {
             "actor_loss": pi_loss,
             "critic_loss": q_loss,
+            **numbered("critic_loss", squares),
             "ent_coef": alpha,
             "ent_coef_loss": alpha_loss,
             "total_loss": pi_loss + q_loss + alpha_loss,

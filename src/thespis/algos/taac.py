@@ -18,7 +18,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
 from thespis import noise
-from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.core import Histogram, Mean, Metrics, Mode, Row, ThespisError, mean, polyak, where
 from thespis.dists import TanhGaussian
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
@@ -405,10 +405,11 @@ class TAAC(ActorCritic):
 
         def critic_loss(critic):
             error = critic(now(obs), now(extra.trajectory)) - target[None]
-            losses = b.weight[None, None] * self.lost(hp, error).mean(-1)
-            return sum(over(one, valid) for one in losses), error
+            lost = b.weight[None, None] * self.lost(hp, error).mean(-1)
+            losses = [over(one, valid) for one in lost]
+            return sum(losses), (error, losses)
 
-        critic, (q_loss, error) = state.critic.descend(critic_loss, hp.critic_lr)
+        critic, (q_loss, (error, losses)) = state.critic.descend(critic_loss, hp.critic_lr)
 
         # Temperatures: hold both entropies at their targets.
         entropies = jnp.stack([over(-(beta * log_beta).sum(-1), choosing), -log_p])
@@ -426,6 +427,7 @@ class TAAC(ActorCritic):
         metrics = {
             "actor_loss": pi_loss,
             "critic_loss": q_loss,
+            **numbered("critic_loss", losses),
             "ent_coef": alpha[1],
             "switch_ent_coef": alpha[0],
             "ent_coef_loss": alpha_loss,

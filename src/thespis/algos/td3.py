@@ -12,7 +12,7 @@ from jax import random
 from jaxtyping import Array
 
 from thespis import noise
-from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.algos.held_noise import Held
 from thespis.core import Mean, Metrics, Mode, Transition, mean, polyak
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
@@ -127,9 +127,10 @@ class TD3(ActorCritic):
 
         def critic_loss(critic):
             error = self.q(critic, obs, b.action) - target[None]
-            return mean(b.weight[None] * error**2, valid[None]).sum(), error
+            squares = mean(b.weight[None] * error**2, valid[None])
+            return squares.sum(), (error, squares)
 
-        critic, (q_loss, error) = state.critic.descend(critic_loss, hp.critic_lr)
+        critic, (q_loss, (error, squares)) = state.critic.descend(critic_loss, hp.critic_lr)
 
         # Actor and targets: every `delay` updates, up the first critic (eq. 15).
         climbed = critic.params if self.order == "sequential" else state.critic.params
@@ -157,6 +158,7 @@ class TD3(ActorCritic):
         metrics = {
             "actor_loss": Mean(pi_loss, due.astype(jnp.float32)),
             "critic_loss": q_loss,
+            **numbered("critic_loss", squares),
             "td_error": mean(td_error, valid),
             "target_value": mean(next_value, valid),
         }
