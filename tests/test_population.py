@@ -229,6 +229,16 @@ def test_rounds_at_other_times_have_other_keys():
     keys.append(population.key_of(seeds, population.BEGIN, 0))
     assert len({random.key_data(key).tobytes() for key in keys}) == 4
 
+    class Curious(NoTuning):
+        def exchange(self, memory, key, hps, scores, age):
+            return random.bits(key), jnp.arange(4, dtype=jnp.int32), hps
+
+    exchange = jax.jit(partial(population.exchange, clerks().loop, Curious()))
+    now = clerks().trained(4)
+    later = clerks().train(now, 1)
+    given = [int(exchange(p, SCORES)[0].memory) for p in (now, now, later)]
+    assert given[0] == given[1] != given[2]
+
 
 def test_no_transition_leads_from_one_life_to_another():
     """In every member's replay each row is followed by what its own action led to."""
@@ -247,6 +257,21 @@ def test_no_transition_leads_from_one_life_to_another():
         np.testing.assert_array_equal(after[:, 2], now[:, 2])  # name of the episode
         own = -2 + 8 * (rows.action[:-1][going][:, 0] + 1) / 2
         np.testing.assert_allclose(after[:, 3], own, atol=1e-5)
+
+
+def test_where_a_life_is_cut_off_an_end_stays_an_end():
+    """As a time limit it would be left out of some losses, and bootstrapped from in none."""
+    replay = clerks().trained(4).learner.replay
+    newest = int(replay.head - 1) % replay.capacity
+    over = np.zeros(replay.rows.terminated.shape[1:], bool)
+    over[:, 0] = True
+    flags = {"terminated": over, "truncated": np.zeros_like(over)}
+    flags = {name: getattr(replay.rows, name).at[newest].set(x) for name, x in flags.items()}
+    replay = dataclasses.replace(replay, rows=dataclasses.replace(replay.rows, **flags))
+    who = jnp.array([True, False, True, False])
+    rows = population.cut(replay, who).rows
+    np.testing.assert_array_equal(rows.terminated[newest], over)
+    np.testing.assert_array_equal(rows.truncated[newest], np.asarray(who)[:, None] & ~over)
 
 
 def test_a_copy_begins_episodes_of_its_own():

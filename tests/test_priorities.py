@@ -140,6 +140,19 @@ def test_a_row_that_takes_the_place_of_a_used_one_is_new():
         replay = dataclasses.replace(replay, priorities=tree)
 
 
+def test_rows_whose_stack_has_been_overwritten_leave_the_draw():
+    """With two older rows that must be there, of a full ring only those with both are drawn."""
+    add = jax.jit(lambda replay, time: replay.add(row(time, none), alpha=jnp.asarray(ALPHA)))
+    none = jnp.zeros((MEMBERS, ENVS), bool)
+    replay = Replay.empty(CAPACITY, row(0, none), Rule(behind=2))
+    for time in range(3 * CAPACITY):
+        replay = add(replay, time)
+    newest = 3 * CAPACITY - 1
+    weight = np.asarray(replay.priorities.weight)[:, 0, 0]
+    drawn = [age for age in range(CAPACITY) if weight[(newest - age) % CAPACITY] > 0]
+    assert drawn == list(range(1, CAPACITY - 2))  # the newest has no successor yet
+
+
 @jax.jit
 def weighted(weight) -> Priorities:
     """Of one member with these weights [capacity, envs]."""
