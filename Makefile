@@ -17,7 +17,7 @@ PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 DEMO := train sac --env jax:pendulum --steps 20000 --algo.hidden 64 64
 
-.PHONY: help setup demo docs test test-slow test-browser browser bench lint format clean
+.PHONY: help setup demo docs test test-slow test-faults test-browser mutants browser bench lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -38,6 +38,12 @@ test: .venv/.dev ## the default tests
 test-slow: .venv/.slow browser ## the tests that learn to a threshold, in a browser, or on Brax and PettingZoo
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
 	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest $(SHARED) -m "not slow" tests/envs $(ARGS) || [ $$? = 5 ]
+
+test-faults: .venv/.dev ## attack runs: kills, failing disks, damaged files, nonsense; into docs/reliability.md
+	XLA_FLAGS="$(QUICK)" $(BIN)/python -m tests.faults --save docs/reliability.md $(ARGS)
+
+mutants: .venv/.dev ## put a fault into one line at a time, and tell which no test notices
+	XLA_FLAGS="$(QUICK)" $(BIN)/python -m tests.mutants -n $(WORKERS) $(ARGS)
 
 test-browser: .venv/.dev browser ## the report in a real browser
 	$(BIN)/python -m pytest -m slow tests/browser $(ARGS)

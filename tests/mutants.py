@@ -1,0 +1,541 @@
+"""Faults of one line, each of which some test must notice: `make mutants`.
+
+Every fault is put into a copy of the source in a temporary folder, one at a time, and the tests
+that should notice it run there until the first fails. What survives is printed at the end: a line
+of code that could be wrong without anybody knowing. `make mutants ARGS="-k td3"` tries those alone
+in whose file or text that occurs; tests/test_mutants.py checks that all of them still apply.
+"""
+
+# ruff: noqa: E501 (lines of code, as they stand in their files)
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import queue
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path("src/thespis")
+COPIED = ("src", "tests", "docs", "examples", "pyproject.toml", "README.md", "CHANGELOG.md")
+LONGEST = 1800  # seconds: a fault may also keep a test from ending
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old`, which occurs once in the file, becomes `new`; `tests` are arguments of pytest."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+    equivalent: str = ""
+    """Why no test can notice it: then it is not tried."""
+
+    @property
+    def line(self) -> str:
+        """What differs, in one line."""
+        pairs = zip(self.old.splitlines(), self.new.splitlines(), strict=True)
+        old, new = next((a.strip(), b.strip()) for a, b in pairs if a != b)
+        return f"{self.file}: {old}  ->  {new}"
+
+
+# File, the tests that should notice, and {what stands there: what is tried instead}.
+# fmt: off
+NOTICED: list[tuple[str, str, dict[str, str]]] = [
+    # --- the loop ---
+    ("loop.py", "tests/test_loop.py -k 'stream or drawn_for or updates_are_told'", {
+        "step = clock.updates + i\n                beta":
+            "step = clock.updates\n                beta",
+        "step = clock.updates + i\n                state":
+            "step = clock.updates\n                state",
+        "random.fold_in(key, 3)":
+            "random.fold_in(key, 0)",
+        "random.fold_in(random.fold_in(key, 1), i)":
+            "random.fold_in(random.fold_in(key, 2), i)",
+        "random.fold_in(random.fold_in(key, 2), i)":
+            "random.fold_in(key, 2)",
+        "random.fold_in(random.fold_in(random.key(s), stream), time)":
+            "random.fold_in(random.key(s), time)",
+    }),
+    ("loop.py", "tests/test_loop.py -k 'rows or memory or statistics or transitions or observed'", {
+        "rows = clock.iteration * self.envs":
+            "rows = clock.iteration",
+        "memory = where(actors.begin, fresh, actors.memory)":
+            "memory = actors.memory",
+        "begin=row.final,":
+            "begin=row.terminated,",
+        "transitions=x.actors.transitions + lived":
+            "transitions=x.actors.transitions + 1",
+        "jnp.where(begin, 0, x.actors.ep_length) + lived":
+            "x.actors.ep_length + lived",
+        "state = self.algo.observe(state, row)":
+            "state = state",
+    }),
+    ("loop.py", "tests/test_loop.py -k 'ratio or clock or debt or priorities'", {
+        "clock.remainder + part.numerator >= part.denominator":
+            "clock.remainder + part.numerator > part.denominator",
+        "total % part.denominator])":
+            "total])",
+        "jnp.where(priorities >= 0, batches.drawn.row, -1)":
+            "batches.drawn.row",
+    }),
+    ("tally.py", "tests/test_loop.py -k fault", {
+        "new = flags.any(0) & (self.fault[0] < 0)":
+            "new = flags.any(0)",
+        "jnp.argmax(obs | reward, 1)":
+            "jnp.argmax(obs, 1)",
+    }),
+    ("host.py", "tests/test_host.py -k stop", {
+        "set(~replay.rows.terminated[newest])":
+            "set(True)",
+        "self.open(learner.clock.now)":
+            "self.open(0)",
+        "begin = jnp.ones_like(learner.actors.begin)":
+            "begin = learner.actors.begin",
+    }),
+    # --- the replay and priorities ---
+    ("replay.py", "tests/test_replay.py -k 'rows or row or walk or end or often or drawn or nan'", {
+        "jnp.where(self.size == self.capacity, self.head, 0)":
+            "self.head",
+        "jnp.minimum(self.size + 1, self.capacity)":
+            "self.size + 1",
+        "return lost, self.ring.size - length + 1 - lost":
+            "return lost, self.ring.size - length - lost",
+        "lost = jnp.where(full, self.frames - 1, 0)":
+            "lost = jnp.where(full, 0, 0)",
+        "i % self.envs)\n            start":
+            "0 * i)\n            start",
+        "jnp.cumprod(jnp.concatenate([first, going[1:-1]]), 0)":
+            "jnp.concatenate([first, going[1:-1]])",
+        "valid=going[0] * there.astype(jnp.float32)":
+            "valid=there.astype(jnp.float32)",
+        "(self.ring.size > n) & (weight > 0)":
+            "(self.ring.size >= n) & (weight > 0)",
+        "start.later(steps.astype(jnp.int32))":
+            "start.later(jnp.full(batch, n))",
+        "truncated=(last * truncated[1:]).sum(0)":
+            "truncated=truncated[-1]",
+        "member, env = jnp.divmod(":
+            "env, member = jnp.divmod(",
+    }),
+    ("replay.py", "tests/algos/test_frame_stack.py tests/test_priorities.py -k 'by_hand or windows or learned_from or legal'", {
+        "((before.time >= 0) & ~ended)":
+            "(before.time >= 0)",
+        "time = index.time[None] - jnp.stack(backs[::-1])":
+            "time = index.time[None] - jnp.stack(backs)",
+        "first = priorities.written - self.ring.size":
+            "first = 0 * priorities.written",
+    }),
+    ("priorities.py", "tests/test_priorities.py -k 'not rounding and not logarithm'", {
+        "else new.uses.at[head].set(0)":
+            "else new.uses",
+        "((self.highest[0] + EPSILON) ** alpha)":
+            "((1.0 + 0.0 * self.highest[0]) ** alpha)",
+        "(drawn.row >= 0) & (drawn.row > self.written - 1 - capacity)":
+            "(drawn.row >= 0)",
+        "** beta, 0.0)":
+            "** 1.0, 0.0)",
+        "uses[slot, who, drawn.env] < self.rule.max_use":
+            "uses[slot, who, drawn.env] <= self.rule.max_use",
+        "(rule.max_age or capacity, capacity - rule.behind)":
+            "(rule.max_age or capacity, capacity)",
+    }),
+    # --- populations and tuners ---
+    ("population.py", "tests/test_population.py -k 'round or copy or sick or fresh or life'", {
+        "key_of(p.seeds, EXCHANGE, x.clock.iteration)":
+            "key_of(p.seeds, EXCHANGE)",
+        "jnp.where(replaced(parents), 0, p.age)":
+            "p.age",
+        "taken = taken | (new & sick)":
+            "taken = taken",
+        "where(new, Learned.of(mine.params), mine)":
+            "Learned.of(mine.params)",
+        "(who[:, None] & ~rows.terminated[newest])":
+            "who[:, None]",
+        "begin=learner.actors.begin | who[:, None]":
+            "begin=learner.actors.begin",
+    }),
+    ("pbt/base.py", "tests/pbt/test_pbt.py -k 'broken or worst or pool or decides or begin or tuned'", {
+        "jnp.where(finite, mean, -jnp.inf)":
+            "jnp.where(finite, mean, jnp.inf)",
+        "not known[n].initial]":
+            "known[n]]",
+    }),
+    ("pbt/pbt.py", "tests/pbt/test_pbt.py -k 'young or broken or welch or chance or differ or coordinates or mixed or counts or spread or only_copies'", {
+        "(rank >= rank.size - replaced) & (age >= self.min_age)":
+            "(rank >= rank.size - replaced)",
+        "copies(key, out | ~finite,":
+            "copies(key, out,",
+        "(gain > 0) & (p < significance)":
+            "p < significance",
+        "t2 = n * gain**2":
+            "t2 = gain**2",
+        "* (0.5 + power)":
+            "* 1.0",
+    }),
+    ("pbt/pb2.py", "tests/pbt/test_pb2.py", {
+        "last=score[parents]":
+            "last=score",
+        "gp.posterior(both, unseen(some[i]), entry)":
+            "gp.posterior(past, unseen(some[i]), entry)",
+    }),
+    ("pbt/gp.py", "tests/pbt/test_gp.py", {
+        "(1 - drift) ** (apart / 2)":
+            "(1 - drift) ** apart",
+        "jnp.where(data.known, noise + 1e-4, 1.0)":
+            "noise + 1e-4",
+    }),
+    ("pbt/multi_frequency.py", "tests/pbt/test_multi_frequency.py -k 'not long_run'", {
+        "(memory.round % every == 0) & (age":
+            "(age",
+        "every[stranger] > every, every[stranger] < every":
+            "every[stranger] < every, every[stranger] > every",
+    }),
+    ("pbt/controls.py", "tests/pbt/test_pbt.py -k 'random_search'", {
+        "where(replaced(parents), memory, new, hps)":
+            "hps",
+    }),
+    # --- small things ---
+    ("normalize.py", "tests/test_normalize.py", {
+        "off**2 * n * (1 - share)":
+            "off**2 * n",
+        "jnp.minimum(self.count + n.astype(jnp.int32), MOST)":
+            "self.count + n.astype(jnp.int32)",
+        "at_least_one(count + self.prior)":
+            "at_least_one(count)",
+        "jnp.clip(var, floor, 1e6)":
+            "jnp.clip(var, floor, None)",
+    }),
+    ("optim.py", "tests/test_optim.py", {
+        "1 / (1 - B2**t)":
+            "1.0",
+        "(jnp.sqrt(v * unbias2) + EPSILON)":
+            "jnp.sqrt(v * unbias2 + EPSILON)",
+        "B1 * m + (1 - B1) * g":
+            "B1 * m + g",
+        "count = self.count + 1":
+            "count = self.count",
+    }),
+    ("dists.py", "tests/test_dists.py", {
+        "jnp.clip(scale, -20, 2)":
+            "scale",
+        "- self.log_std - 0.5 * math.log(2 * math.pi)":
+            "- 0.5 * math.log(2 * math.pi)",
+        "log_p = log_normal - log_det":
+            "log_p = log_normal",
+        "jnp.where(self.legal, jnp.exp(self.log_p), 0.0)":
+            "jnp.exp(self.log_p)",
+        "jnp.where(self.legal, values, 0.0)":
+            "values",
+        "random.categorical(key, jnp.where(self.legal, self.logits, -jnp.inf))":
+            "random.categorical(key, self.logits)",
+        "nn.log_softmax(self.logits) + log_normal":
+            "self.logits + log_normal",
+        "std = std + nn.softplus(rest[0])":
+            "std = nn.softplus(rest[0])",
+    }),
+    ("core.py", "tests/test_core.py", {
+        "jnp.maximum(valid.sum(-1), 1.0)":
+            "valid.shape[-1]",
+        "t + tau * (o - t)":
+            "o + tau * (t - o)",
+    }),
+    ("evaluate.py", "tests/test_evaluate.py", {
+        "jnp.cumsum(final, 0) - final.astype(int) > 0":
+            "jnp.cumsum(final, 0) > 0",
+        "memory = where(begin, algo.memory(k_fresh, n), memory)":
+            "memory = memory",
+        "first_episode(rows.final).at[0].set(False)":
+            "first_episode(rows.final)",
+        "total[begin] = 0":
+            "total[begin] += 0",
+        "episode = w + done[m, w] * width":
+            "episode = w * share[w] + done[m, w]",
+    }),
+    # --- algorithms ---
+    ("algos/actor_critic.py", "tests/algos/test_sac.py tests/algos/test_every.py tests/test_loop.py -k 'numpy or normalised or statistics or number_of_prioritised'", {
+        "b.valid * (1.0 - b.truncated) if self.drop_truncated":
+            "b.valid if self.drop_truncated",
+        "else normalize.normalise(state.stats, obs)":
+            "else obs",
+        "hp.priority_beta + (1.0 - hp.priority_beta) * done":
+            "hp.priority_beta",
+    }),
+    ("algos/sac.py", "tests/algos/test_sac.py -k 'numpy or different_keys or follow or starts'", {
+        "self.soft_value(acting, state.target, alpha, next_obs, k_next)":
+            "self.soft_value(acting, state.critic.params, alpha, next_obs, k_next)",
+        "mean(b.weight[None] * error**2, valid[None])":
+            "mean(error**2, valid[None])",
+        "alpha, obs, k_now)":
+            "alpha, obs, k_next)",
+        'climbed = critic.params if self.order == "sequential"':
+            'climbed = state.critic.params if self.order == "sequential"',
+        ".min(0) - alpha * log_p, log_p":
+            ".mean(0) - alpha * log_p, log_p",
+    }),
+    ("algos/temperature.py", "tests/algos/test_sac.py -k 'temperature or numpy'", {
+        "jnp.maximum(temperature.params, 0.0)":
+            "temperature.params",
+    }),
+    ("algos/td3.py", "tests/algos/test_td3.py tests/algos/test_every.py -k 'numpy or delay or noise or encoder'", {
+        "self.sighted(state.target_actor, state.target_critic)":
+            "self.sighted(state.target_actor, state.critic.params)",
+        "shift = jnp.clip(shift, -hp.noise_clip, hp.noise_clip)":
+            "shift = shift",
+        "jnp.clip(jnp.tanh(target_actor(next_obs)) + shift, -1, 1)":
+            "jnp.tanh(target_actor(next_obs)) + shift",
+        "due = (step + 1) % self.delay == 0":
+            "due = step % self.delay == 0",
+        "polyak(target_actor, actor.params, hp.tau)":
+            "polyak(target_actor, state.actor.params, hp.tau)",
+        'climbed = critic.params if self.order == "sequential"':
+            'climbed = state.critic.params if self.order == "sequential"',
+        "jnp.clip(action + hp.noise * draw, -1, 1)":
+            "action + hp.noise * draw",
+    }),
+    ("algos/discrete_sac.py", "tests/algos/test_discrete_sac.py -k 'numpy or counts_legal'", {
+        "self.reduced(critic.params(obs))":
+            "self.reduced(state.critic.params(obs))",
+        "jnp.maximum(square, (near - target[None]) ** 2)":
+            "jnp.minimum(square, (near - target[None]) ** 2)",
+        "n = policy.legal.sum(-1).astype(jnp.float32)":
+            "n = jnp.ones_like(policy.legal).sum(-1).astype(jnp.float32)",
+    }),
+    ("algos/epsilon.py", "tests/algos/test_discrete_sac.py -k 'epsilon or stray or illegal_action_is_ever'", {
+        "policy.logits.shape[:-1]) < chance":
+            "(1,)) < chance",
+        "0.0, policy.logits), policy.legal)":
+            "0.0, policy.logits), policy.legal | True)",
+    }),
+    ("algos/sqil.py", "tests/algos/test_sqil.py -k 'batches or rewards or objective or clones or reported or rows'", {
+        "drawn=jax.tree.map(lambda x: -jnp.ones_like(x), agent.drawn)":
+            "drawn=jax.tree.map(lambda x: jnp.zeros_like(x), agent.drawn)",
+        "b.terminated * hp.gamma**b.steps * for_ever(hp)":
+            "b.terminated * for_ever(hp)",
+        "steps=jnp.full_like(b.steps, ENDLESS)":
+            "steps=b.steps",
+        "step < self.bc_steps, follow":
+            "step <= self.bc_steps, follow",
+        'jnp.clip(value, -most, most) if objective == "ls-iq" else value':
+            "value",
+    }),
+    ("algos/taac.py", "tests/algos/test_taac.py -k 'numpy or walk or limits or follows or period or repetition or switch or pessimistic or weight_of or warm_up or carried or counts'", {
+        "jnp.where(begins, 1.0, jnp.exp(log_beta[..., 1]))":
+            "jnp.exp(log_beta[..., 1])",
+        "arrived.final | arrived.extra.switch | fresh":
+            "arrived.final | fresh",
+        "stop = stop.at[-1].set(True)":
+            "stop = stop",
+        "dead = arrived.terminated & (not self.ignore_done)":
+            "dead = arrived.final & (not self.ignore_done)",
+        "over(-(beta * log_beta).sum(-1), choosing)":
+            "over(-(beta * log_beta).sum(-1), going)",
+        "due = (step + 1) % self.target_period == 0":
+            "due = step % self.target_period == 0",
+        "log_beta = stop_gradient(self.log_beta(state, q0, q1))":
+            "log_beta = self.log_beta(state, q0, q1)",
+    }),
+    ("algos/trajectories.py", "tests/algos/test_taac.py -k 'trajectories or saturated'", {
+        "jnp.concatenate([proposal, (proposal - a) / 2], -1)":
+            "jnp.concatenate([proposal, proposal - a], -1)",
+        "v = bounded(v + 2 * u)":
+            "v = bounded(v + u)",
+    }),
+    ("algos/dads.py", "tests/algos/test_dads.py -k 'numpy or reward or ends or statistics or kth or recent or density or allotment or skill_lasts or key'", {
+        "jnp.where(policy.terminated > 0, 0.0, own)":
+            "own",
+        "return batch.valid * (1.0 - batch.terminated)":
+            "return batch.valid",
+        'net = state.dynamics.params if self.order == "sequential" else old':
+            "net = old",
+        "also = 0 if one_hot else 1":
+            "also = 0",
+        "jnp.clip(log_p - extra.log_p, -reach, reach)":
+            "log_p - extra.log_p",
+        "max(1, self.recent_steps // replay.ring.rows.reward.shape[2])":
+            "self.recent_steps",
+    }),
+    ("algos/metra.py", "tests/algos/test_metra.py tests/algos/test_dads.py -k 'numpy or skills_are or steps'", {
+        "jnp.minimum(1.0 - length, hp.slack)":
+            "1.0 - length",
+        "(log * room, None)":
+            "(-log * room, None)",
+        "(size / max(size - 1, 1))":
+            "1.0",
+    }),
+    ("algos/smerl.py", "tests/algos/test_smerl.py", {
+        "(self.count + number - 1) % EPISODES":
+            "(self.count + number) % EPISODES",
+        "margin * jnp.abs(top)":
+            "margin * top",
+    }),
+    ("algos/masac.py", "tests/algos/test_masac.py -k 'numpy or away or ended or shared or each_agent or illegal or present or first or independent'", {
+        "team_bonus = (then.alive * bonus)":
+            "team_bonus = (bonus)",
+        "terminated = jnp.maximum(terminated, then.ended)":
+            "terminated = terminated",
+        "others = turned(stop_gradient(present), order[:, 1:])":
+            "others = turned(present, order[:, 1:])",
+        "order = (np.arange(self.agents)[:, None] + np.arange(self.agents))":
+            "order = (0 * np.arange(self.agents)[:, None] + np.arange(self.agents))",
+        "(1.0 - (1.0 - then.alive) * (1.0 - terminated))":
+            "1.0",
+    }),
+    ("algos/frame_stack.py", "tests/algos/test_frame_stack.py", {
+        "past = where(memory.fresh, each(repeat, obs, mask=None), memory.past)":
+            "past = memory.past",
+        "behind=self.frames - 1":
+            "behind=0",
+    }),
+    ("algos/held_noise.py", "tests/algos/test_held_noise.py", {
+        "where(going, self.draw, fresh)":
+            "fresh",
+    }),
+]
+# fmt: on
+
+# Changes after which everything is as before, and why.
+EQUIVALENT: list[tuple[str, str, str, str]] = [
+    (
+        "replay.py",
+        "terminated=(last * terminated[1:]).sum(0)",
+        "terminated=(alive * terminated[1:]).sum(0)",
+        "no step before the last one is terminal: the sum has the same terms",
+    ),
+    (
+        "algos/smerl.py",
+        "ended & (number > number[-1] - EPISODES)",
+        "ended",
+        "of episodes that fall on one slot CPUs write the last one last, as is wanted; others might not",
+    ),
+    (
+        "normalize.py",
+        "off = jnp.where(n > 0, centre - self.mean, 0.0)",
+        "off = centre - self.mean",
+        "without rows all that it is multiplied by is 0; it guards means whose square overflows",
+    ),
+]
+
+
+def every() -> list[Mutant]:
+    tried = [
+        Mutant(file, old, new, tests)
+        for file, tests, changes in NOTICED
+        for old, new in changes.items()
+    ]
+    return tried + [Mutant(file, old, new, "", why) for file, old, new, why in EQUIVALENT]
+
+
+# --- trying them ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The tree in a folder of its own, whatever happens to it there."""
+
+    folder: Path
+    moments = itertools.count(1_000_000_000)  # Python compiles anew what has another time
+
+    @classmethod
+    def of(cls, root: Path, folder: Path) -> Copy:
+        leave = shutil.ignore_patterns("__pycache__", ".*")
+        for name in COPIED:
+            if (root / name).is_dir():
+                shutil.copytree(root / name, folder / name, ignore=leave)
+            elif (root / name).exists():
+                shutil.copy(root / name, folder / name)
+        return cls(folder)
+
+    def write(self, file: str, text: str) -> None:
+        path = self.folder / PACKAGE / file
+        path.write_text(text)
+        os.utime(path, (next(self.moments),) * 2)
+
+    def passes(self, tests: str) -> bool:
+        """Whether they pass; that none was found or collected is an error."""
+        here = {"PYTHONPATH": str(self.folder / "src")}
+        cache = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")} | os.environ
+        command = [sys.executable, "-m", "pytest", "-x", "-q"]
+        command += ["-m", "not slow and not optimised", *shlex.split(tests)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        try:
+            given = {"cwd": self.folder, "env": {**cache, **here}, "timeout": LONGEST}
+            ended = subprocess.run(command, check=False, **given, **pipes)
+        except subprocess.TimeoutExpired:
+            return False
+        if ended.returncode not in (0, 1):
+            raise SystemExit(f"pytest {tests} ended with {ended.returncode}:\n{ended.stdout}")
+        return ended.returncode == 0
+
+    def survives(self, mutant: Mutant) -> bool:
+        path = self.folder / PACKAGE / mutant.file
+        text = path.read_text()
+        assert text.count(mutant.old) == 1, f"{mutant.line}: it does not apply"
+        self.write(mutant.file, text.replace(mutant.old, mutant.new))
+        try:
+            return self.passes(mutant.tests)
+        finally:
+            self.write(mutant.file, text)
+
+
+def survivors(root: Path, mutants: list[Mutant], workers: int) -> Iterator[tuple[Mutant, bool]]:
+    """Every mutant and whether it survives, those of the same tests together.
+
+    These must pass where nothing was changed, else whatever fails says nothing.
+    """
+    copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+
+    def try_all(tests: str) -> list[tuple[Mutant, bool]]:
+        copy = copies.get()
+        try:
+            if not copy.passes(tests):
+                raise SystemExit(f"without any fault these fail already: {tests}")
+            return [(m, copy.survives(m)) for m in mutants if m.tests == tests]
+        finally:
+            copies.put(copy)
+
+    with tempfile.TemporaryDirectory(prefix="thespis-mutants-") as folder:
+        for i in range(workers):
+            copies.put(Copy.of(root, Path(folder) / str(i)))
+        with ThreadPoolExecutor(workers) as pool:
+            groups = [
+                pool.submit(try_all, tests) for tests in dict.fromkeys(m.tests for m in mutants)
+            ]
+            for group in as_completed(groups):
+                yield from group.result()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__.split(":")[0])
+    parser.add_argument("-k", default="", help="only those in whose file or text this occurs")
+    parser.add_argument("-n", type=int, default=1, help="how many are tried at a time")
+    given = parser.parse_args(argv)
+    chosen = [m for m in every() if given.k in m.file or given.k in m.old]
+    tried = [m for m in chosen if not m.equivalent]
+    began, alive = time.monotonic(), []
+    for mutant, survived in survivors(ROOT, tried, given.n):
+        print(f"{'SURVIVES' if survived else 'noticed '}  {mutant.line}", flush=True)
+        alive += [mutant] * survived
+    minutes = (time.monotonic() - began) / 60
+    for m in chosen:
+        if m.equivalent:
+            print(f"the same  {m.line}  ({m.equivalent})")
+    print(f"{len(tried)} tried in {minutes:.0f} minutes, {len(alive)} survived")
+    for mutant in alive:
+        print(f"  {mutant.line}\n    pytest {mutant.tests}")
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
