@@ -40,7 +40,7 @@ def test_every_seed_drives_out_of_the_valley_and_repeats_most_actions(tmp_path, 
     for m, returns in enumerate(evaluations(run)):
         assert any(min(pair) >= 90 for pair in itertools.pairwise(returns)), returns
         rate = np.mean([e.repeat_rate for e in repeats.play(run, m, episodes=20)])
-        assert 0.5 <= rate <= 0.98, rate
+        assert 0.5 <= rate < 0.99, rate
 
 
 def test_sac_does_not(tmp_path):
