@@ -109,4 +109,4 @@ def test_a_run_needs_the_memory_that_was_planned(tmp_path, given):
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     peak = int(done.stdout.splitlines()[-1])
-    assert peak / planned == pytest.approx(1, abs=0.15)
+    assert 0.8 < peak / planned < 1.15
