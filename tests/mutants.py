@@ -120,8 +120,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "jnp.concatenate([first, going[1:-1]])",
         "valid=going[0] * there.astype(jnp.float32)":
             "valid=there.astype(jnp.float32)",
-        "(self.ring.size > n) & (weight > 0)":
-            "(self.ring.size >= n) & (weight > 0)",
+        "(self.ring.size > needed) & (weight > 0)":
+            "(self.ring.size >= needed) & (weight > 0)",
         "start.later(steps.astype(jnp.int32))":
             "start.later(jnp.full(batch, n))",
         "truncated=(last * truncated[1:]).sum(0)":
@@ -318,7 +318,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "0.0, policy.logits), policy.legal)":
             "0.0, policy.logits), policy.legal | True)",
     }),
-    ("algos/sqil.py", "tests/algos/test_sqil.py -k 'batches or rewards or objective or clones or reported or rows'", {
+    ("algos/sqil.py", "tests/algos/test_sqil.py -k 'batches or rewards or objective or clones or no_priority'", {
         "drawn=jax.tree.map(lambda x: -jnp.ones_like(x), agent.drawn)":
             "drawn=jax.tree.map(lambda x: jnp.zeros_like(x), agent.drawn)",
         "b.terminated * hp.gamma**b.steps * for_ever(hp)":
