@@ -468,6 +468,59 @@ def test_one_line_says_what_is_wrong_with_a_run(trained, argv, message, complain
     assert {p: p.stat().st_mtime_ns for p in trained.path.rglob("*")} == before
 
 
+def link_to_nowhere(path):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+HARM = {
+    "no object": ("config.json", lambda path: path.write_text("[]")),
+    "a damaged list": ("config.json", lambda path: edit(path, seeds=["x"])),
+    "another type": ("config.json", lambda path: edit(path, frame_stack=None)),
+    "no choice": ("config.json", lambda path: edit(path, options={"hidden": [[]]})),
+    "far too many": ("config.json", lambda path: edit(path, options={"hidden": [10**30]})),
+    "no number": ("config.json", lambda path: edit(path, hp={"gamma": "x"})),
+    "a link": ("config.json", link_to_nowhere),
+    "a pipe": ("config.json", pipe),
+}
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
+def test_a_damaged_config_is_one_line_for_every_verb(trained, tmp_path, complain, say, harm):
+    copy = shutil.copytree(trained.path, tmp_path / "damaged" / "run")
+    name, spoil = harm
+    spoil(copy / name)
+    for verb in ("eval", "export", "resume", "play", "rerun"):
+        assert str(copy / name) in complain(verb, copy)
+    assert len(say("runs", "--out", copy.parent)) > 1
+    for verb in ("plot", "report"):
+        assert main([verb, str(copy)]) in (0, 2)  # they need less of it
+
+
+@undrawn
+@pytest.mark.parametrize(
+    "text", ["", "time,member\n1,0\n", "step,member,eval/mean_reward\n\u00b2,0,=1\n3,8,1\n"]
+)
+def test_a_damaged_log_stops_nobody_who_does_not_need_it(trained, tmp_path, complain, say, text):
+    copy = shutil.copytree(trained.path, tmp_path / "damaged" / "run")
+    (copy / "metrics.csv").write_text(text)
+    (copy / "status.json").write_text("[]")
+    assert "damaged" in json.dumps(json.loads(say("runs", "--out", copy.parent, "--json")[0]))
+    assert str(copy) in complain("plot", copy)
+    say("eval", copy, "--episodes", "1")
+    say("resume", copy, "--json")
+    say("report", copy)
+
+
 @undrawn
 def test_a_run_that_stopped_before_its_first_evaluation(say, monkeypatch, complain, capsys):
     stop_at(monkeypatch, 1)

@@ -19,7 +19,7 @@ from thespis import envs, hosts, machine
 from thespis.errors import ThespisError
 from thespis.loop import Loop
 from thespis.options import convert, counted
-from thespis.runs import checkpoint
+from thespis.runs import checkpoint, files
 from thespis.runs import config as configs
 from thespis.runs import plan as plans
 from thespis.runs.build import build, state_shapes
@@ -180,6 +180,7 @@ def finish(
         stoppable(reporter.note) as stop,
         closing(Trainer(config, pieces, folder, reporter)) as trainer,
     ):
+        files.clear(folder)
         restore(trainer)
         if hosts.leads():
             remember(folder)
@@ -197,7 +198,7 @@ def finish(
             return run
         with suppress(ThespisError):  # stopped before the first evaluation
             metric = DIVERSITY if DIVERSITY in run.metrics else RETURN
-            file = folder / "plots" / "learning_curve.png"
+            file = files.inside(folder, "plots", "learning_curve.png")
             curve = learning_curve(curves_of([folder], metric), file, metric)
             if config.tuner:
                 population.draw(folder, config.judge)
@@ -211,7 +212,7 @@ def finish(
 def go_on(trainer: Trainer, run: Run) -> None:
     """Restore a run, unless it was killed before it had saved anything: then it starts."""
     if newest(run.path):
-        trainer.restore()
+        trainer.restore(run.path)
     changed = {name: getattr(trainer.config, name) for name in ("steps", "devices")}
     if any(value != getattr(run.config, name) for name, value in changed.items()):
         write_json(trainer.folder / "config.json", run.saved | changed)
@@ -270,7 +271,7 @@ def fail(folder: Path, error: BaseException) -> None:
 
 def finished(run: Run) -> bool:
     """Whether it came to its end, be it that the wanted reward was reached early."""
-    return (run.path / "status.json").exists() and run.status["state"] == "done"
+    return run.status["state"] == "done"
 
 
 def set_threads(config: Config) -> int:
@@ -302,10 +303,9 @@ def shadow(folder: Path | None = None) -> Path:
     hidden = Path(tempfile.mkdtemp(prefix="thespis-"))
     atexit.register(shutil.rmtree, hidden, ignore_errors=True)
     if folder is not None:
-        for file in folder.glob("*.*"):
-            if file.is_file():
-                shutil.copy(file, hidden)
-        (hidden / "checkpoints").symlink_to(folder.absolute() / "checkpoints")
+        for name in ("config.json", "metrics.csv", "histograms.csv", "lineage.csv"):
+            with suppress(OSError):
+                files.write(hidden / name, files.read(folder / name))
     return hidden
 
 

@@ -67,10 +67,13 @@ def test_a_run_without_evaluations_is_listed(tmp_path):
         ("config.json", '{"algo": "s'),
         ("config.json", "{}"),
         ("config.json", None),
+        ("config.json", '{"algo": "sac", "env": "x", "seeds": 3}'),
         ("status.json", ""),
         ("status.json", '{"state": "done"}'),
         ("status.json", "[]"),
         ("metrics.csv", "step,member,eval/mean_reward\n0,0,x\n"),
+        ("metrics.csv", "step,member,eval/mean_reward\n\u00b2,0,1\n"),
+        ("metrics.csv", "step,member,eval/mean_reward\n0,8,1\n"),
     ],
 )
 def test_a_damaged_run_is_listed_as_such(tmp_path, file, text):
@@ -83,6 +86,14 @@ def test_a_damaged_run_is_listed_as_such(tmp_path, file, text):
     assert found[str(folder)]["state"] == "damaged"
     assert found[str(whole)]["state"] == "done"
     assert found[str(folder)].keys() == found[str(whole)].keys()
+
+
+@pytest.mark.parametrize("file", ["config.json", "status.json", "metrics.csv"])
+def test_nobody_waits_for_a_pipe(tmp_path, file):
+    folder = run(tmp_path / "run")
+    (folder / file).unlink()
+    os.mkfifo(folder / file)
+    assert [entry["state"] for entry in catalogue(tmp_path)] == ["damaged"]
 
 
 def test_other_json_files_are_not_runs(tmp_path):

@@ -1,7 +1,6 @@
 """A checkpoint comes back bit for bit, is whole or absent, and says what does not fit."""
 
 import errno
-import json
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from thespis.core import ThespisError
-from thespis.runs import checkpoint
+from thespis.runs import checkpoint, files
 from thespis.runs.checkpoint import Damaged
 
 
@@ -159,8 +158,8 @@ def test_a_mismatch_is_not_mistaken_for_damage(tmp_path):
 
 def test_another_format_asks_for_an_update(tmp_path):
     path = checkpoint.save(tmp_path, 1, parts(), {})
-    content = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps({**content, "format": 99}))
+    content = checkpoint.manifest(path) | {"format": 99}
+    checkpoint._write_manifest(path, content)
     with pytest.raises(ThespisError, match="format 99.*update thespis"):
         checkpoint.manifest(path)
 
@@ -262,7 +261,7 @@ def test_a_kill_while_pruning_never_leaves_half_a_checkpoint(tmp_path, monkeypat
     for step in (1, 2, 3):
         checkpoint.save(tmp_path, step, parts(), {})
     # Neither temporary folder nor trash is ever emptied: as if killed before that.
-    monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda *args, **kwargs: None)
+    monkeypatch.setattr(files.shutil, "rmtree", lambda *args, **kwargs: None)
     checkpoint.prune(tmp_path, keep=1)
     assert [int(p.name) for p in checkpoint.latest(tmp_path)] == [3]
     monkeypatch.undo()

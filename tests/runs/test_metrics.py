@@ -153,12 +153,105 @@ def test_rows_are_in_the_file_as_soon_as_they_are_added(tmp_path):
         assert len(scalars(tmp_path)["tensorboard"]) == 2 * n
 
 
-def test_another_header_is_an_error_that_names_the_difference(tmp_path):
-    MetricsLog(tmp_path, COLUMNS, members=1)
-    with pytest.raises(ThespisError, match="lacks train/new and has time/fps besides"):
-        MetricsLog(tmp_path, (*COLUMNS[:2], "train/new"), members=1)
-    with pytest.raises(ThespisError, match="another order"):
-        MetricsLog(tmp_path, COLUMNS[::-1], members=1)
+def test_columns_that_come_go_or_change_places_keep_their_values(tmp_path):
+    fill(MetricsLog(tmp_path, COLUMNS, members=1), [1, 2])
+    notes, columns = [], ("train/new", *COLUMNS[::-1])
+    log = MetricsLog(tmp_path, columns, 1, note=notes.append)
+    assert notes == []
+    assert metrics.lines(log.path)[0] == ["step", "member", *columns]
+    fill(log, [3])
+    found = metrics.read(log.path)
+    np.testing.assert_array_equal(found["time/fps"], [101, 102, 103])
+    np.testing.assert_array_equal(found["train/new"], [np.nan] * 3)
+    log = MetricsLog(tmp_path, ("train/critic_loss",), 1, note=notes.append)
+    assert "columns that are no more (train/new, time/fps, rollout/ep_rew_mean)" in notes[0]
+    loss = metrics.read(log.path)["train/critic_loss"]
+    np.testing.assert_array_equal(
+        loss, metrics.read(tmp_path / "metrics.csv.damaged-1")[COLUMNS[1]]
+    )
+
+
+HEADER = b"step,member,rollout/ep_rew_mean,train/critic_loss,time/fps\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rows"),
+    [
+        (b"1,0,,", b"1,0,=0.5,", 3),  # a cell that is no number
+        (b"1,0,,", b"1,8,,", 2),  # a member that there is not
+        (b"1,0,,", b"1,-0,,", 2),
+        (b"1,0,,", "²,0,,".encode(), 2),  # what is a digit, but no number
+        (b"1,0,,", b"1" * 30 + b",0,,", 2),
+        (b"1,0,,", b"1,0,", 2),  # a cell too few
+        (b"1,0,,", b"1,0\n,", 2),
+        (b"1,0,,", b"\0\0\0\0\n1,0,,", 3),  # zeros of a crash
+        (b"1,0,,", b"\xff\xfe,0,,", 2),
+        (b"step", b"stop", 3),  # a header of which one name is damaged
+        (b"train/critic_loss", b"train/critic\xffloss", 3),
+        (b"step,member", b"stop,mumber", 0),
+        (HEADER, b"", 0),
+        (HEADER, b"\n" + HEADER, 0),
+    ],
+)
+def test_whatever_happened_to_the_file_a_log_goes_on_and_nothing_is_lost(tmp_path, old, new, rows):
+    log, notes = MetricsLog(tmp_path, COLUMNS, members=1), []
+    fill(log, [1, 2, 3])
+    damaged = log.path.read_bytes().replace(old, new, 1)
+    log.path.write_bytes(damaged)
+
+    log = MetricsLog(tmp_path, COLUMNS, 1, note=notes.append)
+    log.cut(3)
+    fill(log, [4])
+
+    assert log.path.read_bytes().startswith(HEADER)
+    found = metrics.read(log.path, strict=True)
+    assert len(found["step"]) == rows + 1
+    steps = [step for step, tag, _ in scalars(tmp_path)["tensorboard"] if tag == "time/fps"]
+    assert steps == found["step"].tolist()
+    assert len(notes) == 1
+    assert notes[0].endswith(str(tmp_path / "metrics.csv.damaged-1"))
+    assert "\n" not in notes[0]
+    assert (tmp_path / "metrics.csv.damaged-1").read_bytes() == damaged
+
+
+def test_a_log_that_is_no_file_at_all_begins_anew(tmp_path):
+    (tmp_path / "secret").write_text("mine")
+    for n, make in enumerate((os.mkfifo, os.mkdir, lambda x: os.symlink("secret", x)), 1):
+        folder, notes = tmp_path / str(n), []
+        folder.mkdir()
+        for name in ("metrics.csv", "tensorboard"):
+            make(folder / name)
+        log = MetricsLog(folder, COLUMNS, 2, note=notes.append)
+        fill(log, [1], members=2)
+        assert len(metrics.read(log.path)["step"]) == 2
+        assert len(scalars(folder)) == 2
+        assert any("metrics.csv.damaged-1" in note for note in notes)
+    assert (tmp_path / "secret").read_text() == "mine"
+
+
+def test_a_tensorboard_folder_that_leads_elsewhere_is_left_alone(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "events.out.tfevents.1.host").write_text("theirs")
+    notes = []
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "tensorboard").symlink_to(tmp_path / "theirs")
+    fill(MetricsLog(tmp_path / "run", COLUMNS, 1, note=notes.append), [1])
+    assert [x.name for x in (tmp_path / "theirs").iterdir()] == ["events.out.tfevents.1.host"]
+    assert len(scalars(tmp_path / "run")["tensorboard"]) == 2
+    assert (tmp_path / "run" / "tensorboard.damaged-1").is_symlink()
+    assert len(notes) == 1
+
+
+def test_readers_leave_out_what_makes_no_sense_unless_they_are_strict(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(b"step,member,loss\n1,0,0.5\n2,0,=1\n3,7,0.5\n4,x,1\n5,0,0.25\n")
+    np.testing.assert_array_equal(metrics.read(path, members=1)["loss"], [0.5, np.nan, 0.25])
+    np.testing.assert_array_equal(metrics.read(path)["step"], [1, 2, 3, 5])
+    with pytest.raises(ThespisError, match=r"is damaged: 3 line\(s\) or cell\(s\)"):
+        metrics.read(path, members=1, strict=True)
+    path.write_bytes(b"time,member,loss\n1,0,0.5\n")
+    with pytest.raises(ThespisError, match="does not begin with the columns step and member"):
+        metrics.read(path)
 
 
 @pytest.mark.parametrize("members", [1, 3])

@@ -496,6 +496,89 @@ def test_a_damaged_checkpoint_falls_back_and_says_so(whole, copy, capsys):
     same(whole.path, copy)
 
 
+def lose_newest(folder) -> None:
+    """As if it had stopped at 300, and its logs had gone on."""
+    shutil.rmtree(checkpoint.latest(folder / "checkpoints")[0])
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        {"metrics.csv": lambda x: x[:-20] + b"=" + x[-19:], "status.json": lambda x: b"[1, 2]"},
+        {
+            "metrics.csv": lambda x: x[:-9] + b"\xff" + x[-8:],
+            "status.json": lambda x: b'{"step": 1}',
+        },
+        {
+            "metrics.csv": lambda x: x + "\u00b2,0\n400,8,\n".encode(),
+            "status.json": lambda x: b"\xff{",
+        },
+        {
+            "status.json": lambda x: b'{"state": "done", "step": "x"}',
+            "compiled.json": lambda x: b"[]",
+        },
+        {"status.json": lambda x: b"[" * 100_000, "compiled.json": lambda x: b"\0" * 9},
+    ],
+)
+def test_damaged_logs_never_stop_a_resume(whole, copy, capsys, harm):
+    lose_newest(copy)
+    for name, spoil in harm.items():
+        (copy / name).write_bytes(spoil((copy / name).read_bytes()))
+    for file in (copy / "tensorboard").iterdir():
+        file.write_bytes(b"\xff" + file.read_bytes())
+    kept = {f"{name}.damaged-1": (copy / name).read_bytes() for name in harm}
+    run = thespis.resume(copy, progress=False)
+    assert run.status == {"state": "done", "step": 400}
+    notes = capsys.readouterr().err
+    assert all(str(copy / name) in notes for name in kept)
+    assert {x.name: x.read_bytes() for x in copy.glob("*.damaged-*")} == kept
+    same(whole.path, copy)
+
+
+def test_logs_that_are_no_files_never_stop_a_resume(whole, copy, tmp_path):
+    lose_newest(copy)
+    (tmp_path / "secret").write_text("mine")
+    for name, make in {
+        "metrics.csv": os.mkfifo,
+        "status.json": os.mkdir,
+        "compiled.json": os.mkfifo,
+        "report.html": lambda x: os.symlink(tmp_path / "secret", x),
+    }.items():
+        (copy / name).unlink()
+        make(copy / name)
+    shutil.rmtree(copy / "tensorboard")
+    (copy / "tensorboard").symlink_to(tmp_path)
+    run = thespis.resume(copy, progress=False)
+    assert run.status == {"state": "done", "step": 400}
+    assert differences(whole.path, copy) == []
+    assert run.metrics["step"].tolist() == [400]
+    assert (tmp_path / "secret").read_text() == "mine"
+    assert sorted(x.name for x in tmp_path.iterdir()) == sorted([copy.name, "secret"])
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "best", "checkpoints/{newest}"])
+def test_links_to_checkpoints_elsewhere_are_not_followed(copy, tmp_path, name):
+    path = copy / name.format(newest=f"{400:012d}")
+    theirs = path.rename(tmp_path / "theirs")
+    path.symlink_to(theirs)
+    before = {x: x.stat().st_mtime_ns for x in theirs.rglob("*")}
+    if "newest" in name:  # one of those that are there is enough
+        assert thespis.resume(copy, progress=False, steps=500).status["step"] == 500
+    else:
+        with pytest.raises(ThespisError, match=f"{name} is a symbolic link, and none is followed"):
+            thespis.resume(copy, progress=False, steps=500)
+    assert {x: x.stat().st_mtime_ns for x in theirs.rglob("*")} == before
+
+
+def test_what_a_killed_process_left_is_gone_after_the_next_start(copy):
+    left = [copy / ".tmp-1.json", copy / "best" / ".tmp-2", copy / "plots" / ".tmp-3.png"]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    thespis.resume(copy, steps=500, progress=False)
+    assert not list(copy.rglob(".tmp-*"))
+
+
 def test_another_environment_is_refused_by_name(copy, whole):
     before = arrays(copy)
     with pytest.raises(

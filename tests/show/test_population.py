@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 import subprocess
@@ -21,8 +22,9 @@ def run(folder, parents, scores, steps=1000, names=NAMES):
     parent's, of others as they were. One evaluation more follows the last round.
     """
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
     members = len(scores[0])
+    about = {"algo": "sac", "env": "jax:pendulum", "seeds": list(range(members))}
+    (folder / "config.json").write_text(json.dumps(about))
     head = [f"{when}/{name}" for when in ("before", "after") for name in names]
     lines, log = [",".join(["step,member,parent,score,age", *head])], []
     value = {name: 0.1 ** (1 + np.arange(members)) for name in names}

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-import time
+import threading
 
 import numpy as np
 import pytest
@@ -143,6 +143,93 @@ def test_films_and_pictures_are_in_the_page_while_there_is_room(tmp_path):
     assert (tmp_path / "page.html").stat().st_size < 1.5 * 2**20
 
 
+def test_pictures_and_films_that_lead_elsewhere_are_left_out(tmp_path):
+    folder = run(tmp_path / "run")
+    (tmp_path / "secrets").mkdir()
+    secret = tmp_path / "secrets" / "secret.png"
+    secret.write_bytes(b"a secret")
+    (folder / "plots").mkdir()
+    (folder / "plots" / "x.png").symlink_to(secret)
+    (folder / "plots" / "zero.png").symlink_to("/dev/zero")
+    (folder / "plots" / "folder.png").mkdir()
+    os.mkfifo(folder / "plots" / "pipe.png")
+    (folder / "plots" / "theirs").symlink_to(tmp_path / "secrets")
+    (folder / "videos").symlink_to(tmp_path / "secrets")
+    (tmp_path / "secrets" / "film.mp4").write_bytes(b"a secret")
+    Image.new("RGB", (4, 4)).save(folder / "plots" / "fine.png")
+    told = data(report([folder]))
+    assert [picture["name"] for picture in told["pictures"]] == ["fine"]
+    assert told["films"] == []
+
+
+def test_a_page_that_is_a_link_is_not_written_through(tmp_path):
+    folder = run(tmp_path / "run")
+    (tmp_path / "mine").write_text("mine")
+    for name in ("report.html", ".report.html.tmp"):
+        (folder / name).symlink_to(tmp_path / "mine")
+    with pytest.raises(ThespisError, match=r"report\.html is a symbolic link"):
+        report([folder])
+    (folder / "report.html").unlink()
+    report([folder])
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_four_pages_of_one_run_at_once(tmp_path):
+    folder, faults = run(tmp_path / "run"), []
+
+    def several():
+        try:
+            for _ in range(5):
+                report([folder])
+        except Exception as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=several) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert data(folder / "report.html")["title"] == "SAC on jax:pendulum"
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("metrics.csv", "time,member,eval/mean_reward\n1,0,2\n", "columns step and member"),
+        ("metrics.csv", "", "has no header"),
+        ("config.json", "[]", "is not the config of a run"),
+        ("config.json", '{"algo": 1}', "is not the config of a run: check 'algo'"),
+        ("config.json", "[" * 100_000, "is not valid JSON"),
+    ],
+)
+def test_what_a_page_cannot_do_without_is_named(tmp_path, file, content, message):
+    folder = run(tmp_path / "run")
+    (folder / file).write_text(content)
+    with pytest.raises(ThespisError, match=message) as caught:
+        report([folder])
+    assert str(folder / file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("status.json", "[]"),
+        ("status.json", '{"state": []}'),
+        ("compiled.json", "[]"),
+        ("compiled.json", '{"epoch": "long"}'),
+        ("metrics.csv", "step,member,eval/mean_reward\n\u00b2,0,2\n5,0,=3\n6,8,4\n"),
+        ("lineage.csv", "step,member,parent,score,age\n5,0,7,1,1\n"),
+        ("lineage.csv", "step,member\n5,0\n"),
+    ],
+)
+def test_a_page_does_without_what_is_damaged(tmp_path, file, content):
+    folder = run(tmp_path / "run", seeds=range(3), tuner="pbt")
+    (folder / file).write_text(content)
+    assert data(report([folder]))["title"] == "SAC pbt on jax:pendulum"
+
+
 def test_nothing_in_a_run_is_taken_for_code_and_nothing_comes_from_elsewhere(tmp_path):
     evil = "</script><script>alert(1)</script><!--"
     folder = run(tmp_path / "run", env=evil, more=(evil.replace(",", ""),))
@@ -158,9 +245,7 @@ def test_nothing_in_a_run_is_taken_for_code_and_nothing_comes_from_elsewhere(tmp
 def test_sixteen_members_with_a_thousand_evaluations_weigh_less_than_10_mb(tmp_path):
     more = [f"metric_{i}" for i in range(20)]
     folder = run(tmp_path / "run", range(16), 500, tuner="pbt", more=more)  # two lines each
-    begin = time.monotonic()
     file = report([folder])
-    assert time.monotonic() - begin < 30
     assert file.stat().st_size < 10 * 2**20
     told = data(file)
     chart = next(chart for chart in told["panels"] if chart["id"] == "train/metric_3")

@@ -92,9 +92,12 @@ def test_what_cannot_be_written_is_an_error(tmp_path, frames):
 
 def test_what_ffmpeg_refuses_is_an_error(tmp_path, frames):
     pytest.importorskip("imageio_ffmpeg")
-    (tmp_path / "swing.mp4").mkdir()
-    with pytest.raises(ThespisError, match="ffmpeg says"):
-        video.write(frames, tmp_path / "swing.mp4", fps=30)
+    with pytest.raises(ThespisError, match=r"cannot write .*swing\.mp4: ffmpeg says"):
+        video.write([frame[:1, :1] for frame in frames], tmp_path / "swing.mp4", fps=30)
+    (tmp_path / "folder.mp4").mkdir()
+    with pytest.raises(ThespisError, match="Is a directory"):
+        video.write(frames, tmp_path / "folder.mp4", fps=30)
+    assert [x.name for x in tmp_path.iterdir()] == ["folder.mp4"]
 
 
 @pytest.mark.parametrize("shade", [20, 240])

@@ -26,6 +26,7 @@ from thespis.errors import ThespisError
 from thespis.evaluate import FrozenPolicy
 from thespis.export import to_numpy, to_onnx
 from thespis.export.graph import Graph, Value, named, trace
+from thespis.runs.files import output, replacing, writing
 
 TOLERANCE = 1e-5  # of actions in [-1, 1], over so many observations:
 OBSERVATIONS = 1000
@@ -59,7 +60,7 @@ def export(
         "member": number,
         "thespis": __version__,
     }
-    place = Path(folder) if folder else run.path / "export"
+    place = output(run.path, folder, "export")
     errors: dict[str, float] = {}
     files: dict[str, str | bytes | dict] = {}
     if format in ("numpy", "all"):
@@ -78,15 +79,14 @@ def export(
 
 def write(place: Path, files: dict[str, str | bytes | dict]) -> None:
     """Texts, bytes, or arrays."""
-    try:
+    with writing(place):
         place.mkdir(parents=True, exist_ok=True)
-        for name, what in files.items():
+    for name, what in files.items():
+        with replacing(place / name) as file:
             if isinstance(what, dict):
-                np.savez(place / name, **what)
+                np.savez(file, **what)
             else:
-                (place / name).write_bytes(what.encode() if isinstance(what, str) else what)
-    except OSError as error:
-        raise ThespisError(f"cannot write to {place}: {error.strerror}; give another -o") from error
+                file.write(what.encode() if isinstance(what, str) else what)
 
 
 class Exported:

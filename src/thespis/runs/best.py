@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ class Best(eqx.Module):
             kept = kept or checkpoint.save(folder, int(self.step.max()), parts, info)
         for path in there:
             if path != kept:
-                shutil.rmtree(path, ignore_errors=True)
+                checkpoint.remove(path)
 
 
 def about(path: Path) -> dict[str, Any] | None:
@@ -67,14 +67,21 @@ def best_member(folder: Path, which: str = "last") -> int:
 
     In a population that is tuned, a place may have been taken by another since its best.
     """
+    config, _ = read_config(folder)
     if which == "best":
         best = checkpoint.latest(folder / "best")
-        return int(np.argmax(checkpoint.manifest(best[0])["info"]["reward"])) if best else 0
-    if not (folder / "metrics.csv").exists():
+        info = checkpoint.manifest(best[0])["info"] if best else {"reward": [0.0]}
+        try:
+            return int(np.argmax(np.asarray(info["reward"], np.float32)[: config.members]))
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise checkpoint.Damaged(f"{best[0]} does not say who is best") from error
+    if not os.path.lexists(folder / "metrics.csv"):
         return 0
-    table, saved = metrics.read(folder / "metrics.csv"), checkpoint.latest(folder / "checkpoints")
+    table = metrics.read(folder / "metrics.csv", config.members)
+    saved = checkpoint.latest(folder / "checkpoints")
     step = int(saved[0].name.rstrip(checkpoint.REPLACED)) if saved else 0
-    scores = table.get(read_config(folder)[0].judge, table[RETURN])
+    none = np.full(len(table["step"]), np.nan)
+    scores = table.get(config.judge, table.get(RETURN, none))
     known = np.isfinite(scores) & (table["step"] <= step)
     last = known & (table["step"] == table["step"][known].max(initial=-1))
     rewards = np.where(last, scores, -np.inf)

@@ -11,7 +11,8 @@ import numpy as np
 
 from thespis.errors import ThespisError
 from thespis.runs import metrics
-from thespis.runs.directory import read_json, status_of
+from thespis.runs.directory import read_config, status_of
+from thespis.runs.files import regular
 
 RETURN = "eval/mean_reward"
 MARKS = ("status.json", "metrics.csv", "checkpoints")  # beside config.json, what makes a run
@@ -41,19 +42,20 @@ def entry(folder: Path) -> dict[str, Any] | None:
     try:
         told = readable(folder)
     except (ThespisError, AttributeError, KeyError, TypeError, ValueError):
-        if not any((folder / name).exists() for name in MARKS):
+        if not any(map(os.path.lexists, (folder / name for name in MARKS))):
             return None
         told = {"state": "damaged"}
-    files = [p for name in ("config.json", *MARKS) if (p := folder / name).is_file()]
-    active = max(p.stat().st_mtime for p in files)
+    files = [p for name in ("config.json", *MARKS[:2]) if os.path.lexists(p := folder / name)]
+    active = max((p.lstat().st_mtime for p in files), default=0.0)
     return {"run": str(folder), "state": told["state"], **known, **told, "active": active}
 
 
 def readable(folder: Path) -> dict[str, Any]:
     """What the files of a run tell."""
-    config, status = read_json(folder / "config.json"), status_of(folder)
-    log = folder / "metrics.csv"
-    table = metrics.read(log) if log.exists() and log.stat().st_size else {}
+    config, status = read_config(folder), status_of(folder)
+    log, members = folder / "metrics.csv", len(config["seeds"])
+    begun = os.path.lexists(log) and not (regular(log) and log.lstat().st_size == 0)
+    table = metrics.read(log, members, strict=True) if begun else {}
     rewards = table.get(RETURN, np.zeros(0))
     last = [
         x[np.isfinite(x)][-1:]
@@ -66,7 +68,7 @@ def readable(folder: Path) -> dict[str, Any]:
         "state": status["state"],
         "algo": config["algo"],
         "env": config["env"],
-        "members": len(config["seeds"]),
+        "members": members,
         "tuner": config.get("tuner"),
         "step": max(status["step"], logged),
         "steps": config.get("steps"),

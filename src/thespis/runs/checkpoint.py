@@ -13,10 +13,7 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +23,12 @@ from jaxtyping import PyTree
 
 from thespis.core import ThespisError
 from thespis.hosts import Rows, leads, read
-from thespis.runs.directory import sync, sync_folder, writing
+from thespis.runs import files
+from thespis.runs.directory import JSON_BYTES
+from thespis.runs.files import new_folder, sync, sync_folder, writing
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-TEMPORARY = ".tmp-"  # how the names of unfinished folders begin
 REPLACED = "~"  # marks a checkpoint that gives way to a new one of the same step
 
 CODES = {  # safetensors' names of the types
@@ -69,9 +67,10 @@ def save(folder: Path, step: int, parts: dict[str, PyTree], info: dict[str, Any]
                 pass
         return final
     replaced = final.with_name(final.name + REPLACED)
+    files.refuse_link(folder)
     with writing(final):
         folder.mkdir(parents=True, exist_ok=True)
-        with _temporary(folder) as aside:
+        with new_folder(folder) as aside:
             new = aside / final.name
             new.mkdir()
             saved = {part: _write_part(_file(new, part), part, parts[part]) for part in parts}
@@ -94,12 +93,16 @@ def prune(folder: Path, keep: int = 2) -> None:
     """Delete all but the newest `keep` checkpoints, and what crashes have left behind."""
     assert keep >= 1
     with writing(folder):
-        for stale in folder.glob(f"{TEMPORARY}*"):
-            shutil.rmtree(stale, ignore_errors=True)
-        for old in latest(folder)[keep:]:
-            # Renamed first, so that a half deleted checkpoint never looks complete.
-            with _temporary(folder) as aside:
-                os.rename(old, aside / old.name)
+        there = latest(folder)
+        files.clear(folder)
+        for old in there[keep:]:
+            remove(old)
+
+
+def remove(path: Path) -> None:
+    """Delete a checkpoint; renamed first, so that a half deleted one never looks complete."""
+    with writing(path), new_folder(path.parent) as aside:
+        os.rename(path, aside / path.name)
 
 
 def _write_part(path: Path, part: str, tree: PyTree) -> dict[str, Any]:
@@ -185,14 +188,17 @@ def load_newest(
 
     `templates` may be a function of the manifest, for parts whose sizes differ between steps.
     """
-    paths = latest(folder)
-    for path in paths:
+    tried: list[Path] = []
+    # Looked up again each time: who trains in this folder may save and prune meanwhile.
+    while path := next((p for p in latest(folder) if p not in tried), None):
         try:
             wanted = templates(manifest(path)) if callable(templates) else templates
             return path, load(path, wanted)
         except Damaged as fault:
-            warn(f"{fault}; trying the checkpoint before it")
-    state = f"all {len(paths)} are damaged" if paths else "there is none"
+            tried.append(path)
+            if path.exists():
+                warn(f"{fault}; trying the checkpoint before it")
+    state = f"all {len(tried)} are damaged" if tried else "there is none"
     raise ThespisError(f"no checkpoint to load in {folder}: {state}; start a new run")
 
 
@@ -202,26 +208,39 @@ def latest(folder: Path) -> list[Path]:
     def order(path: Path) -> tuple[int, bool]:
         return int(path.name.removesuffix(REPLACED)), not path.name.endswith(REPLACED)
 
-    named = (p for p in folder.glob("*") if re.fullmatch(rf"\d{{12,}}{REPLACED}?", p.name))
-    return sorted((p for p in named if (p / MANIFEST).is_file()), key=order, reverse=True)
+    files.refuse_link(folder)
+    named = (p for p in folder.glob("*") if re.fullmatch(rf"[0-9]{{12,18}}{REPLACED}?", p.name))
+    own = (p for p in named if not p.is_symlink() and files.regular(p / MANIFEST))
+    return sorted(own, key=order, reverse=True)
 
 
 def manifest(path: Path) -> dict[str, Any]:
     """The step, the info and the parts' leaves, without reading any array."""
     file = path / MANIFEST
     try:
-        content = json.loads(file.read_bytes())
-        if content["format"] != FORMAT:
+        content = json.loads(files.read(file, JSON_BYTES))
+        whole = content.pop("sha256") == _digest(content)
+        if whole and content["format"] != FORMAT:
             version = content["format"]
             raise ThespisError(f"{file} has format {version}, not {FORMAT}; update thespis")
-        whole = content.pop("sha256") == _digest(content)
+        whole &= type(content["step"]) is int and isinstance(content["info"], dict)
+        whole &= all(isinstance(part["leaves"], dict) for part in content["parts"].values())
     except OSError as error:
         raise Damaged(f"{file} is damaged: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(f"{file} is damaged: it is no manifest") from error
     if not whole:
         raise Damaged(f"{file} is damaged: it does not match its checksum")
     return content
+
+
+def shapes(path: Path, content: dict[str, Any], part: str) -> dict[str, jax.ShapeDtypeStruct]:
+    """The leaves of a part by their names, as the manifest has them."""
+    try:
+        leaves = content["parts"][part]["leaves"].items()
+        return {n: jax.ShapeDtypeStruct(tuple(x["shape"]), x["dtype"]) for n, x in leaves}
+    except (KeyError, TypeError) as error:
+        raise Damaged(f"{path / MANIFEST} is damaged: it does not tell what {part} is") from error
 
 
 def _read_part(path: Path, entry: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -229,10 +248,10 @@ def _read_part(path: Path, entry: dict[str, Any]) -> dict[str, np.ndarray]:
     from safetensors.numpy import load_file
 
     try:
-        size = path.stat().st_size
-        if size != entry["bytes"]:
-            raise Damaged(f"{path} is damaged: {size} bytes, expected {entry['bytes']}")
-        with open(path, "rb") as file:
+        with files.open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != entry["bytes"]:
+                raise Damaged(f"{path} is damaged: {size} bytes, expected {entry['bytes']}")
             if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
                 raise Damaged(f"{path} is damaged: it does not match its checksum")
         arrays = load_file(path)
@@ -240,6 +259,8 @@ def _read_part(path: Path, entry: dict[str, Any]) -> dict[str, np.ndarray]:
         raise Damaged(f"{path} is damaged: {error.strerror}") from error
     except SafetensorError as error:
         raise Damaged(f"{path} is damaged: {error}") from error
+    except KeyError as error:
+        raise Damaged(f"{path} is damaged: {MANIFEST} has no {error} of it") from error
     if {name: _spec(array) for name, array in arrays.items()} != entry["leaves"]:
         raise Damaged(f"{path} is damaged: it does not hold what {MANIFEST} says")
     return arrays
@@ -287,12 +308,3 @@ def _spec(leaf) -> dict[str, Any]:
 
 def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-@contextmanager
-def _temporary(folder: Path) -> Iterator[Path]:
-    """A place on the same file system, gone with all that is in it at the end of the block."""
-    with tempfile.TemporaryDirectory(
-        prefix=TEMPORARY, dir=folder, ignore_cleanup_errors=True
-    ) as name:
-        yield Path(name)

@@ -15,8 +15,8 @@ from thespis import envs, hyper, machine, pbt
 from thespis.algos import ALGORITHMS
 from thespis.core import Spec
 from thespis.errors import ThespisError, one_line, or_all, shown
-from thespis.options import MOST, convert, number, one_of, plain, show
-from thespis.runs.directory import read_json, versions, write_json
+from thespis.options import MOST, Reference, convert, number, one_of, plain, show
+from thespis.runs.directory import read_config, versions, write_json
 from thespis.runs.log_keys import other_names
 
 COUNTS = SEEDS = 2**31  # steps, updates and seeds are 32-bit integers on devices
@@ -531,10 +531,10 @@ def write(folder: Path, config: Config, command: str) -> None:
 def read(folder: Path) -> tuple[Config, dict[str, Any]]:
     """The config, and all that was written with it."""
     path = folder / "config.json"
-    saved = read_json(path)
+    saved = read_config(folder)
     try:
         return restored(saved), saved
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, ThespisError) as error:
         raise ThespisError(f"{path} is not the config of a run: check {error}") from error
 
 
@@ -560,4 +560,33 @@ def restored(saved: dict[str, Any]) -> Config:
     fields["options"] = {name: tuples(value) for name, value in fields["options"].items()}
     fields["pbt"] = {name: tuples(value) for name, value in fields["pbt"].items()}
     fields["schedule"] = tuple((int(step), values) for step, values in fields["schedule"])
-    return Config(**fields)
+    return checked(Config(**fields))
+
+
+def checked(config: Config) -> Config:
+    """The same, with every value of its field's type: a file may have been changed by hand.
+
+    Code that it names is not looked up here.
+    """
+    known, algorithm = groups(config.Algorithm), config.Algorithm
+
+    def typed(group: str, values: dict[str, Any]) -> dict[str, Any]:
+        new = {}
+        for name, value in values.items():
+            require(name in known[group], f"{config.algo} has no option {name}")
+            kind = known[group][name]
+            if kind is Any:  # an environment or demonstrations, by their names
+                require(value is None or isinstance(value, str), f"{name} = {value!r}: give text")
+            refers = Reference in (kind, *typing.get_args(kind))
+            new[name] = value if refers else convert(name, kind, value)
+            check_counts(name, new[name])
+        return new
+
+    for hp in (config.hp, *(changes for _, changes in config.schedule)):
+        hyper.check(algorithm.Hyper, hp, config.members)
+    if config.tuner is not None:
+        config.tuning.check(algorithm.Hyper, config.members, config.scores)
+    plain = {name: value for name, value in vars(config).items() if name in known["train"]}
+    return dataclasses.replace(
+        config, **typed("train", plain), options=typed("algo", config.options)
+    )

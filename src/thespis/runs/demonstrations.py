@@ -21,6 +21,7 @@ from thespis.replay import View
 from thespis.runs.build import shapes
 from thespis.runs.config import Config
 from thespis.runs.directory import read_json, write_json
+from thespis.runs.files import regular
 
 EPISODES = 10  # of an expert's, at a time
 HELD_OUT = 0.1  # of the episodes, never learned from
@@ -138,7 +139,7 @@ def expert_of(source: Any, loop: Loop, episodes: int, trust: bool) -> Expert | N
     from thespis.runs.run import Run
 
     if isinstance(source, str | Path):
-        if not (Path(source) / "config.json").is_file():
+        if not regular(Path(source) / "config.json"):
             return None
         source = Run(source, trust=trust)
         if source.saved.get("env_given"):

@@ -1,31 +1,27 @@
-"""The run directory: numbered folders, small JSON files, and writing that survives a crash."""
+"""The run directory: numbered folders and small JSON files."""
 
 from __future__ import annotations
 
 import difflib
-import errno
 import importlib.metadata
 import json
 import os
 import platform
 import re
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from thespis.errors import ThespisError, shown
 from thespis.options import convert
+from thespis.runs import files
+from thespis.runs.files import set_aside, writing
 from thespis.runs.process import busy
 
-ADVICE = {
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space",
-    errno.EACCES: "choose a folder you may write to",
-    errno.EPERM: "choose a folder you may write to",
-    errno.EROFS: "choose a folder you may write to",
-}
+JSON_BYTES = 2**26  # at most, of a JSON file
+STATES = ("running", "stopped", "done", "failed")
 
 
 def create(out: Path | str, algo: str, env_label: str) -> Path:
@@ -47,8 +43,9 @@ def create(out: Path | str, algo: str, env_label: str) -> Path:
 def find(path: Path | str) -> Path:
     """The run folder at `path`, which is one that holds config.json."""
     path = path_of("run", path)
+    config = path / "config.json"
     try:
-        if (path / "config.json").is_file():
+        if not config.is_dir() and os.path.lexists(config):  # whatever else it is, reading tells
             return path
     except OSError as error:  # a name that no file can have
         raise ThespisError(f"no run at {shown(str(path))}: {error.strerror}") from error
@@ -65,9 +62,9 @@ def below(start: Path, depth: int = 3) -> Iterator[Path]:
 
     Folders that come and go meanwhile, or may not be read, do not matter.
     """
-    for folder, inside, files in os.walk(start) if start != Path(start.anchor) else ():
+    for folder, inside, names in os.walk(start) if start != Path(start.anchor) else ():
         level = len(Path(folder).relative_to(start).parts)
-        if level and "config.json" in files:
+        if level and "config.json" in names:
             yield Path(folder)
         if level == depth:
             inside.clear()
@@ -87,15 +84,79 @@ def status(folder: Path, state: str, step: int, **more: Any) -> None:
 
 
 def status_of(folder: Path | str) -> dict[str, Any]:
-    """`state` (running, stopped, done or failed) and `step` of a run.
+    """`state` (running, stopped, done, failed or damaged) and `step` of a run.
 
-    What is said to be running but has no process any more was stopped, however it ended.
+    What is said to be running but has no process any more was stopped, however it ended. Damaged
+    is one of which nobody can say; it may well go on.
     """
     folder = find(folder)
     path = folder / "status.json"
-    found = read_json(path) if path.exists() else {"state": "running", "step": 0}
+    if not os.path.lexists(path):
+        return {"state": "running" if busy(folder) else "stopped", "step": 0}
+    found = _status(path)
+    if found is None:
+        return {"state": "running" if busy(folder) else "damaged", "step": 0}
     gone = found["state"] == "running" and not busy(folder)
     return found | {"state": "stopped"} if gone else found
+
+
+def _status(path: Path) -> dict[str, Any] | None:
+    """What a status.json says, or None if that makes no sense."""
+    try:
+        found = read_json(path)
+        known = found["state"] in STATES and type(found["step"]) is int and found["step"] >= -1
+    except (ThespisError, TypeError, KeyError):
+        return None
+    return found if known else None
+
+
+def programs_of(folder: Path) -> dict[str, float]:
+    """Seconds that each program took to compile, as far as they are known."""
+    return _programs(folder / "compiled.json") or {}
+
+
+def _programs(path: Path) -> dict[str, float] | None:
+    with suppress(ThespisError):
+        found = read_json(path)
+        if isinstance(found, dict) and all(isinstance(x, int | float) for x in found.values()):
+            return found
+    return None
+
+
+def repair_status(folder: Path, note: Callable[[str], None]) -> None:
+    """Make way for new files where the old ones cannot be understood, and keep those aside."""
+    for name, reader in (("status.json", _status), ("compiled.json", _programs)):
+        path = folder / name
+        if os.path.lexists(path) and reader(path) is None:
+            note(f"{path} was damaged: it is written anew, and as it was it is {set_aside(path)}")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read config.json, of which at least what every reader relies on is as it should be."""
+    path = folder / "config.json"
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise ThespisError(f"{path} is not the config of a run: it is no object; restore it")
+    seeds, schedule = config.get("seeds"), config.get("schedule") or []
+    holds = {
+        "algo": isinstance(config.get("algo"), str),
+        "env": isinstance(config.get("env"), str),
+        "seeds": isinstance(seeds, list) and seeds and all(type(x) is int for x in seeds),
+        "steps": type(config.get("steps", 1)) is int,
+        "schedule": isinstance(schedule, list) and all(map(_change, schedule)),
+        **{n: isinstance(config.get(n) or "", str) for n in ("preset", "tuner")},
+        **{n: isinstance(config.get(n) or {}, dict) for n in ("hp", "options", "pbt", "versions")},
+    }
+    for name, fine in holds.items():
+        if not fine:
+            raise ThespisError(f"{path} is not the config of a run: check {name!r}")
+    return config
+
+
+def _change(entry: Any) -> bool:
+    """Tell whether this is [step, {name: value}]."""
+    pair = isinstance(entry, list) and len(entry) == 2
+    return pair and type(entry[0]) is int and isinstance(entry[1], dict)
 
 
 def how_to_resume(folder: Path, steps: str = "") -> str:
@@ -130,53 +191,13 @@ def versions() -> dict[str, str]:
 
 
 def write_json(path: Path, obj: Any) -> None:
-    write(path, (json.dumps(obj, indent=2) + "\n").encode())
+    files.write(path, (json.dumps(obj, indent=2) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(files.read(path, JSON_BYTES))
     except OSError as error:
         raise ThespisError(f"cannot read {path}: {error.strerror}; check the path") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ThespisError(f"{path} is not valid JSON ({error}); mend or restore it") from error
-
-
-def write(path: Path, data: bytes) -> None:
-    """Replace a file as a whole: whatever happens, the path holds the old or the new content."""
-    aside = path.with_name(f".{path.name}.tmp")
-    with writing(path):
-        try:
-            with open(aside, "wb") as file:
-                file.write(data)
-                sync(file)
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
-        sync_folder(path.parent)
-
-
-def sync(file) -> None:
-    """Return once the content is on the disk and not merely in the system's memory."""
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Return once the names in a folder are on the disk: what makes a rename last."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses into one line that the user can act on."""
-    try:
-        yield
-    except OSError as error:
-        advice = ADVICE.get(error.errno or 0, "check the path and the disk")
-        reason = error.strerror or str(error)
-        raise ThespisError(f"cannot write {path}: {reason}; {advice}") from error

@@ -35,6 +35,7 @@ from thespis.runs import checkpoint
 from thespis.runs import config as configs
 from thespis.runs.build import blank, build, shown
 from thespis.runs.directory import read_json
+from thespis.runs.files import inside
 from thespis.tally import Tally
 
 # Which tensor comes first, by the beginnings of the names of metrics and of parts of the state.
@@ -290,9 +291,8 @@ def write(folder: Path, found: Found, hp, member: int, seed: int, envs: int) -> 
     parts |= {n: x for n in ("row", "batch") if (x := getattr(found, n)) is not None}
     info = {name: getattr(found, name) for name in ("what", "tensor", *TIME)}
     info |= {"member": member, "seed": seed, "config": read_json(folder / "config.json")}
-    return checkpoint.save(
-        folder / "faults" / f"member_{member}", found.iteration * envs, parts, info
-    )
+    place = inside(folder, "faults", f"member_{member}")
+    return checkpoint.save(place, found.iteration * envs, parts, info)
 
 
 def reproduce(path: Path | str, env: Any = None, eval_env: Any = None) -> Found | None:

@@ -8,14 +8,15 @@ has a row of its own, without a score.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from thespis.runs import metrics
-from thespis.runs.directory import sync, write, writing
+from thespis.errors import ThespisError
+from thespis.runs import files, metrics
 
 FILE = "lineage.csv"
 COLUMNS = ("step", "member", "parent", "score", "age")
@@ -24,13 +25,19 @@ COLUMNS = ("step", "member", "parent", "score", "age")
 class LineageLog:
     """Appends to `<folder>/lineage.csv`. Nothing stays open between calls."""
 
-    def __init__(self, folder: Path, names: Sequence[str]):
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        saved: bytes | None = None,
+        note: metrics.Note = lambda text: None,
+    ):
+        """`saved` is the file's content of which a checkpoint knows: it begins with that."""
         self.path, self.names = Path(folder) / FILE, tuple(names)
         header = [*COLUMNS, *(f"{when}/{n}" for when in ("before", "after") for n in names)]
-        if self.path.exists():
-            metrics.compare(self.path, metrics.lines(self.path)[0], header)
-        else:
-            write(self.path, metrics.line(header))
+        if saved is not None:
+            self.restore(saved, note)
+        metrics.repair(self.path, header, note)
 
     def append(
         self,
@@ -49,35 +56,52 @@ class LineageLog:
             numbers = [step, m, int(parents[m]), score, int(age[m])]
             values = [metrics.text(x[n][m]) for x in (before, after) for n in self.names]
             rows += metrics.line([*map(str, numbers), *values])
-        with writing(self.path), open(self.path, "ab") as file:
-            file.write(rows)
-            sync(file)
+        files.append(self.path, rows, durable=True)
+
+    def restore(self, saved: bytes, note: metrics.Note) -> None:
+        """Be as a checkpoint has it; what differs from that is kept beside it."""
+        try:
+            found = files.read(self.path) if os.path.lexists(self.path) else None
+        except OSError:
+            found = b""
+        if found == saved:
+            return
+        if found is None:
+            note(f"{self.path} was missing: it is as the checkpoint has it")
+        elif not found.startswith(saved):
+            aside = files.set_aside(self.path, found or None)
+            note(f"{self.path} was damaged: it is as the checkpoint has it, and as it was {aside}")
+        files.write(self.path, saved)
 
     def cut(self, rows: int) -> None:
         """Keep this many rows, as when a checkpoint was saved."""
         header, found = metrics.lines(self.path)
-        kept = b"".join(map(metrics.line, [header, *found[:rows]]))
-        if kept != self.path.read_bytes():
-            write(self.path, kept)
+        files.write(self.path, b"".join(map(metrics.line, [header, *found[:rows]])))
+
+    @property
+    def content(self) -> bytes:
+        return metrics.load(self.path)
 
     @property
     def rows(self) -> int:
         return len(metrics.lines(self.path)[1])
 
-    def asked(self, hps: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What the tuner asked for last: of every member its newest row, or else of `hps`."""
-        table = read(self.path.parent)
-        asked = {name: np.array(hps[name]) for name in self.names}
-        for i, m in enumerate(table["member"].astype(int)):
-            for name in self.names:
-                asked[name][m] = table[f"after/{name}"][i]
-        return asked
 
-
-def read(folder: Path) -> dict[str, np.ndarray]:
+def read(folder: Path, members: int | None = None) -> dict[str, np.ndarray]:
     """The columns of a run's lineage, NaN where a cell is empty; of no rows if there is none."""
     path = folder / FILE
-    return metrics.read(path) if path.exists() else {name: np.zeros(0) for name in COLUMNS}
+    if not os.path.lexists(path):
+        return {name: np.zeros(0) for name in COLUMNS}
+    table = metrics.read(path, members, strict=True)
+    told = [name for name in table if name.startswith(("before/", "after/"))]
+    pairs = {name.partition("/")[2] for name in told}
+    most = np.inf if members is None else members
+    whole = {*COLUMNS} <= {*table} and len(told) == 2 * len(pairs)
+    if not whole or not all(np.isfinite(table[name]).all() for name in told):
+        raise ThespisError(f"{path} is damaged: it lacks columns or values; restore it")
+    if not ((table["parent"] >= 0) & (table["parent"] < most) & (table["parent"] % 1 == 0)).all():
+        raise ThespisError(f"{path} is damaged: it names parents that are no members; restore it")
+    return table
 
 
 def ancestry(table: dict[str, np.ndarray], member: int) -> tuple[int, list[int]]:
@@ -95,7 +119,7 @@ def ancestry(table: dict[str, np.ndarray], member: int) -> tuple[int, list[int]]
 
 def schedule(folder: Path, member: int) -> tuple[dict[str, float], list[tuple[int, Any]]]:
     """The hyper-parameters with which a member's line began, and [(step, those that changed)]."""
-    table, log = read(folder), metrics.read(folder / "metrics.csv")
+    table, log = read(folder), metrics.read(folder / "metrics.csv", strict=True)
     first, rows = ancestry(table, member)
     mine = np.flatnonzero(log["member"] == first)
     prefix = "hparams/"

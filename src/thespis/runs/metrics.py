@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import math
+import os
 import socket
 import struct
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from thespis.errors import ThespisError
-from thespis.runs.directory import sync, write, writing
+from thespis.runs import files
+from thespis.runs.files import write, writing
 
 Cells = list[str]  # one line of the file: step, member, then one cell per column
 Edges = tuple[float, ...]  # between which values are counted
+Note = Callable[[str], None]
+FIRST = ["step", "member"]
 
 
 class MetricsLog:
     """Appends rows to `<folder>/metrics.csv`, one per (step, member), and to `tensorboard/`.
 
     Nothing stays open between calls. The mirror is made anew from the csv whenever a log is
-    opened or cut, so the two cannot disagree.
+    opened or cut, so the two cannot disagree. What has happened to the files meanwhile is
+    repaired, with a note.
     """
 
     def __init__(
@@ -35,23 +41,20 @@ class MetricsLog:
         members: int,
         names: Mapping[str, str] | None = None,
         histograms: Mapping[str, Edges] | None = None,
+        note: Note = lambda text: None,
     ):
         """`names` are other names that columns have in TensorBoard."""
         self.folder = Path(folder)
-        self.histograms = Histograms(self.folder, histograms or {})
+        self.histograms = Histograms(self.folder, histograms or {}, members, note)
         self.tags = tuple((names or {}).get(name, name) for name in columns)
         self.path = self.folder / "metrics.csv"
         self.columns = tuple(columns)
-        self.members = members
+        self.members, self.note = members, note
         self._boards: list[Path] | None = None  # one event file per member, once there are rows
-        header = ["step", "member", *columns]
+        header = [*FIRST, *columns]
         assert len(set(header)) == len(header), "two columns have the same name"
         assert not any(set(name) & set(',"\r\n') for name in header)
-        if self.path.exists():
-            compare(self.path, lines(self.path)[0], header)
-            cut(self.path, math.inf)
-        else:
-            write(self.path, line(header))
+        repair(self.path, header, note, members)
 
     def append(
         self,
@@ -69,17 +72,15 @@ class MetricsLog:
         assert 0 <= member < self.members
         numbers = (text(values[name]) if name in values else "" for name in self.columns)
         cells = [str(step), str(member), *numbers]
-        with writing(self.path), open(self.path, "ab") as file:
-            file.write(line(cells))
+        files.append(self.path, line(cells))
         counted = self.histograms.append(step, member, counts) if counts else None
         if self._boards is None:
             self._mirror()
         elif self._boards:
-            board, events = self._boards[member], _event(self.tags, cells)
+            events = _event(self.tags, cells)
             if counted:
                 events += self.histograms.event(counted)
-            with writing(board), open(board, "ab") as file:
-                file.write(events)
+            files.append(self._boards[member], events)
 
     def cut(self, step: int) -> None:
         """Forget all rows after `step`, as if the run had just come to it."""
@@ -90,15 +91,19 @@ class MetricsLog:
     def sync(self) -> None:
         """Return once the rows are on the disk."""
         for path in (self.path, *self.histograms.files):
-            with writing(path), open(path, "ab") as file:
-                sync(file)
+            files.append(path, b"", durable=True)
 
     def _mirror(self) -> None:
         """Write the event files anew from the csv."""
-        root = self.folder / "tensorboard"
+        root, several = self.folder / "tensorboard", self.members > 1
+        folders = [root / f"member_{i}" if several else root for i in range(self.members)]
+        if any(os.path.lexists(x) and (x.is_symlink() or not x.is_dir()) for x in (root, *folders)):
+            aside = files.set_aside(root)
+            self.note(f"{root} has something else than folders: it is now {aside}")
         with writing(root):
             for old in root.rglob("events.out.tfevents.*"):
-                old.unlink()
+                if old.is_symlink() or not old.is_dir():
+                    old.unlink()
             try:
                 start = _record(file_version="brain.Event:2")
             except ImportError:
@@ -111,12 +116,11 @@ class MetricsLog:
             for cells in self.histograms.lines:
                 content[int(cells[1])] += self.histograms.event(cells)
             name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
-            several = self.members > 1
-            folders = [root / f"member_{i}" if several else root for i in range(self.members)]
             self._boards = [folder / name for folder in folders]
             for board, events in zip(self._boards, content, strict=True):
                 board.parent.mkdir(parents=True, exist_ok=True)
-                board.write_bytes(events)
+                with open(board, "xb") as file:
+                    file.write(events)
 
 
 class Histograms:
@@ -125,15 +129,12 @@ class Histograms:
     A column is NAME:LOW:HIGH; rows are those of metrics.csv.
     """
 
-    def __init__(self, folder: Path, edges: Mapping[str, Edges]):
+    def __init__(self, folder: Path, edges: Mapping[str, Edges], members: int, note: Note):
         self.path, self.edges = folder / "histograms.csv", dict(edges)
         bins = [(name, *ends) for name, x in self.edges.items() for ends in pairwise(x)]
-        header = ["step", "member", *(f"{name}:{low:g}:{high:g}" for name, low, high in bins)]
-        if edges and self.path.exists():
-            compare(self.path, lines(self.path)[0], header)
-            cut(self.path, math.inf)
-        elif edges:
-            write(self.path, line(header))
+        header = [*FIRST, *(f"{name}:{low:g}:{high:g}" for name, low, high in bins)]
+        if edges:
+            repair(self.path, header, note, members)
 
     @property
     def files(self) -> list[Path]:
@@ -147,8 +148,7 @@ class Histograms:
         """Add one row."""
         numbers = (str(int(n)) for name in self.edges for n in counts[name])
         cells = [str(step), str(member), *numbers]
-        with writing(self.path), open(self.path, "ab") as file:
-            file.write(line(cells))
+        files.append(self.path, line(cells))
         return cells
 
     def cut(self, step: float) -> None:
@@ -156,14 +156,14 @@ class Histograms:
             cut(path, step)
 
     def counts(self, cells: Cells) -> dict[str, list[int]]:
-        """Those of each histogram in a row."""
-        numbers = iter(cells[2:])
-        return {n: [int(x) for x in islice(numbers, len(e) - 1)] for n, e in self.edges.items()}
+        """Those of each histogram in a row, 0 where there is no number."""
+        numbers = (int(x) if _whole(x) else 0 for x in cells[2:])
+        return {name: list(islice(numbers, len(e) - 1)) for name, e in self.edges.items()}
 
     def of(self, folder: Path, member: int) -> dict[int, dict[str, list[int]]]:
         """Counts of one member of another run, by step."""
         path = folder / self.path.name
-        rows = lines(path)[1] if self.edges and path.exists() else []
+        rows = lines(path)[1] if self.edges and os.path.lexists(path) else []
         return {int(cells[0]): self.counts(cells) for cells in rows if int(cells[1]) == member}
 
     def event(self, cells: Cells) -> bytes:
@@ -188,18 +188,29 @@ class Histograms:
         return _record(step=int(cells[0]), summary=Summary(value=values))
 
 
-def read(path: Path) -> dict[str, np.ndarray]:
-    """Every column as float64 [rows], NaN where a cell is empty; a torn last line is ignored."""
-    header, rows = lines(path)
-    numbers = [[float(cell or "nan") for cell in cells] for cells in rows]
-    return dict(zip(header, np.array(numbers, float).reshape(-1, len(header)).T, strict=True))
+def read(path: Path, members: int | None = None, strict: bool = False) -> dict[str, np.ndarray]:
+    """Every column as float64 [rows], NaN where a cell is empty; a torn last line is ignored.
+
+    So is what is no number, or of none of the `members`; but if it is to be `strict`, that is an
+    error.
+    """
+    header, rows, bad = parse(path, load(path), members)
+    numbers, wrong = to_numbers(rows)
+    bad += wrong
+    if bad and strict:
+        raise ThespisError(
+            f"{path} is damaged: {bad} line(s) or cell(s) cannot be understood; restore it, or "
+            "resume the run, which repairs it"
+        )
+    columns = np.array(numbers, float).reshape(-1, len(header)).T
+    return dict(zip(header, columns, strict=True))
 
 
 def cut(path: Path, step: float) -> None:
     """Keep the complete lines of a csv whose first cell, the step, is at most `step`."""
     header, rows = lines(path)
     kept = b"".join(line(cells) for cells in [header, *(r for r in rows if int(r[0]) <= step)])
-    if kept != path.read_bytes():
+    if kept != load(path):
         write(path, kept)
 
 
@@ -221,18 +232,109 @@ def same(a: Path, b: Path) -> list[str]:
 # --- lines ----------------------------------------------------------------------------------
 
 
+class Lines(NamedTuple):
+    header: Cells
+    rows: list[Cells]
+    bad: int
+    """How many lines are left out, since they cannot be understood."""
+
+
 def lines(path: Path) -> tuple[Cells, list[Cells]]:
     """The header and the complete lines, split into cells."""
+    return parse(path, load(path))[:2]
+
+
+def load(path: Path) -> bytes:
     try:
-        content = path.read_text("utf-8", "replace")
+        return files.read(path)
     except OSError as error:
         raise ThespisError(f"cannot read {path}: {error.strerror}; check the path") from error
-    first, *rows = [row.split(",") for row in content.split("\n")[:-1]] or [[]]
-    if not first:
-        raise ThespisError(f"{path} has no header line; restore it, or start a new run")
-    # A crash of the machine may leave blocks of zeros where lines had been promised.
-    whole = (x for x in rows if len(x) == len(first) and x[0].isdigit() and "\0" not in "".join(x))
-    return first, list(whole)
+
+
+def parse(path: Path, content: bytes, members: int | None = None) -> Lines:
+    """Split into cells what is a complete line of one of the `members`."""
+    header, *rows = _split(content)
+    if header[:2] != FIRST or len(set(header)) < len(header):
+        what = "does not begin with the columns step and member" if any(header) else "has no header"
+        raise ThespisError(f"{path} {what}: restore it, or resume the run, which repairs it")
+    good = [row for row in rows if _understood(row, len(header), members)]
+    return Lines(header, good, len(rows) - len(good))
+
+
+def _split(content: bytes) -> list[Cells]:
+    return [row.split(",") for row in content.decode("utf-8", "replace").split("\n")[:-1]] or [[]]
+
+
+def _understood(row: Cells, width: int, members: int | None) -> bool:
+    """Tell whether a line is whole; a crash of the machine may leave blocks of zeros instead."""
+    whole = len(row) == width and _whole(row[0]) and _whole(row[1])
+    return whole and (members is None or int(row[1]) < members)
+
+
+def _whole(cell: str) -> bool:
+    return cell.isascii() and cell.isdigit() and len(cell) < 16
+
+
+def repair(path: Path, header: Cells, note: Note, members: int | None = None) -> None:
+    """Make a log one that rows can be added to, whatever has happened to it.
+
+    What is understood stays, under its columns. If anything is not, it is left out, and the file
+    as it was is kept beside it.
+    """
+    if not os.path.lexists(path):
+        write(path, line(header))
+        return
+    try:
+        content = files.read(path)
+    except OSError as error:
+        aside = files.set_aside(path)
+        note(f"cannot read {path}: {error.strerror}; it begins anew, and what was there is {aside}")
+        write(path, line(header))
+        return
+    first, *rows = _split(content)
+    absent = [b for a, b in zip(first, header, strict=False) if a != b]
+    renamed = len(first) == len(header) and len(absent) == 1 and absent[0] not in first
+    names = header if renamed else first
+    known = names[:2] == header[:2]
+    good = [row for row in rows if known and _understood(row, len(first), members)]
+    bad, place = len(rows) - len(good), {name: i for i, name in enumerate(names)}
+    cells = [[row[place[name]] if name in place else "" for name in header] for row in good]
+    numbers, wrong = to_numbers(cells)
+    if wrong:  # what is no number makes way
+        cells = [
+            ["" if x != x else cell for cell, x in zip(row, values, strict=True)]
+            for row, values in zip(cells, numbers, strict=True)
+        ]
+    bad, kept = bad + wrong, [header, *cells]
+    repaired, gone = b"".join(map(line, kept)), [name for name in names if name not in header]
+    faults = {
+        f"{bad} line(s) or cell(s) that cannot be understood": bad,
+        f"columns that are no more ({', '.join(gone)})": gone and known,
+        "a damaged header": renamed or not known,
+        "a last line without an end": not content.endswith(b"\n"),
+    }
+    if any(faults.values()):
+        what = " and ".join(fault for fault, there in faults.items() if there)
+        aside = files.set_aside(path, content)
+        note(f"{path} had {what}: it goes on without; as it was, it is {aside}")
+    if repaired != content:
+        write(path, repaired)
+
+
+def to_numbers(rows: list[Cells]) -> tuple[list[list[float]], int]:
+    """Return the numbers of all cells, NaN where there is none, and how many are something else."""
+    with suppress(ValueError):  # most often all is well
+        return [[float(cell or "nan") for cell in row] for row in rows], 0
+    wrong, numbers = 0, []
+    for row in rows:
+        numbers.append([])
+        for cell in row:
+            try:
+                numbers[-1].append(float(cell or "nan"))
+            except ValueError:
+                numbers[-1].append(math.nan)
+                wrong += 1
+    return numbers, wrong
 
 
 def line(cells: Cells) -> bytes:
@@ -245,17 +347,6 @@ def text(value: Any) -> str:
     with np.errstate(over="ignore"):
         single = np.float32(exact)
     return str(single) if float(single) == exact else repr(exact)
-
-
-def compare(path: Path, found: Cells, expected: Cells) -> None:
-    if found == expected:
-        return
-    missing = [name for name in expected if name not in found]
-    surplus = [name for name in found if name not in expected]
-    faults = [f"lacks {', '.join(missing)}"] * bool(missing)
-    faults += [f"has {', '.join(surplus)} besides"] * bool(surplus)
-    what = " and ".join(faults) or "has its columns in another order"
-    raise ThespisError(f"{path} {what}; resume with the options it began with, or start a new run")
 
 
 # --- TensorBoard's event files --------------------------------------------------------------

@@ -69,12 +69,12 @@ class Run:
     @property
     def metrics(self) -> dict[str, np.ndarray]:
         """Columns of metrics.csv, NaN where there is no value."""
-        return metrics.read(self.path / "metrics.csv")
+        return metrics.read(self.path / "metrics.csv", self.config.members)
 
     @property
     def lineage(self) -> dict[str, np.ndarray]:
         """Columns of lineage.csv: who copied whom, and every tuned hyper before and after."""
-        return lineage.read(self.path)
+        return lineage.read(self.path, self.config.members)
 
     @property
     def parents(self) -> list[int]:

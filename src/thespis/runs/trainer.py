@@ -23,11 +23,12 @@ from thespis.runs.best import Best
 from thespis.runs.build import blank
 from thespis.runs.config import DEPENDENCE, DIVERSITY, OF_EPISODES, RETURN, SIMILARITY, Config
 from thespis.runs.demonstrations import Demonstrations
-from thespis.runs.directory import status, write_json
+from thespis.runs.directory import repair_status, status, write_json
 from thespis.runs.dump import Found, of_one
 from thespis.runs.faults import Faults
+from thespis.runs.lineage import FILE
 from thespis.runs.log_keys import other_names
-from thespis.runs.metrics import MetricsLog
+from thespis.runs.metrics import FIRST, MetricsLog
 from thespis.runs.metrics import read as read_metrics
 from thespis.runs.parts import by_member, by_row, grow, resize, split
 from thespis.runs.transplant import transplant
@@ -84,12 +85,12 @@ class Trainer:
         self.open_logs()
         self.save()
 
-    def restore(self) -> None:
-        """Go on from the newest checkpoint that is whole."""
-        rows = self.load(self.folder, self.config.members)
+    def restore(self, folder: Path) -> None:
+        """Go on from the newest checkpoint of this folder that is whole."""
+        past = self.load(folder, self.config.members)
         self.saved = self.step
         self.best.write(self.folder / "best")
-        self.open_logs(rows)
+        self.open_logs(past)
         self.cut_log()
 
     def adopt(self, folder: Path, members: int, member: int) -> None:
@@ -97,7 +98,12 @@ class Trainer:
         self.load(folder, members, member)
         self.best.write(self.folder / "best")
         self.open_logs()
-        past, counts = read_metrics(folder / "metrics.csv"), self.log.histograms.of(folder, member)
+        try:
+            past = read_metrics(folder / "metrics.csv")
+            counts = self.log.histograms.of(folder, member)
+        except ThespisError as error:
+            self.reporter.note(f"{error}; it goes on without its past")
+            past, counts = {name: np.zeros(0) for name in FIRST}, {}
         for i in np.flatnonzero((past["member"] == member) & (past["step"] <= self.step)):
             row = {k: v[i] for k, v in past.items() if k in self.columns and np.isfinite(v[i])}
             step = int(past["step"][i])
@@ -105,21 +111,29 @@ class Trainer:
         self.cut_log()
         self.save()
 
-    def load(self, folder: Path, members: int, member: int | None = None) -> int:
+    def load(
+        self, folder: Path, members: int, member: int | None = None
+    ) -> tuple[int, bytes | None]:
         """The newest whole checkpoint of a run of `members`: all of them, or one.
 
-        -> the rows that its lineage had.
+        -> its lineage: the number of rows, and the file's content if it has that.
         """
         learner = blank(self.config, self.loop)
         template = split(learner, self.hps, Best.none(learner.state, self.hps), self.rounds)
         widen = lambda x, axis: resize(x, axis, members)
 
+        saved = folder / "checkpoints"
+
         def of_size(manifest: dict[str, Any]) -> dict[str, Any]:
-            wanted = by_member(widen, template)
-            cut = lambda x: resize(x, 0, manifest["info"]["rows"])
+            wanted, info = by_member(widen, template), manifest["info"]
+            if [type(info.get(k)) for k in ("rows", "elapsed", "env")] != [int, float, str]:
+                raise checkpoint.Damaged(f"a checkpoint in {saved} does not say what it is of")
+            cut = lambda x: resize(x, 0, info["rows"])
+            if self.tuning and "lineage" in manifest["parts"]:
+                wanted["lineage"] = checkpoint.shapes(saved, manifest, "lineage")
             return wanted | {"replay": by_row(cut, wanted["replay"])}
 
-        path, found = checkpoint.load_newest(folder / "checkpoints", of_size, self.reporter.note)
+        path, found = checkpoint.load_newest(saved, of_size, self.reporter.note)
         if member is not None:
             found = by_member(lambda x, axis: np.take(x, [member], axis), found)
         info = checkpoint.manifest(path)["info"]
@@ -136,7 +150,7 @@ class Trainer:
             )
         self.elapsed = info["elapsed"]
         self.ledger.programs = info.get("programs", {})
-        self.best = found.pop("best")
+        self.best, lineage = found.pop("best"), found.pop("lineage", {}).get(FILE)
         replay = grow(found.pop("replay"), self.loop.capacity, self.loop.rule)
         found = to_device(found)
         self.hps = self.used = found["hyper"]
@@ -150,21 +164,22 @@ class Trainer:
                 **found["progress"],
             )
         )
-        return info.get("lineage", 0)
+        return info.get("lineage", 0), None if lineage is None else lineage.tobytes()
 
-    def open_logs(self, rows: int = 0) -> None:
-        """metrics.csv, and of a tuned population lineage.csv with so many rows."""
+    def open_logs(self, past: tuple[int, bytes | None] = (0, None)) -> None:
+        """metrics.csv, and of a tuned population lineage.csv with its past."""
         if self.demos:
             self.demos.pin(self.folder)
-        names = other_names(self.config.log_keys)
-        edges = dict(self.learner.tally.edges)
-        self.log = MetricsLog(self.folder, self.columns, self.config.members, names, edges)
+        names, note = other_names(self.config.log_keys), self.reporter.note
+        edges, members = dict(self.learner.tally.edges), self.config.members
+        repair_status(self.folder, note)
+        self.log = MetricsLog(self.folder, self.columns, members, names, edges, note)
         self.logged = self.step, self.spent - self.ledger.seconds
         if self.tuning:
             fitness, known = self.tuning.tuner.fitness, self.columns
             if fitness not in known:
                 raise ThespisError(f"fitness = {fitness} is no metric{or_all(fitness, known)}")
-            self.tuning.open(self.folder, rows, self.hps, self.step)
+            self.tuning.open(self.folder, past, self.hps, note)
 
     def cut_log(self) -> None:
         """Back to this step, without a row that only closed a shorter run."""
@@ -467,6 +482,7 @@ class Trainer:
         }
         if self.tuning:
             info["lineage"] = self.tuning.lineage.rows
+            parts["lineage"] = {FILE: np.frombuffer(self.tuning.lineage.content, np.uint8)}
         self.log.sync()
         checkpoints = self.folder / "checkpoints"
         checkpoint.save(checkpoints, self.step, parts, info)

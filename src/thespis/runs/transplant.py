@@ -48,12 +48,9 @@ def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
 def arrays(folder: Path, note: Callable[[str], None]) -> dict[str, np.ndarray]:
     """The newest state of a run by the names of its leaves [members, ...], whatever it is."""
 
-    def template(manifest: dict[str, Any]) -> dict[str, Any]:
-        leaves = manifest["parts"]["state"]["leaves"].items()
-        struct = lambda about: jax.ShapeDtypeStruct(tuple(about["shape"]), about["dtype"])
-        return {"state": {name: struct(about) for name, about in leaves}}
-
-    return checkpoint.load_newest(folder / "checkpoints", template, note)[1]["state"]
+    saved = folder / "checkpoints"
+    template = lambda manifest: {"state": checkpoint.shapes(saved, manifest, "state")}
+    return checkpoint.load_newest(saved, template, note)[1]["state"]
 
 
 def inside(name: str, part: str) -> bool:

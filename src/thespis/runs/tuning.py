@@ -24,6 +24,7 @@ from thespis.placement import shardings
 from thespis.population import BEGIN, EXCHANGE, inherit, key_of, restart
 from thespis.runs.config import Config
 from thespis.runs.lineage import LineageLog
+from thespis.runs.metrics import Note
 
 INHERITED = {f.name for f in dataclasses.fields(Inherit)} - {"interval", "fitness"}
 HEAL = 5  # a stream of randomness beside those of loop.py and population.py
@@ -49,12 +50,16 @@ class Tuning:
         self.rounds = Rounds(memory, born, jnp.full((members, config.scores), jnp.nan))
         self.exchange = Exchange(loop, self.tuner, tuple(given))
 
-    def open(self, folder: Path, rows: int, hps: Any, step: int) -> None:
-        """Begin or go on with lineage.csv, as it was when it had so many rows."""
-        self.lineage = LineageLog(folder, self.names)
-        self.lineage.cut(rows)
-        self.asked = self.lineage.asked(values(hps))
-        self.compare(values(hps), step)
+    def open(self, folder: Path, past: tuple[int, bytes | None], hps: Any, note: Note) -> None:
+        """Begin or go on with lineage.csv, as a checkpoint has it: its number of rows, and them.
+
+        Checkpoints older than that know the number alone.
+        """
+        rows, saved = past
+        self.lineage = LineageLog(folder, self.names, saved, note)
+        if saved is None:
+            self.lineage.cut(rows)
+        self.asked = {name: x for name, x in values(hps).items() if name in self.names}
 
     def score(self, scores: np.ndarray) -> None:
         """Keep [members, n] for the next round; who has none now keeps the one before."""
@@ -95,7 +100,7 @@ class Tuning:
             for m in np.flatnonzero(used[name] != self.asked[name]):
                 raise ThespisError(
                     f"member {m}, step {step}: updates used {name} = {used[name][m]!s}, but "
-                    f"{self.lineage.path} asks for {self.asked[name][m]!s}; restore that file"
+                    f"{self.lineage.path} asks for {self.asked[name][m]!s}; please report this"
                 )
 
 

@@ -17,6 +17,7 @@ from thespis import envs
 from thespis.core import Step, longest
 from thespis.envs import Autoreset
 from thespis.errors import ThespisError, one_line
+from thespis.runs.files import output
 from thespis.show import draw, video
 
 FPS = 30  # of tasks that do not say how fast time goes
@@ -48,7 +49,7 @@ def play(
     who = "_all" if everybody else f"_member{members[0]}"
     several = who if run.config.members > 1 else ""
     name = f"{envs.label(env)}{several}_seed{seed}{video.default_suffix()}"
-    file = Path(path) if path else run.path / "videos" / name
+    file = output(run.path, path, "videos", name)
     if not human:
         video.check(file)
     limit, films, returns, fps = longest(env), [], [], FPS

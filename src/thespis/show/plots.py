@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 
 from thespis.errors import ThespisError, printable
 from thespis.options import show
-from thespis.runs import directory, metrics
+from thespis.runs import directory, files, metrics
 from thespis.show import statistics
 
 # Okabe and Ito's colours without the yellow, which vanishes on white.
@@ -91,7 +92,7 @@ def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
     Others are told apart by what they differ in. Runs that repeat a seed are not independent:
     each of them is a group of its own, named after its folder.
     """
-    runs = [(f, directory.read_json(f / "config.json")) for f in map(directory.find, run_folders)]
+    runs = [(f, directory.read_config(f)) for f in map(directory.find, run_folders)]
     differing = differences([config for _, config in runs])
     alike: dict[tuple, list[tuple[Path, dict]]] = {}
     for folder, config in runs:
@@ -181,8 +182,8 @@ def curves_of(run_folders: Iterable[Path | str], metric: str = "eval/mean_reward
 
 def _members(folder: Path, metric: str) -> list[tuple[np.ndarray, np.ndarray]]:
     """(steps, values) of every member that has this metric."""
-    path = folder / "metrics.csv"
-    columns = metrics.read(path) if path.exists() else {}
+    path, members = folder / "metrics.csv", len(directory.read_config(folder)["seeds"])
+    columns = metrics.read(path, members) if os.path.lexists(path) else {}
     if not columns or not len(columns["step"]):
         raise ThespisError(f"{folder} has no data yet: wait for its first lines in metrics.csv")
     if metric not in columns:
@@ -313,10 +314,11 @@ class Sheet:
             text.set_text(printable(text.get_text()))
         try:
             if error[0] is None:
-                with directory.writing(self.path):
+                with files.writing(self.path):
                     self.path.parent.mkdir(parents=True, exist_ok=True)
-                    given = {"format": self.form, "metadata": UNDATED[self.form]}
-                    self.figure.savefig(self.path, dpi=200, **given)
+                given = {"format": self.form, "metadata": UNDATED[self.form]}
+                with files.replacing(self.path) as file:
+                    self.figure.savefig(Path(file.name), dpi=200, **given)
         finally:
             self.style.__exit__(*error)
 

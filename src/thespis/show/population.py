@@ -6,6 +6,7 @@ Made from metrics.csv and lineage.csv alone.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from thespis.errors import ThespisError
-from thespis.runs import directory, metrics
+from thespis.runs import directory, lineage, metrics
+from thespis.runs.files import inside
 from thespis.show.plots import FAINT, GREY, INK, PALETTE, WORDS, Sheet, thousands
 
 WINNER, OTHERS = PALETTE[0], "#B8B8B8"
@@ -105,7 +107,8 @@ class Story:
 def read(folder: Path | str, metric: str = RETURN) -> Story:
     """The story of a run's population."""
     folder = directory.find(folder)
-    table = _table(folder / "metrics.csv")
+    count = len(directory.read_config(folder)["seeds"])
+    table = _table(folder / "metrics.csv", count)
     if metric not in table:
         raise ThespisError(f"{folder / 'metrics.csv'} has no metric {metric!r}")
     steps, members = np.unique(table["step"]), int(table["member"].max()) + 1
@@ -116,12 +119,12 @@ def read(folder: Path | str, metric: str = RETURN) -> Story:
     if not some.any():
         raise ThespisError(f"{folder} has no {metric} yet: wait for its first value")
     # Nothing is known yet of what came of a round at the last evaluation.
-    rounds = [r for r in _rounds(folder) if r.step < steps[some][-1]]
+    rounds = [r for r in _rounds(folder, members) if r.step < steps[some][-1]]
     return Story(steps[some], values[some], rounds, metric)
 
 
-def _table(path: Path) -> dict[str, np.ndarray]:
-    columns = metrics.read(path) if path.exists() else {}
+def _table(path: Path, members: int) -> dict[str, np.ndarray]:
+    columns = metrics.read(path, members) if os.path.lexists(path) else {}
     if not columns or not len(columns["step"]):
         raise ThespisError(
             f"{path.parent} has no data yet: wait for the first lines in {path.name}"
@@ -129,11 +132,10 @@ def _table(path: Path) -> dict[str, np.ndarray]:
     return columns
 
 
-def _rounds(folder: Path) -> list[Round]:
-    path = folder / "lineage.csv"
-    if not path.exists():
+def _rounds(folder: Path, members: int) -> list[Round]:
+    if not os.path.lexists(folder / "lineage.csv"):
         raise ThespisError(f"{folder} has no lineage.csv: it is no population that was tuned")
-    table = metrics.read(path)
+    table = lineage.read(folder, members)
     step, member = table["step"], table["member"]
     # Of one round the members stand in order; two may fall on one step.
     new = np.flatnonzero((np.diff(step) != 0) | (np.diff(member) <= 0)) + 1
@@ -157,7 +159,7 @@ def draw(folder: Path | str, metric: str = RETURN) -> list[Path]:
     plots = {"members": returns, "family_tree": family_tree, "schedules": schedules}
     if not (story.rounds and story.rounds[0].after):
         del plots["schedules"]
-    return [plot(story, folder / "plots" / f"{name}.png") for name, plot in plots.items()]
+    return [plot(story, inside(folder, "plots", f"{name}.png")) for name, plot in plots.items()]
 
 
 def returns(story: Story, path: Path | str) -> Path:

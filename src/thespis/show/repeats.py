@@ -14,6 +14,7 @@ from jax import random
 
 from thespis.core import Step, ThespisError, longest
 from thespis.envs import Autoreset, label
+from thespis.runs.files import output
 from thespis.show.plots import FAINT, GREY, PALETTE, Sheet
 
 MOST = 6  # action dimensions that have a panel
@@ -140,4 +141,4 @@ def plot(
         raise ThespisError(f"episodes = {episodes}: give at least 1")
     played = play(run, member, which, episodes, seed)
     title = f"{run.config.algo.upper()}  {label(run.parts[1])}  return {played[0].total:,.1f}"
-    return draw(played, path or run.path / "plots" / "repeats.png", title)
+    return draw(played, output(run.path, path, "plots", "repeats.png"), title)

@@ -25,7 +25,8 @@ import numpy as np
 
 from thespis import __version__
 from thespis.errors import ThespisError
-from thespis.runs import directory, metrics
+from thespis.runs import directory, files, metrics
+from thespis.runs.files import output
 from thespis.show import population, statistics
 from thespis.show.plots import WORDS, Group, groups_of, members_of
 
@@ -53,14 +54,14 @@ def report(
     folders = list(dict.fromkeys(map(directory.find, runs)))
     if not folders:
         raise ThespisError("no runs to report: name at least one run folder")
-    here = folders[0] if len(folders) == 1 else Path()
-    file = Path(path) if path else here / "report.html"
+    alone = len(folders) == 1
+    file = output(folders[0], path, "report.html") if alone else Path(path or "report.html")
     if file.suffix.lower() not in (".html", ".htm"):
         raise ThespisError(f"cannot write {file.name}: a report is .html")
-    with directory.writing(file):
+    with files.writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
     content = page(list(map(Source, folders)), file.parent, films, live)
-    directory.write(file, content.encode())
+    files.write(file, content.encode())
     return file
 
 
@@ -86,8 +87,8 @@ def watch(
 
 def stamp(folder: Path) -> list[float]:
     """What changes when there is something new to show."""
-    files = [folder / "metrics.csv", folder / "status.json", folder / "videos", folder / "plots"]
-    return [file.stat().st_mtime for file in files if file.exists()]
+    watched = ("metrics.csv", "status.json", "videos", "plots")
+    return [x.lstat().st_mtime for name in watched if os.path.lexists(x := folder / name)]
 
 
 # --- what is known of a run -----------------------------------------------------------------
@@ -98,22 +99,21 @@ class Source:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.config = directory.read_json(folder / "config.json")
-        self.seeds = self.config.get("seeds", [0])
+        self.config = directory.read_config(folder)
+        self.seeds = self.config["seeds"]
         self.status = directory.status_of(folder)
-        compiled = folder / "compiled.json"
-        self.programs = directory.read_json(compiled) if compiled.exists() else {}
+        self.programs = directory.programs_of(folder)
 
     @cached_property
     def table(self) -> dict[str, np.ndarray]:
         path = self.folder / "metrics.csv"
-        found = metrics.read(path) if path.exists() else {}
+        found = metrics.read(path, len(self.seeds)) if os.path.lexists(path) else {}
         return found if found and len(found["step"]) else {}
 
     @cached_property
     def story(self) -> population.Story | None:
         """That of a population that was tuned, once there is one."""
-        if not (self.folder / "lineage.csv").exists():
+        if not os.path.lexists(self.folder / "lineage.csv"):
             return None
         fitness = self.config.get("pbt", {}).get("fitness", RETURN)
         try:
@@ -420,12 +420,19 @@ def media(sources: list[Source], here: Path, films: float) -> dict[str, list[dic
     ):
         left = room * 2**20
         for source in sources:
-            for file in sorted((source.folder / folder).rglob("*")):
+            place = source.folder / folder
+            for file in sorted(place.rglob("*")) if not place.is_symlink() else ():
                 form = file.suffix.lower()
                 ours = file.stem in OURS and folder == "plots"
                 if form not in forms or ours or file.name.startswith("."):
                     continue
-                size = file.stat().st_size
+                content, size = b"", 0
+                try:
+                    with files.open_regular(file) as opened:  # no link leads elsewhere from here
+                        size = os.fstat(opened.fileno()).st_size
+                        content = opened.read(size) if size <= left else b""
+                except OSError:  # it is something else, or somebody has just removed it
+                    continue
                 inside = size <= left
                 left -= size if inside else 0
                 name = file.stem.replace("_", " ").replace("-", " ")
@@ -436,15 +443,15 @@ def media(sources: list[Source], here: Path, films: float) -> dict[str, list[dic
                         "moves": form in (".mp4", ".webm"),
                         "inside": inside,
                         "megabytes": size / 2**20,
-                        "source": embedded(file) if inside else link(file, here),
+                        "source": embedded(file, content) if inside else link(file, here),
                     }
                 )
     return found
 
 
-def embedded(file: Path) -> str:
+def embedded(file: Path, content: bytes) -> str:
     kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-    return f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def link(file: Path, here: Path) -> str:

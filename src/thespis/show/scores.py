@@ -106,7 +106,7 @@ def references(curves: Sequence[Curve], envs: list[str], rule: Any) -> tuple[dic
             ends[env] = np.mean([x[0] for x in runs]), max(x.max() for x in runs)
         meaning = "normalised return (0: mean first evaluation, 1: best)"
     else:
-        given = rule if isinstance(rule, dict) else directory.read_json(Path(rule))
+        given = rule if isinstance(rule, dict) else directory.read_json(Path(rule).resolve())
         absent = [env for env in envs if env not in given]
         if absent:
             raise ThespisError(

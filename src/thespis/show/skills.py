@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from thespis.errors import ThespisError
-from thespis.runs import directory
+from thespis.runs import files
 from thespis.show.plots import FAINT, GREY, INK, PALETTE, STYLE, UNDATED
 from thespis.skills.plan import Pursuit
 from thespis.skills.score import hull
@@ -111,8 +111,9 @@ class drawing:
 
     def __exit__(self, kind, error, trace):
         if kind is None:
-            with directory.writing(self.path):
+            with files.writing(self.path):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                more = {"format": self.form, "dpi": 200, "metadata": UNDATED[self.form]}
-                self.figure.savefig(self.path, **more)
+            more = {"format": self.form, "dpi": 200, "metadata": UNDATED[self.form]}
+            with files.replacing(self.path) as file:
+                self.figure.savefig(Path(file.name), **more)
         self.rules.__exit__(kind, error, trace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,14 @@ class Tracked(Silent):
         self.names = other_names(config.log_keys)
         folder = Path(folder).absolute()
         ids = folder / "wandb.json"  # by which a run that goes on is the same run there
-        if not ids.exists():
-            write_json(ids, {"ids": [uuid.uuid4().hex for _ in config.seeds]})
+        known: Any = None
+        with suppress(ThespisError, TypeError, KeyError):  # none yet, or it is damaged
+            known = [str(identity) for identity in read_json(ids)["ids"]]
+        if known is None or len(known) != len(config.seeds):
+            known = [uuid.uuid4().hex for _ in config.seeds]
+            write_json(ids, {"ids": known})
         group = f"{config.algo}_{folder.name}"
-        for identity, seed in zip(read_json(ids)["ids"], config.seeds, strict=True):
+        for identity, seed in zip(known, config.seeds, strict=True):
             given = {
                 "project": self.project,
                 "group": group,

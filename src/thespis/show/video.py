@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import subprocess
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from thespis.errors import ThespisError
-from thespis.runs.directory import writing
+from thespis.runs.files import replacing, writing
 
 MARK = (213, 94, 0)
 
@@ -52,7 +53,8 @@ def write(frames: Sequence[np.ndarray], path: Path | str, fps: int) -> Path:
         raise ThespisError(f"no frames for {path.name}: record at least one step")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        writer(frames, path, fps)
+    with replacing(path) as file:
+        writer(frames, Path(file.name), fps)
     return path
 
 
@@ -106,7 +108,7 @@ def _mp4(frames: Sequence[np.ndarray], path: Path, fps: int) -> None:
         _, complaint = process.communicate()
     if process.returncode:
         reason = (complaint.decode(errors="replace").splitlines() or ["no reason given"])[-1]
-        raise ThespisError(f"cannot write {path}: ffmpeg says {reason!r}; try .gif")
+        raise OSError(errno.EIO, f"ffmpeg says {reason!r}, and a .gif may do")
 
 
 def caption(frame: np.ndarray, text: str) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from thespis.describe import DESCRIPTOR
 from thespis.errors import ThespisError
-from thespis.runs.directory import writing
+from thespis.runs.files import replacing, write, writing
 from thespis.skills import standalone
 from thespis.skills.skilled import Skilled
 
@@ -59,7 +58,8 @@ def export(skilled: Skilled, folder: Path | str) -> Path:
     file = folder / "skills.npz"
     with writing(file):
         folder.mkdir(parents=True, exist_ok=True)
-        arrays: Any = {name: np.asarray(x) for name, x in parts.items()}
-        np.savez(file, **arrays)
-        shutil.copyfile(standalone.__file__, folder / "skills.py")
+    arrays: Any = {name: np.asarray(x) for name, x in parts.items()}
+    with replacing(file) as opened:
+        np.savez(opened, **arrays)
+    write(folder / "skills.py", Path(standalone.__file__).read_bytes())
     return folder

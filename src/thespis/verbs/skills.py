@@ -129,13 +129,16 @@ def plan(skilled: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def export(skilled: Any, given: dict[str, Any]) -> dict[str, Any]:
+    from thespis.runs.files import output
     from thespis.skills.export import export
 
-    return {"export": str(export(skilled, given["output"] or skilled.run.path / "export"))}
+    return {"export": str(export(skilled, output(skilled.run.path, given["output"], "export")))}
 
 
 def picture(skilled: Any, given: dict[str, Any], name: str) -> Path:
-    return Path(given["output"] or skilled.run.path / "plots" / name)
+    from thespis.runs.files import output
+
+    return output(skilled.run.path, given["output"], "plots", name)
 
 
 def title(skilled: Any) -> str:
