@@ -109,7 +109,7 @@ PRESETS = {
     "sparse": {
         "for": "small tasks with a goal that is seldom reached and worth about 100",
         "algo": {"batch_size": 64},
-        "hp": {"actor_lr": 3e-4, "critic_lr": 3e-4, "reward_scale": 0.05},
+        "hp": {"actor_lr": 3e-4, "critic_lr": 3e-4, "alpha_lr": 1.5e-4, "reward_scale": 0.05},
         "train": {"learning_starts": 10_000},
     },
     "simple-control": _preset(
