@@ -112,10 +112,6 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "self.size + 1",
         "return lost, self.ring.size - length + 1 - lost":
             "return lost, self.ring.size - length - lost",
-        "lost = jnp.where(full, self.frames - 1, 0)":
-            "lost = jnp.where(full, 0, 0)",
-        "i % self.envs)\n            start":
-            "0 * i)\n            start",
         "jnp.cumprod(jnp.concatenate([first, going[1:-1]]), 0)":
             "jnp.concatenate([first, going[1:-1]])",
         "valid=going[0] * there.astype(jnp.float32)":
@@ -128,6 +124,12 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "truncated=truncated[-1]",
         "member, env = jnp.divmod(":
             "env, member = jnp.divmod(",
+    }),
+    ("replay.py", "tests/test_replay.py -k 'spread or stacks'", {
+        "lost = jnp.where(full, self.frames - 1, 0)":
+            "lost = jnp.where(full, 0, 0)",
+        "i % self.envs)\n            start":
+            "0 * i)\n            start",
     }),
     ("replay.py", "tests/algos/test_frame_stack.py tests/test_priorities.py -k 'by_hand or windows or learned_from or legal'", {
         "((before.time >= 0) & ~ended)":

@@ -133,6 +133,13 @@ class Spy(TD3):
         return action, memory, obs
 
 
+def test_rows_with_priorities_need_the_whole_of_their_stack():
+    """What a full ring has overwritten of a stack cannot be drawn: see test_priorities.py."""
+    given = {"prioritized_replay": True, "n_step": 2}
+    stack = FrameStack.of(TD3, Autoreset(Pendulum()).spec, FRAMES, **given)
+    assert stack.rule(1) == Rule(ahead=2, behind=FRAMES - 1)
+
+
 def test_teams_are_refused():
     """The axis of frames would be taken for that of agents."""
     with pytest.raises(ThespisError, match="frame_stack = 2 is for one agent, and there are 2"):

@@ -20,7 +20,11 @@ from typing import Any
 
 from tests.faults import common, shim
 
-QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+# Those of the Makefile, all of them: with others, programs for several devices round differently.
+QUICK = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1"
+)
 
 
 @dataclass(frozen=True)
