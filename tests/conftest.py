@@ -5,10 +5,14 @@ must stand before JAX and Thespis are first imported, hence at the top of this f
 """
 
 import atexit
+import ctypes
 import gc
 import os
+import resource
 import shutil
+import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -29,12 +33,34 @@ atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 gc.set_threshold(100_000, 20, 50)  # JAX keeps much alive, and looking at it takes long
 
+import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
 import tests.typecheck  # noqa: E402, F401
 
 jaxtyping.install_import_hook("thespis", "tests.typecheck.check")
+
+
+# Freed memory goes back to the system; glibc does so only when asked.
+give_back = partial(getattr(ctypes.CDLL(None), "malloc_trim", int), 0)
+MUCH = 10**9  # bytes
+
+
+def pytest_runtest_teardown(item, nextitem):
+    """Programs live as long as the file of tests that compiled them, or until they are too many."""
+    if nextitem is None or nextitem.path != item.path or resident() > MUCH:
+        if small := sys.modules.get("tests.small"):
+            small.forget()
+        jax.clear_caches()
+        gc.collect()
+        give_back()
+
+
+def resident() -> int:
+    """Bytes of memory that this process has; 0 where the system does not tell."""
+    file = Path("/proc/self/statm")
+    return int(file.read_text().split()[1]) * resource.getpagesize() if file.exists() else 0
 
 
 @pytest.fixture

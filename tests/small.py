@@ -1,6 +1,6 @@
 """The smallest runs that do everything, environments that misbehave, and when runs are equal.
 
-Compiled programs are kept between the runs of one process: a test that trains ten times traces
+Compiled programs are kept between the runs of one file: a test that trains ten times traces
 once. What is kept depends on the programs alone, so the runs are the same.
 """
 
@@ -171,6 +171,10 @@ def keep(key, make):
     if key not in _kept:
         _kept[key] = make()
     return _kept[key]
+
+
+def forget():
+    _kept.clear()
 
 
 def key_of(loop):
