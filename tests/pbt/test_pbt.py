@@ -89,17 +89,20 @@ def test_a_tuner_says_what_it_may_change():
 
 @pytest.mark.parametrize("name", TUNERS)
 def test_what_is_given_stays_with_the_members_number(name):
-    """Also where everybody else is replaced, and one is broken."""
+    """Also where everybody else is replaced; who broke takes over what its parent was given."""
     t, each = tuner(name), tuple(np.linspace(-2, 0, 8).tolist())
     chosen = {"gamma": 0.9, "entropy": each}
     hps, memory = begin(t, given=chosen)
     scores, age = jnp.asarray([jnp.nan, *range(7)])[:, None], jnp.full(8, 10**6)
     for key in random.split(random.key(1), 2):
         known = memory, key, hps, scores, age
+        before = np.asarray(hps.entropy)
         memory, parents, hps = jax.jit(lambda *x: pbt.exchange(t, chosen, *x))(*known)
         assert parents[0] != 0
         np.testing.assert_array_equal(hps.gamma, np.float32([0.9] * 8))
-        np.testing.assert_array_equal(hps.entropy, np.float32(each))
+        np.testing.assert_array_equal(hps.entropy[1:], np.float32(each[1:]))
+        takes_over = name not in ("random", "none")  # whose members keep all that they have
+        assert hps.entropy[0] == before[parents[0] if takes_over else 0]
     assert pbt.varying(t, Hyper, chosen) == [*t.tunes(Hyper, chosen), "entropy"]
 
 

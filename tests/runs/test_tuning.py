@@ -431,15 +431,15 @@ def test_returns_that_are_not_finite_are_healed_too(whole, tmp_path, monkeypatch
     x = started(tmp_path, population())
     evaluate, times = x.evaluate.play, []
 
-    def spoilt(state, hps, seeds, time):
-        played = evaluate(state, hps, seeds, time)
+    def spoilt(policies, seeds, time):
+        played = evaluate(policies, seeds, time)
         times.append(int(time))
         if len(times) > 1:
             return played
         returns = np.where(np.arange(4)[:, None] == 1, np.nan, played.returns).astype(np.float32)
         return played._replace(returns=returns)
 
-    x.evaluate = SimpleNamespace(play=spoilt)
+    x.evaluate = SimpleNamespace(play=spoilt, env=x.evaluate.env)
     assert x.run([]) == "done"
     x.close()
     assert times[:2] == [100, 100]

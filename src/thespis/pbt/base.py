@@ -166,10 +166,13 @@ def exchange(
 ) -> tuple[Any, Int[Array, "members"], Any]:
     """One round of any tuner -> memory, parents, hps.
 
-    What was `given` belongs to a member's place: whoever takes that, it stays.
+    What was `given` belongs to a member's place: whoever takes that, it stays. Only a member that
+    broke gets its parent's: its own may be what broke it, and would again.
     """
     memory, parents, new = tuner.exchange(memory, key, hps, scores, age)
-    return memory, parents, replace(new, {name: getattr(hps, name) for name in given})
+    broken = ~jnp.isfinite(scores.mean(1))
+    kept = {name: jnp.where(broken, getattr(new, name), getattr(hps, name)) for name in given}
+    return memory, parents, replace(new, kept)
 
 
 # --- members --------------------------------------------------------------------------------

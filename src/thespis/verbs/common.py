@@ -50,6 +50,6 @@ def run_and_options(
 def opened(path: str, given: dict[str, Any]):
     """A run, with XLA's threads as it was trained with."""
     api = imported("thespis.api")
-    run = api.load(path, trust=given.get("trust", False))
+    run = api.load(path, trust=bool(given.get("trust")))
     api.set_threads(run.config)
     return run
