@@ -314,7 +314,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "n = policy.legal.sum(-1).astype(jnp.float32)":
             "n = jnp.ones_like(policy.legal).sum(-1).astype(jnp.float32)",
     }),
-    ("algos/epsilon.py", "tests/algos/test_discrete_sac.py -k 'epsilon or stray or illegal_action_is_ever'", {
+    ("algos/epsilon.py", "tests/algos/test_epsilon.py", {
         "policy.logits.shape[:-1]) < chance":
             "(1,)) < chance",
         "0.0, policy.logits), policy.legal)":
