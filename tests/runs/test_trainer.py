@@ -220,6 +220,14 @@ def test_a_longer_run_may_outgrow_its_replay(tmp_path):
     assert arrays(run.path)["replay.size"] == 400
 
 
+def test_what_a_kill_left_behind_is_cleared_from_a_finished_run_too(copy):
+    """It may have come after the run was known to be done."""
+    left = copy / ".tmp-0123456789abcdef.json"
+    left.write_text("half")
+    thespis.resume(copy, progress=False)
+    assert not left.exists()
+
+
 def test_a_finished_run_is_left_alone(copy, capsys):
     before = {p: p.stat().st_mtime_ns for p in copy.rglob("*")}
     run = thespis.resume(copy, progress=False)
