@@ -89,7 +89,9 @@ def stoppable(note: Callable[[str], None]) -> Iterator[list[int]]:
         elif machine.keeping:
             os._exit(128 + number)
 
-    with handled(lambda number, frame: caught.append(number), once=True), heard(answer):
+    # Python's own handlers would end the command by another code, if they were back by then.
+    once = not machine.keeping
+    with handled(lambda number, frame: caught.append(number), once), heard(answer):
         yield caught
 
 
