@@ -69,10 +69,9 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
             config = configs.make(algo, given)
             configs.write(folder, config, "")
             found, _ = configs.read(folder)
-            if (
-                dataclasses.replace(found, hp=config.hp) != config
-                or found.hp | config.hp != found.hp
-            ):
+            kept = {"hp": config.hp, "demos": config.demos}  # which may be an object
+            same = dataclasses.replace(found, **kept) == config
+            if not same or found.hp | config.hp != found.hp:
                 faults.append(f"config.json says something else: {found}")
         except ThespisError as error:
             how, text = "one clear line", str(error)
