@@ -74,7 +74,7 @@ def test_signals_wait_until_libraries_are_imported(child, tmp_path, number, code
     process.send_signal(number)
     assert process.stderr.readline() == "thespis: ends when all is loaded\n"
     (tmp_path / "go").touch()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (out, process.returncode) == ("imported\n", code)
     assert err == ("thespis: interrupted\n" if number == signal.SIGINT else "")
 
@@ -85,7 +85,7 @@ def test_a_signal_is_answered_while_python_waits_for_xla(child, tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.stderr.readline().startswith("SIGINT: saving after this step; again to end")
     (tmp_path / "go").touch()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (out, err, process.returncode) == ("[2]\n", "", 0)
 
 
@@ -95,7 +95,7 @@ def test_a_second_signal_ends_the_command_even_then(child):
     process.send_signal(signal.SIGINT)
     assert process.stderr.readline()
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (out, err, process.returncode) == ("", "", 143)
 
 
