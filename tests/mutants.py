@@ -161,8 +161,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "p.age",
         "taken = taken | (new & sick)":
             "taken = taken",
-        "where(new, Learned.of(mine.params), mine)":
-            "Learned.of(mine.params)",
+        "where(new, TrainState.create(mine.params), mine)":
+            "TrainState.create(mine.params)",
         "(who[:, None] & ~rows.terminated[newest])":
             "who[:, None]",
         "begin=learner.actors.begin | who[:, None]":
@@ -220,14 +220,14 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "jnp.clip(var, floor, None)",
     }),
     ("optim.py", "tests/test_optim.py", {
-        "1 / (1 - B2**t)":
-            "1.0",
-        "(jnp.sqrt(v * unbias2) + EPSILON)":
-            "jnp.sqrt(v * unbias2 + EPSILON)",
-        "B1 * m + (1 - B1) * g":
-            "B1 * m + g",
-        "count = self.count + 1":
-            "count = self.count",
+        "optax.scale_by_adam(self.b1, self.b2, self.eps)":
+            "optax.scale_by_adam(self.b2, self.b1, self.eps)",
+        "lambda p, d: p - lr * d":
+            "lambda p, d: p - d",
+        "TrainState(params, opt_state, self.optimizer), out":
+            "TrainState(params, self.opt_state, self.optimizer), out",
+        "return cls(params, optimizer.transform().init(params), optimizer)":
+            "return cls(params, optimizer.transform().init(params))",
     }),
     ("dists.py", "tests/test_dists.py", {
         "jnp.clip(scale, -20, 2)":

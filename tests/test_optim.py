@@ -1,17 +1,21 @@
-"""Adam, whose rate is an argument."""
+"""Optimisers, whose rate is an argument."""
+
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from optax import ScaleByAdamState
 
-from thespis.optim import Learned
+from thespis.optim import Adam, TrainState
 
 START = {"a": np.array([[1.0, -2.0], [0.5, 3.0]]), "b": [np.array(0.7)]}
 
 
-def learned(start=START) -> Learned:
-    return Learned.of(jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), start))
+def learned(start=START) -> TrainState:
+    return TrainState.create(jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), start))
 
 
 def loss(params):
@@ -49,17 +53,50 @@ def test_steps_are_the_papers_while_the_rate_changes():
     x = learned()
     for rate in rates:
         before = x.params
-        x, (value, aux) = x.descend(loss, rate)
+        x, (value, aux) = x.apply_gradient(loss, rate)
         np.testing.assert_allclose(value, loss(before)[0], rtol=1e-5)  # before the step
         assert aux["b"] == before["b"][0]
     close(x.params, adam(START, rates))
-    assert x.count == len(rates)
+    assert x.opt_state.count == len(rates)
+
+
+def test_a_hundred_steps_are_the_papers():
+    """Along gradients that do not depend on the steps, which would magnify what is rounded."""
+    slopes = np.random.default_rng(0).normal(0, 3, (100, 5)).astype(np.float32)
+
+    @jax.jit
+    def run(x, slopes):
+        step = lambda x, g: (x.apply_gradient(lambda p: ((p * g).sum(), None), 0.01)[0], None)
+        return jax.lax.scan(step, x, slopes)[0]
+
+    x = run(TrainState.create(jnp.zeros(5)), jnp.asarray(slopes))
+    params, m, v = np.zeros(5), np.zeros(5), np.zeros(5)
+    for t, g in enumerate(slopes.astype(np.float64), 1):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        params = params - 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    np.testing.assert_allclose(x.params, params, rtol=0, atol=3e-6)  # of 1 - 0.999^t in 32 bits
+
+
+def test_an_optimiser_of_ones_own_is_an_optax_transformation():
+    """Here AdamW: it decays what it trains, at the rate of the step."""
+
+    @dataclass(frozen=True)
+    class AdamW(Adam):
+        weight_decay: float = 0.1
+
+        def transform(self):
+            return optax.chain(super().transform(), optax.add_decayed_weights(self.weight_decay))
+
+    flat = lambda p: ((p * 0.0).sum(), None)
+    x, _ = TrainState.create(jnp.full(3, 2.0), AdamW()).apply_gradient(flat, 0.5)
+    np.testing.assert_allclose(x.params, 2.0 - 0.5 * 0.1 * 2.0, rtol=1e-6)
+    assert x.optimizer == AdamW()
 
 
 def test_rate_is_data():
     """A population's rates differ, and none of them is compiled in."""
     rates = jnp.asarray([0.0, 0.01, 0.2])
-    step = jax.jit(jax.vmap(lambda rate: learned().descend(loss, rate)[0]))
+    step = jax.jit(jax.vmap(lambda rate: learned().apply_gradient(loss, rate)[0]))
     out = step(rates)
     for i, rate in enumerate((0.0, 0.01, 0.2)):
         close(jax.tree.map(lambda x, i=i: x[i], out.params), adam(START, [rate]))
@@ -68,19 +105,19 @@ def test_rate_is_data():
 
 
 def test_moments_do_not_depend_on_the_rate():
-    slow, fast = (learned().descend(loss, rate)[0] for rate in (0.0, 0.5))
-    close((slow.first, slow.second), (fast.first, fast.second))
+    slow, fast = (learned().apply_gradient(loss, rate)[0] for rate in (0.0, 0.5))
+    close(slow.opt_state, fast.opt_state)
 
 
 def test_nothing_moves_where_there_is_no_gradient():
-    x, _ = learned().descend(lambda p: (p["a"][0, 0] * 0.0 + 1.0, None), 0.1)
+    x, _ = learned().apply_gradient(lambda p: (p["a"][0, 0] * 0.0 + 1.0, None), 0.1)
     close(x.params, START)
 
 
 def test_first_step_has_the_size_of_the_rate():
     """However small or great the gradient is: Adam is invariant to the loss's scale."""
     for scale in (1e-4, 1e6):
-        x, _ = learned().descend(lambda p, s=scale: (s * p["a"].sum(), None), 0.1)
+        x, _ = learned().apply_gradient(lambda p, s=scale: (s * p["a"].sum(), None), 0.1)
         np.testing.assert_allclose(x.params["a"], START["a"] - 0.1, rtol=2e-4)
 
 
@@ -89,7 +126,8 @@ def test_long_training_stays_exact(count):
     """With moments at rest the step is m / sqrt(v), whatever the count."""
     x = learned({"a": np.array([1.0])})
     at_rest = {"a": jnp.asarray([0.5])}
-    x = Learned(x.params, at_rest, {"a": jnp.asarray([0.25])}, jnp.int32(count - 1))
-    x, _ = x.descend(lambda p: (0.5 * p["a"].sum(), None), 0.1)
+    past = ScaleByAdamState(jnp.int32(count - 1), at_rest, {"a": jnp.asarray([0.25])})
+    x = TrainState(x.params, past)
+    x, _ = x.apply_gradient(lambda p: (0.5 * p["a"].sum(), None), 0.1)
     unbiased = (0.5 / (1 - 0.9**count)) / np.sqrt(0.25 / (1 - 0.999**count))
     np.testing.assert_allclose(x.params["a"], 1 - 0.1 * unbiased, rtol=1e-5)

@@ -21,7 +21,7 @@ from thespis.envs.classic import CartPole, Catch, Pendulum
 from thespis.envs.teams import Meeting
 from thespis.loop import Loop
 from thespis.normalize import Running
-from thespis.optim import Learned
+from thespis.optim import TrainState
 from thespis.pbt import PBT, Inherit, NoTuning
 from thespis.population import Population, inherit
 from thespis.priorities import Priorities, Rule
@@ -91,11 +91,11 @@ def at(tree, i):
 
 def parts(state, kind):
     """All networks, moments or statistics in a state."""
-    whole = lambda x: isinstance(x, Learned | Running)
+    whole = lambda x: isinstance(x, TrainState | Running)
     found = []
     for x in jax.tree.leaves(state, is_leaf=whole):
-        if isinstance(x, Learned):
-            found.append({"networks": x.params, "moments": (x.first, x.second, x.count)}.get(kind))
+        if isinstance(x, TrainState):
+            found.append({"networks": x.params, "moments": x.opt_state}.get(kind))
         elif isinstance(x, Running) == (kind == "statistics"):
             found.append(x if kind != "moments" else None)
     return found
@@ -489,12 +489,9 @@ def test_a_state_without_moments_and_targets_can_be_rebuilt(programs):
     assert shape(new) == shape(state)
     for name, part in vars(new).items():
         old = getattr(state, name)
-        if isinstance(part, Learned):
+        if isinstance(part, TrainState):
             assert same(part.params, old.params)
-            assert all(
-                (np.asarray(x) == 0).all()
-                for x in jax.tree.leaves((part.first, part.second, part.count))
-            )
+            assert all((np.asarray(x) == 0).all() for x in jax.tree.leaves(part.opt_state))
         elif name.startswith("target"):
             online = getattr(state, name.partition("_")[2] or "critic")
             assert same(part, online.params)
@@ -514,4 +511,4 @@ def test_every_algorithm_has_targets_that_can_be_found(algorithm):
             state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())
     assert population.targets(state)
     for followed in population.targets(state).values():
-        assert isinstance(getattr(state, followed), Learned)
+        assert isinstance(getattr(state, followed), TrainState)

@@ -162,6 +162,11 @@ def declared(Hyper) -> dict[str, Declared]:
     return {f.name: Declared(f.name, f.default, **f.metadata) for f in fields}  # type: ignore
 
 
+def defaults(Hyper) -> dict[str, float]:
+    """Returns the default of every hyper-parameter."""
+    return {name: about.default for name, about in declared(Hyper).items()}
+
+
 def check(Hyper, values: dict[str, Any], members: int = 1) -> None:
     """Refuse unknown names, illegal numbers and lists that are not one number per member."""
     known = declared(Hyper)

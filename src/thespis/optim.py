@@ -1,45 +1,54 @@
-"""Adam whose learning rate is an argument, so that it is data: traced, mapped, changed mid-run.
+"""Parameters and the optimiser that trains them: Optax inside, the learning rate outside.
 
-Kingma & Ba 2015, https://arxiv.org/abs/1412.6980, algorithm 1.
+The rate is an argument of every step, so that it is data: traced, mapped over members, changed
+mid-run. The optimiser gives the direction, the step is that direction times the rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Int
-
-B1, B2, EPSILON = 0.9, 0.999, 1e-8
+import optax
 
 
-class Learned(eqx.Module):
-    """Parameters together with Adam's moments."""
+@dataclass(frozen=True)
+class Adam:
+    """Adam, Kingma & Ba 2015, https://arxiv.org/abs/1412.6980, algorithm 1.
+
+    An optimiser is a frozen dataclass of choices, which tells what is compiled, with a method
+    `transform` that makes an Optax transformation of them.
+    """
+
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+
+    def transform(self) -> optax.GradientTransformation:
+        return optax.scale_by_adam(self.b1, self.b2, self.eps)
+
+
+class TrainState(eqx.Module):
+    """Parameters, and what their optimiser remembers of past gradients."""
 
     params: Any
-    first: Any  # running mean of the gradient
-    second: Any  # running mean of its square
-    count: Int[Array, ""]
+    opt_state: Any
+    optimizer: Any = eqx.field(static=True, default=Adam())
 
     @classmethod
-    def of(cls, params) -> Learned:
-        zeros = jax.tree.map(jnp.zeros_like, params)
-        return cls(params, zeros, zeros, jnp.zeros((), jnp.int32))
+    def create(cls, params, optimizer: Any = None) -> TrainState:
+        """Returns the state before any update; Adam trains it unless told otherwise."""
+        optimizer = optimizer or Adam()
+        return cls(params, optimizer.transform().init(params), optimizer)
 
-    def descend(self, loss: Callable, lr) -> tuple[Learned, Any]:
-        """One step down `loss(params) -> (loss, aux)`; returns the learned and (loss, aux)."""
+    def apply_gradient(self, loss: Callable, lr) -> tuple[TrainState, Any]:
+        """Takes one step down `loss(params) -> (loss, aux)`; returns the state and (loss, aux)."""
         out, gradient = jax.value_and_grad(loss, has_aux=True)(self.params)
-        count = self.count + 1
-        t = count.astype(jnp.float32)
-        first = jax.tree.map(lambda m, g: B1 * m + (1 - B1) * g, self.first, gradient)
-        second = jax.tree.map(lambda v, g: B2 * v + (1 - B2) * g * g, self.second, gradient)
-        unbias1, unbias2 = 1 / (1 - B1**t), 1 / (1 - B2**t)
-
-        def step(p, m, v):
-            return p - lr * (m * unbias1) / (jnp.sqrt(v * unbias2) + EPSILON)
-
-        params = jax.tree.map(step, self.params, first, second)
-        return Learned(params, first, second, count), out
+        update = self.optimizer.transform().update
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            direction, opt_state = update(gradient, self.opt_state, self.params)
+        params = jax.tree.map(lambda p, d: p - lr * d, self.params, direction)
+        return TrainState(params, opt_state, self.optimizer), out

@@ -25,7 +25,7 @@ from thespis.core import Key, Mode, ThespisError, where
 from thespis.evaluate import Descriptor, Episodes, FrozenPolicy, play
 from thespis.loop import TRAIN, Learner, Loop, World
 from thespis.normalize import Running
-from thespis.optim import Learned
+from thespis.optim import TrainState
 from thespis.pbt import Inherit, Tuner, replaced
 from thespis.replay import Replay
 from thespis.tally import Tally
@@ -143,15 +143,16 @@ def inherit(
         def part(mine, theirs):
             if isinstance(mine, Running):
                 return theirs if what.normalizer == "parent" else mine
-            if not isinstance(mine, Learned):
+            if not isinstance(mine, TrainState):
                 return theirs if what.networks == "parent" else mine
             params = theirs.params if what.networks == "parent" else mine.params
-            moments = theirs if what.optimizer == "parent" else mine
+            opt_state = (theirs if what.optimizer == "parent" else mine).opt_state
             if what.optimizer == "fresh":
-                moments = where(new, Learned.of(mine.params), mine)
-            return Learned(params, moments.first, moments.second, moments.count)
+                fresh = TrainState.create(mine.params, mine.optimizer).opt_state
+                opt_state = where(new, fresh, opt_state)
+            return TrainState(params, opt_state, mine.optimizer)
 
-        whole = lambda x: isinstance(x, Learned | Running)
+        whole = lambda x: isinstance(x, TrainState | Running)
         return jax.tree.map(part, own, parent, is_leaf=whole)
 
     of_parents = jax.tree.map(lambda x: x[parents], learner.state)
@@ -238,14 +239,14 @@ def forget(tally: Tally, who: Bool[Array, "members"]) -> Tally:
 
 def empty(state):
     """A state [members, ...] without optimiser moments and targets, to keep or send many."""
-    bare = lambda x: eqx.tree_at(lambda x: (x.first, x.second), x, (None, None))
+    bare = lambda x: TrainState(x.params, None, x.optimizer)
     state = put(state, {name: bare(getattr(state, name)) for name in learned(state)})
     return put(state, dict.fromkeys(targets(state)))
 
 
 def rebuild(state):
     """Make it whole again: moments of zero, and targets equal to their networks."""
-    fresh = lambda x: jax.vmap(Learned.of)(x.params)
+    fresh = lambda x: jax.vmap(lambda params: TrainState.create(params, x.optimizer))(x.params)
     state = put(state, {name: fresh(getattr(state, name)) for name in learned(state)})
     return put(state, {name: getattr(state, of).params for name, of in targets(state).items()})
 
@@ -258,7 +259,7 @@ def put(state, parts: dict[str, Any]):
 
 def learned(state) -> list[str]:
     """The parts that have optimiser moments."""
-    return [name for name, part in vars(state).items() if isinstance(part, Learned)]
+    return [name for name, part in vars(state).items() if isinstance(part, TrainState)]
 
 
 def targets(state) -> dict[str, str]:

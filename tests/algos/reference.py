@@ -15,13 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
+from optax import ScaleByAdamState
 
 from thespis.algos.actor_critic import ActorCritic
 from thespis.core import Box, Discrete, Spec, Transition
 from thespis.hyper import declared
 from thespis.nets import MLP, Critics
 from thespis.normalize import Running
-from thespis.optim import Learned
+from thespis.optim import TrainState
 
 BATCH = 10
 
@@ -76,8 +77,9 @@ def plain(x) -> Any:
     match x:
         case None:
             return None
-        case Learned():
-            return Adam(plain(x.params), plain(x.first), plain(x.second), float(x.count))
+        case TrainState():
+            past = x.opt_state
+            return Adam(plain(x.params), plain(past.mu), plain(past.nu), float(past.count))
         case MLP():
             return [(plain(w), plain(b)) for w, b in zip(x.weights, x.biases)]
         case Critics():
@@ -538,7 +540,7 @@ def drawn(algo, hp, seed: int = 0):
 
     def fill(x):
         match x:
-            case Learned():
+            case TrainState():
                 return aged(learned(jax.tree.map(fill, x.params)), seed + 1)
             case Running():
                 numbers = floats(-1, 1, x.mean.shape), floats(0.5, 2, x.var.shape)
@@ -550,7 +552,7 @@ def drawn(algo, hp, seed: int = 0):
             case _:
                 return jnp.asarray(np.zeros(x.shape, x.dtype))
 
-    whole = lambda x: isinstance(x, Learned | Running)
+    whole = lambda x: isinstance(x, TrainState | Running)
     return jax.tree.map(fill, jax.eval_shape(algo.init, random.key(0), hp), is_leaf=whole)
 
 
@@ -563,20 +565,20 @@ def midway(algo, hp, alpha=0.2):
     return dataclasses.replace(state, temperature=aged(learned(x), 3))
 
 
-def learned(params) -> Learned:
+def learned(params) -> TrainState:
     """Before any update."""
     params = jax.tree.map(jnp.asarray, params)
     zeros = jax.tree.map(lambda x: jnp.asarray(np.zeros_like(x)), params)
-    return Learned(params, zeros, zeros, jnp.int32(0))
+    return TrainState(params, ScaleByAdamState(jnp.int32(0), zeros, zeros))
 
 
-def aged(learned: Learned, seed: int) -> Learned:
+def aged(learned: TrainState, seed: int) -> TrainState:
     """As after some updates: fresh moments would hide the gradient's size, all but its sign."""
     rng = np.random.default_rng(seed)
     draw = lambda x, low, high: jnp.asarray(rng.uniform(low, high, x.shape), jnp.float32)
-    first = jax.tree.map(lambda x: draw(x, -0.1, 0.1), learned.first)
-    second = jax.tree.map(lambda x: draw(x, 1e-4, 1e-3), learned.second)
-    return Learned(learned.params, first, second, jnp.int32(3))
+    first = jax.tree.map(lambda x: draw(x, -0.1, 0.1), learned.opt_state.mu)
+    second = jax.tree.map(lambda x: draw(x, 1e-4, 1e-3), learned.opt_state.nu)
+    return TrainState(learned.params, ScaleByAdamState(jnp.int32(3), first, second))
 
 
 def fixed_noise(monkeypatch, action: int = 2) -> np.ndarray:

@@ -17,7 +17,7 @@ from tests.algos.reference import plain as plain_part
 from thespis import noise as draws
 from thespis.algos.taac import Actor, EncodedCritics, Extra, Memory, State, Windows
 from thespis.core import Row
-from thespis.optim import Learned
+from thespis.optim import TrainState
 
 BATCH = 6
 
@@ -25,8 +25,9 @@ BATCH = 6
 def plain(x) -> Any:
     """The library's states and batches as NumPy arrays of 64 bits."""
     match x:
-        case Learned():
-            return Adam(plain(x.params), plain(x.first), plain(x.second), float(x.count))
+        case TrainState():
+            past = x.opt_state
+            return Adam(plain(x.params), plain(past.mu), plain(past.nu), float(past.count))
         case Actor():
             return {"embeddings": [plain(e) for e in x.embeddings], "body": plain(x.body)}
         case EncodedCritics():

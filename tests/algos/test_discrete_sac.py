@@ -26,7 +26,7 @@ from thespis.core import Discrete, Spec, ThespisError
 from thespis.dists import Categorical
 from thespis.envs.autoreset import Autoreset
 from thespis.loop import DeviceDriver, Loop
-from thespis.optim import Learned
+from thespis.optim import TrainState
 
 HYPER = reference.HYPER | {
     "target_entropy": 0.6,
@@ -145,7 +145,7 @@ def test_linear_temperature_stops_at_zero_and_returns():
 
     cold = run(algo.init(random.key(0), scalars()), -50.0, 2)  # far more entropy than wanted
     assert alpha_of("linear", cold.temperature, None) == 0.0
-    reborn = run(dataclasses.replace(cold, temperature=Learned.of(jnp.zeros(()))), 50.0, 1)
+    reborn = run(dataclasses.replace(cold, temperature=TrainState.create(jnp.zeros(()))), 50.0, 1)
     assert reborn.temperature.params > 0.0
 
 

@@ -13,7 +13,7 @@ from thespis.algos import DADS, metra
 from thespis.core import ThespisError
 from thespis.hyper import fill
 from thespis.nets import MLP
-from thespis.optim import Learned
+from thespis.optim import TrainState
 from thespis.runs import config as configs
 
 
@@ -74,7 +74,10 @@ def test_steps_become_as_long_as_allowed_and_skills_go_their_way():
 
         return jax.lax.scan(one, (phi, multiplier), length=2000)
 
-    start = Learned.of(MLP(random.key(0), (1, 16, 1))), Learned.of(jnp.log(hp.multiplier))
+    start = (
+        TrainState.create(MLP(random.key(0), (1, 16, 1))),
+        TrainState.create(jnp.log(hp.multiplier)),
+    )
     (phi, multiplier), told = learned(*start)
     reward, squared = metra.gain(phi.params, *steps)
     np.testing.assert_allclose(reward.mean(), 1, atol=0.1)

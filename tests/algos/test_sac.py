@@ -11,7 +11,7 @@ from jax import random
 from tests.algos import reference
 from thespis import noise
 from thespis.algos import SAC
-from thespis.optim import Learned
+from thespis.optim import TrainState
 
 HYPER = reference.HYPER
 
@@ -92,7 +92,7 @@ def test_linear_temperature_stops_at_zero_and_returns():
     cold = run(algo.init(random.key(0), scalars()), -50.0, 2)  # far more entropy than wanted
     assert cold.temperature.params == 0.0
     assert algo.alpha(cold, scalars()) == 0.0
-    reborn = run(dataclasses.replace(cold, temperature=Learned.of(jnp.zeros(()))), 50.0, 1)
+    reborn = run(dataclasses.replace(cold, temperature=TrainState.create(jnp.zeros(()))), 50.0, 1)
     assert reborn.temperature.params > 0.0
 
 

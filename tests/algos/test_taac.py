@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
+from optax import ScaleByAdamState
 
 import thespis
 from tests.algos import reference, taac_reference
@@ -22,7 +23,7 @@ from thespis.core import Box, Discrete, Histogram, Row, Spec, ThespisError
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
 from thespis.loop import DeviceDriver, Loop
-from thespis.optim import Learned
+from thespis.optim import TrainState
 from thespis.replay import Replay
 from thespis.runs import config as configs
 
@@ -136,7 +137,7 @@ def test_the_actor_climbs_the_chosen_value_and_entropy():
 
     @reference.quick
     def learn(actor):
-        descended, _ = actor.descend(lambda a: (loss(a, True), None), hp.actor_lr)
+        descended, _ = actor.apply_gradient(lambda a: (loss(a, True), None), hp.actor_lr)
         return jax.grad(loss)(actor.params, True), jax.grad(loss)(actor.params, False), descended
 
     slope, same, descended = learn(state.actor)
@@ -151,10 +152,10 @@ def test_a_common_optimiser_is_separate_ones_at_one_rate():
     rates = {"actor_lr": 0.04, "critic_lr": 0.04, "alpha_lr": 0.04}
     hp, spied = scalars(HYPER | rates), []
 
-    class Spy(Learned):
-        def descend(self, loss, lr):
+    class Spy(TrainState):
+        def apply_gradient(self, loss, lr):
             spied.append(loss)
-            return super().descend(loss, lr)
+            return super().apply_gradient(loss, lr)
 
     @reference.quick
     def learn(state, batch):
@@ -164,9 +165,13 @@ def test_a_common_optimiser_is_separate_ones_at_one_rate():
         separate, _, _ = algo.update(watched, hp, batch, random.key(2), jnp.int32(0))
         # In the order of the update: actor, critic, temperatures.
         of = lambda what: [getattr(x, what) for x in alike]
-        joint = Learned(*(of(x) for x in ("params", "first", "second")), jnp.int32(3))
+        past = of("opt_state")
+        moments = ScaleByAdamState(jnp.int32(3), [x.mu for x in past], [x.nu for x in past])
+        joint = TrainState(of("params"), moments)
         total = lambda all_: (sum(loss(p)[0] for p, loss in zip(all_, spied)), None)
-        return [getattr(separate, part).params for part in parts], joint.descend(total, 0.04)[0]
+        return [getattr(separate, part).params for part in parts], joint.apply_gradient(
+            total, 0.04
+        )[0]
 
     with jax.debug_key_reuse(False):  # the same proposals once more
         separate, joint = learn(midway(algo, hp), taac_reference.windows(algo))

@@ -14,6 +14,7 @@ from thespis.core import ThespisError
 from thespis.pbt import PBT, TUNERS
 from thespis.runs import config as configs
 from thespis.runs.config import Config, make, seed_list
+from thespis.runs.formats import FORMAT
 
 
 def sac(**given) -> Config:
@@ -220,6 +221,7 @@ def test_a_config_survives_being_written(tmp_path):
     assert saved["command"] == "thespis train"
     assert saved["versions"]["jax"]
     assert {**vars(again), "hp": None} == {**vars(config), "hp": None}
+    assert saved["format"] == FORMAT
 
 
 def test_an_environment_without_a_name_is_marked(tmp_path):

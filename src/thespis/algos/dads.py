@@ -35,7 +35,7 @@ from thespis.errors import one_line
 from thespis.hyper import LogUniform, Uniform, prior
 from thespis.nets import MLP, features
 from thespis.normalize import Running
-from thespis.optim import Learned
+from thespis.optim import TrainState
 from thespis.options import Reference
 
 SCALES = np.geomspace(1e-4, 1e4, 33)  # of predictions, at which evaluations measure information
@@ -43,10 +43,10 @@ EDGE = 1e-6  # actions nearer than this to a bound count as if there
 
 
 class State(sac.State):
-    dynamics: Learned  # q: logits, means and scales of a mixture; of METRA phi
+    dynamics: TrainState  # q: logits, means and scales of a mixture; of METRA phi
     change_stats: Running | None  # of what is predicted
     input_stats: Running | None  # of what the dynamics see
-    multiplier: Learned | None  # METRA's log lambda
+    multiplier: TrainState | None  # METRA's log lambda
     returns: Returns | None  # of skills, if the environment's reward counts
 
 
@@ -367,7 +367,7 @@ class DADS(SAC):
         running = lambda wanted, size: Running.of((size,), prior=0) if wanted else None
         return State(
             **vars(super().init(k_policy, hp)),
-            dynamics=Learned.of(dynamics),
+            dynamics=TrainState.create(dynamics),
             change_stats=running(self.normalize_target and not self.metra, n),
             input_stats=running(self.normalize_input and seen, seen),
             multiplier=start("log", hp.multiplier) if self.metra else None,
@@ -499,7 +499,7 @@ class DADS(SAC):
                 log_q = self.predict(net, hp, seen, extra.skill).log_prob(target)
                 return -mean(weight * log_q, alive), None
 
-            dynamics, (loss, _) = state.dynamics.descend(dynamics_loss, hp.dynamics_lr)
+            dynamics, (loss, _) = state.dynamics.apply_gradient(dynamics_loss, hp.dynamics_lr)
             state, told = dataclasses.replace(state, dynamics=dynamics), {"dynamics_loss": loss}
         return state, {name: Mean(x, jnp.ones(())) for name, x in told.items()}
 

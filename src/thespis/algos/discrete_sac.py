@@ -34,7 +34,7 @@ from thespis.core import (
 from thespis.dists import Categorical
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
 from thespis.nets import Critics
-from thespis.optim import Learned
+from thespis.optim import TrainState
 
 
 class Memory(eqx.Module):
@@ -131,7 +131,13 @@ class DiscreteSAC(ActorCritic):
         actor = self.make_network(k_actor, self.actions)
         critic = self.make_critic(k_critic, 0, self.actions)
         temperature = start(self.temperature, hp.alpha)
-        return State(Learned.of(actor), Learned.of(critic), critic, temperature, self.make_stats())
+        return State(
+            TrainState.create(actor),
+            TrainState.create(critic),
+            critic,
+            temperature,
+            self.make_stats(),
+        )
 
     def memory(self, key, n: int) -> Memory | None:
         if self.noise_repeat == 1:
@@ -176,7 +182,7 @@ class DiscreteSAC(ActorCritic):
             squares = mean(b.weight[None] * square, valid[None])
             return squares.sum() + self.besides(state, hp, critic, b, valid), (error, squares)
 
-        critic, (q_loss, (error, squares)) = state.critic.descend(critic_loss, hp.critic_lr)
+        critic, (q_loss, (error, squares)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
 
         # Actor: maximise the soft value under the new critics (eq. 12).
         q_now = self.reduced(critic.params(obs))
@@ -186,7 +192,7 @@ class DiscreteSAC(ActorCritic):
             entropy = policy.entropy()
             return -mean(policy.expect(q_now) + alpha * entropy, b.valid), (policy, entropy)
 
-        actor, (pi_loss, (policy, entropies)) = state.actor.descend(actor_loss, hp.actor_lr)
+        actor, (pi_loss, (policy, entropies)) = state.actor.apply_gradient(actor_loss, hp.actor_lr)
 
         # Temperature: hold the entropy at its target (eq. 11).
         entropy, wanted = (mean(x, b.valid) for x in (entropies, self.wanted(hp, policy)))

@@ -45,7 +45,7 @@ from thespis.core import (
 from thespis.dists import Categorical, LogDerivative, TanhGaussian
 from thespis.hyper import LogUniform, Uniform, prior
 from thespis.nets import MLP, features, width
-from thespis.optim import Learned
+from thespis.optim import TrainState
 
 
 class Team(eqx.Module):
@@ -71,10 +71,12 @@ def named(x: Float[Array, "... agents _"]) -> Float[Array, "... agents _"]:
 
 
 class State(eqx.Module):
-    actor: Learned  # of a `Team`
-    critic: Learned  # of a `Team` for each critic
+    actor: TrainState  # of a `Team`
+    critic: TrainState  # of a `Team` for each critic
     target: tuple[Team, ...]
-    temperature: Learned | None  # of log alpha (or alpha) [1] if weights are shared, else [agents]
+    temperature: (
+        TrainState | None
+    )  # of log alpha (or alpha) [1] if weights are shared, else [agents]
     stats: Any  # running statistics of each agent's observations and of the state, or None
 
 
@@ -252,7 +254,13 @@ class MASAC(ActorCritic):
         critic = tuple(self.make_team(k, self.views, *sizes) for k in k_critics)
         alpha = jnp.full(len(actor.networks), jnp.asarray(hp.alpha, jnp.float32))
         temperature = start(self.temperature, alpha)
-        return State(Learned.of(actor), Learned.of(critic), critic, temperature, self.make_stats())
+        return State(
+            TrainState.create(actor),
+            TrainState.create(critic),
+            critic,
+            temperature,
+            self.make_stats(),
+        )
 
     def make_team(self, key, agents: int, inputs: int, hidden, outputs: int) -> Team:
         shared = self.shared_weights or agents == 1
@@ -331,7 +339,7 @@ class MASAC(ActorCritic):
             squares = self.means(b.weight[None, :, None] * error**2, valid)
             return squares.sum(), (error, squares.sum(-1))
 
-        critic, (q_loss, (error, squares)) = state.critic.descend(critic_loss, hp.critic_lr)
+        critic, (q_loss, (error, squares)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
 
         # Actors: each maximises its soft value (eq. 7-9), the present actions of others given.
         def actor_loss(actor):
@@ -341,7 +349,7 @@ class MASAC(ActorCritic):
                 bonus, acted = (now.alive * bonus).sum(-1, keepdims=True), b.valid[:, None]
             return -self.means(q + bonus, acted).sum(), entropy
 
-        actor, (pi_loss, entropies) = state.actor.descend(actor_loss, hp.actor_lr)
+        actor, (pi_loss, entropies) = state.actor.apply_gradient(actor_loss, hp.actor_lr)
 
         # Temperatures: hold the entropy of each policy at its target (eq. 18).
         wanted = self.wanted(hp, now)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from thespis.core import Metrics, mean
 from thespis.nets import MLP
-from thespis.optim import Learned
+from thespis.optim import TrainState
 
 
 def gain(
@@ -25,8 +25,8 @@ def gain(
 
 
 def learn(
-    phi: Learned, multiplier: Learned, hp: Any, steps: tuple, weight: Array, valid: Array
-) -> tuple[Learned, Learned, Metrics]:
+    phi: TrainState, multiplier: TrainState, hp: Any, steps: tuple, weight: Array, valid: Array
+) -> tuple[TrainState, TrainState, Metrics]:
     """One step up of phi and one down of log lambda; `steps` are those of `gain`."""
     strength = jnp.exp(multiplier.params)
 
@@ -37,10 +37,10 @@ def learn(
         found = mean(room, valid), mean(jnp.sqrt(length), valid)
         return -mean(weight * (far + strength * room), valid), found
 
-    phi, (loss, (room, length)) = phi.descend(representation_loss, hp.dynamics_lr)
+    phi, (loss, (room, length)) = phi.apply_gradient(representation_loss, hp.dynamics_lr)
 
     # Dual descent: min E[lambda min(slack, 1 - |phi(s') - phi(s)|^2)], of log lambda.
-    multiplier, _ = multiplier.descend(lambda log: (log * room, None), hp.dynamics_lr)
+    multiplier, _ = multiplier.apply_gradient(lambda log: (log * room, None), hp.dynamics_lr)
     told = {"representation_loss": loss, "step_length": length, "multiplier": strength}
     return phi, multiplier, told
 

@@ -19,16 +19,16 @@ from thespis.core import Metrics, Mode, Transition, mean, polyak
 from thespis.dists import LogDerivative, Std, TanhGaussian
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
 from thespis.nets import MLP, Critics, Sighted
-from thespis.optim import Learned
+from thespis.optim import TrainState
 
 RATES = {"actor_lr": 3e-4, "critic_lr": 3e-4, "alpha_lr": 3e-4}  # of the presets
 
 
 class State(eqx.Module):
-    actor: Learned
-    critic: Learned
+    actor: TrainState
+    critic: TrainState
     target: Critics
-    temperature: Learned | None  # of log alpha, or alpha if linear; None if fixed
+    temperature: TrainState | None  # of log alpha, or alpha if linear; None if fixed
     stats: Any  # running statistics of the observations, or None
 
 
@@ -120,8 +120,8 @@ class SAC(ActorCritic):
         k_actor, k_critic = random.split(key)
         critic = self.make_critic(k_critic, self.box.size)
         return State(
-            actor=Learned.of(self.make_actor(k_actor)),
-            critic=Learned.of(critic),
+            actor=TrainState.create(self.make_actor(k_actor)),
+            critic=TrainState.create(critic),
             target=critic,
             temperature=start(self.temperature, hp.alpha),
             stats=self.make_stats(),
@@ -168,7 +168,7 @@ class SAC(ActorCritic):
             more = self.besides(state, hp, critic, b, valid, k_critic)
             return loss + more, (error, squares)
 
-        critic, (q_loss, (error, squares)) = state.critic.descend(critic_loss, hp.critic_lr)
+        critic, (q_loss, (error, squares)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
 
         # Actor: maximise the soft value (eq. 7-9).
         climbed = critic.params if self.order == "sequential" else state.critic.params
@@ -178,7 +178,7 @@ class SAC(ActorCritic):
             value, log_p = self.soft_value(acting, climbed, alpha, obs, k_now)
             return -mean(value, b.valid), mean(log_p, b.valid)
 
-        actor, (pi_loss, log_p) = state.actor.descend(actor_loss, hp.actor_lr)
+        actor, (pi_loss, log_p) = state.actor.apply_gradient(actor_loss, hp.actor_lr)
 
         # Temperature: hold the entropy at its target (eq. 18).
         surplus = -log_p - hp.target_entropy * self.box.size  # entropy above its target

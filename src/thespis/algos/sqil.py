@@ -227,7 +227,7 @@ class SQIL(ActorCritic):
         def loss(actor):
             return -mean(self.log_prob(state, actor, obs, action), valid), None
 
-        follow = lambda: state.actor.descend(loss, hp.actor_lr)[0]
+        follow = lambda: state.actor.apply_gradient(loss, hp.actor_lr)[0]
         actor = jax.lax.cond(step < self.bc_steps, follow, lambda: new.actor)
         return loss(state.actor.params)[0], eqx.tree_at(lambda s: s.actor, new, actor)
 

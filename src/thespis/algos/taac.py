@@ -24,7 +24,7 @@ from thespis.dists import TanhGaussian
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
 from thespis.nets import MLP, Critics, Encoder
 from thespis.normalize import Running
-from thespis.optim import Learned
+from thespis.optim import TrainState
 from thespis.priorities import Drawn
 
 
@@ -58,10 +58,10 @@ class EncodedCritics(eqx.Module):
 
 
 class State(eqx.Module):
-    actor: Learned  # of an `Actor`
-    critic: Learned  # of `EncodedCritics`
+    actor: TrainState  # of an `Actor`
+    critic: TrainState  # of `EncodedCritics`
     target: EncodedCritics
-    temperature: Learned  # of log alpha [2]: the switch's, the proposal's
+    temperature: TrainState  # of log alpha [2]: the switch's, the proposal's
     stats: Any  # running statistics of the observations, or None
     reward_stats: Running | None
 
@@ -256,10 +256,10 @@ class TAAC(ActorCritic):
         log_alpha = jnp.log(jnp.maximum(jnp.asarray(hp.alpha, jnp.float32), 1e-8))
         dims = self.spec.reward_dim or 1
         return State(
-            actor=Learned.of(self.make_actor(k_actor)),
-            critic=Learned.of(critic),
+            actor=TrainState.create(self.make_actor(k_actor)),
+            critic=TrainState.create(critic),
             target=critic,
-            temperature=Learned.of(jnp.stack([log_alpha, log_alpha])),
+            temperature=TrainState.create(jnp.stack([log_alpha, log_alpha])),
             stats=self.make_stats(),
             reward_stats=Running.of((dims,)) if self.normalize_rewards else None,
         )
@@ -390,7 +390,9 @@ class TAAC(ActorCritic):
             loss = over(alpha[1] * log_p - taken * q1, going)
             return loss, (tau1, q1, log_beta, over(log_p, going))
 
-        actor, (pi_loss, (tau1, q1, log_beta, log_p)) = state.actor.descend(actor_loss, hp.actor_lr)
+        actor, (pi_loss, (tau1, q1, log_beta, log_p)) = state.actor.apply_gradient(
+            actor_loss, hp.actor_lr
+        )
 
         # Critics: rewards along the window, and the value where its trajectory first changes.
         beta = jnp.exp(log_beta)
@@ -409,12 +411,12 @@ class TAAC(ActorCritic):
             losses = [over(one, valid) for one in lost]
             return sum(losses), (error, losses)
 
-        critic, (q_loss, (error, losses)) = state.critic.descend(critic_loss, hp.critic_lr)
+        critic, (q_loss, (error, losses)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
 
         # Temperatures: hold both entropies at their targets.
         entropies = jnp.stack([over(-(beta * log_beta).sum(-1), choosing), -log_p])
         surplus = entropies - self.target_entropies(hp)
-        temperature, (alpha_loss, _) = state.temperature.descend(
+        temperature, (alpha_loss, _) = state.temperature.apply_gradient(
             lambda log_alpha: ((log_alpha * surplus).sum(), None), hp.alpha_lr
         )
 

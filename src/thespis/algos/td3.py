@@ -17,12 +17,12 @@ from thespis.algos.held_noise import Held
 from thespis.core import Mean, Metrics, Mode, Transition, mean, polyak
 from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
 from thespis.nets import MLP, Critics, Sighted
-from thespis.optim import Learned
+from thespis.optim import TrainState
 
 
 class State(eqx.Module):
-    actor: Learned
-    critic: Learned
+    actor: TrainState
+    critic: TrainState
     target_actor: MLP | Sighted
     target_critic: Critics
     stats: Any  # running statistics of the observations, or None
@@ -93,7 +93,9 @@ class TD3(ActorCritic):
         k_actor, k_critic = random.split(key)
         actor = self.make_network(k_actor, self.box.size)
         critic = self.make_critic(k_critic, self.box.size)
-        return State(Learned.of(actor), Learned.of(critic), actor, critic, self.make_stats())
+        return State(
+            TrainState.create(actor), TrainState.create(critic), actor, critic, self.make_stats()
+        )
 
     def memory(self, key, n: int) -> Held | None:
         return Held.none(n, self.box.size) if self.noise_repeat > 1 else None
@@ -130,7 +132,7 @@ class TD3(ActorCritic):
             squares = mean(b.weight[None] * error**2, valid[None])
             return squares.sum(), (error, squares)
 
-        critic, (q_loss, (error, squares)) = state.critic.descend(critic_loss, hp.critic_lr)
+        critic, (q_loss, (error, squares)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
 
         # Actor and targets: every `delay` updates, up the first critic (eq. 15).
         climbed = critic.params if self.order == "sequential" else state.critic.params
@@ -141,7 +143,7 @@ class TD3(ActorCritic):
             return -mean(q, b.valid), None
 
         def learn(actor, target_actor, target_critic):
-            actor, (loss, _) = actor.descend(actor_loss, hp.actor_lr)
+            actor, (loss, _) = actor.apply_gradient(actor_loss, hp.actor_lr)
             target_actor = polyak(target_actor, actor.params, hp.tau)
             return actor, target_actor, polyak(target_critic, critic.params, hp.tau), loss
 

@@ -11,13 +11,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from thespis.optim import Learned
+from thespis.optim import TrainState
 
 # Its loss: alpha of log alpha, log alpha, alpha itself, or none.
 Form = Literal["exp", "log", "linear", "fixed"]
 
 
-def start(form: Form, alpha) -> Learned | None:
+def start(form: Form, alpha) -> TrainState | None:
     """What is learned, at first: log alpha, or alpha if linear; None if fixed.
 
     There may be several temperatures [n], each with a surplus of its own.
@@ -25,16 +25,18 @@ def start(form: Form, alpha) -> Learned | None:
     if form == "fixed":
         return None
     alpha = jnp.asarray(alpha, jnp.float32)
-    return Learned.of(alpha if form == "linear" else jnp.log(jnp.maximum(alpha, 1e-8)))
+    return TrainState.create(alpha if form == "linear" else jnp.log(jnp.maximum(alpha, 1e-8)))
 
 
-def alpha_of(form: Form, temperature: Learned | None, fixed) -> Array:
+def alpha_of(form: Form, temperature: TrainState | None, fixed) -> Array:
     if temperature is None:
         return jnp.asarray(fixed, jnp.float32)
     return temperature.params if form == "linear" else jnp.exp(temperature.params)
 
 
-def cool(form: Form, temperature: Learned | None, surplus, lr) -> tuple[Learned | None, Array]:
+def cool(
+    form: Form, temperature: TrainState | None, surplus, lr
+) -> tuple[TrainState | None, Array]:
     """One step that lowers it if there is more entropy than wanted, and the loss."""
     if temperature is None:
         return None, jnp.zeros(())
@@ -42,7 +44,7 @@ def cool(form: Form, temperature: Learned | None, surplus, lr) -> tuple[Learned 
     def loss(x):
         return ((jnp.exp(x) if form == "exp" else x) * surplus).sum(), None
 
-    temperature, (value, _) = temperature.descend(loss, lr)
+    temperature, (value, _) = temperature.apply_gradient(loss, lr)
     if form == "linear":
         positive = jnp.maximum(temperature.params, 0.0)
         temperature = eqx.tree_at(lambda t: t.params, temperature, positive)

@@ -23,11 +23,11 @@ from jaxtyping import PyTree
 
 from thespis.core import ThespisError
 from thespis.hosts import Rows, leads, read
-from thespis.runs import files
+from thespis.runs import files, formats
 from thespis.runs.directory import JSON_BYTES
 from thespis.runs.files import new_folder, sync, sync_folder, writing
+from thespis.runs.formats import FORMAT
 
-FORMAT = 1
 MANIFEST = "manifest.json"
 REPLACED = "~"  # marks a checkpoint that gives way to a new one of the same step
 
@@ -158,31 +158,41 @@ def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
 # --- loading --------------------------------------------------------------------------------
 
 
-def load(path: Path, templates: dict[str, PyTree]) -> dict[str, PyTree]:
+def load(
+    path: Path, templates: dict[str, PyTree], defaults: dict[str, float] | None = None
+) -> dict[str, PyTree]:
     """Fill the templates (arrays or `jax.ShapeDtypeStruct`) with the parts they name.
 
     Leaves are NumPy arrays: where they live on devices is the caller's choice. Whatever does
-    not fit a template exactly is an error, and files that changed since are `Damaged`.
+    not fit a template exactly is an error, and files that changed since are `Damaged`. Leaves of
+    these names that an older version did not save have their default.
     """
-    content = manifest(path)
-    wanted = {part: _leaves(part, tree) for part, tree in templates.items()}
-    for part, leaves in wanted.items():
+    content, found = manifest(path), {}
+    for part, tree in templates.items():
         if part not in content["parts"]:
             there = ", ".join(content["parts"])
             raise ThespisError(f"{path} has no part {part!r}: it holds {there}; save it anew")
+        entry, leaves = content["parts"][part], _leaves(part, tree)
+        names = formats.renamed(content["format"], entry["leaves"])
         expected = {name: _spec(leaf) for name, leaf in leaves.items()}
-        _compare(path, part, content["parts"][part]["leaves"], expected)
-    arrays = {part: _read_part(_file(path, part), content["parts"][part]) for part in templates}
-    return {
-        part: jax.tree.unflatten(jax.tree.structure(tree), [arrays[part][n] for n in wanted[part]])
-        for part, tree in templates.items()
-    }
+        new = {n: x for n, x in (defaults or {}).items() if n in expected and n not in names}
+        saved = {name: entry["leaves"][old] for name, old in names.items()}
+        _compare(path, part, saved | {name: expected[name] for name in new}, expected)
+        found[part] = tree, leaves, names, new
+    filled = {}
+    for part, (tree, leaves, names, new) in found.items():
+        arrays = _read_part(_file(path, part), content["parts"][part])
+        fill = lambda name, x: np.full(leaves[name].shape, x, leaves[name].dtype)  # noqa: B023
+        every = [fill(n, new[n]) if n in new else arrays[names[n]] for n in leaves]
+        filled[part] = jax.tree.unflatten(jax.tree.structure(tree), every)
+    return filled
 
 
 def load_newest(
     folder: Path,
     templates: dict[str, PyTree] | Callable[[dict[str, Any]], dict[str, PyTree]],
     warn: Callable[[str], None],
+    defaults: dict[str, float] | None = None,
 ) -> tuple[Path, dict[str, PyTree]]:
     """The newest undamaged checkpoint and its parts.
 
@@ -193,7 +203,7 @@ def load_newest(
     while path := next((p for p in latest(folder) if p not in tried), None):
         try:
             wanted = templates(manifest(path)) if callable(templates) else templates
-            return path, load(path, wanted)
+            return path, load(path, wanted, defaults)
         except Damaged as fault:
             tried.append(path)
             if path.exists():
@@ -220,9 +230,8 @@ def manifest(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(files.read(file, JSON_BYTES))
         whole = content.pop("sha256") == _digest(content)
-        if whole and content["format"] != FORMAT:
-            version = content["format"]
-            raise ThespisError(f"{file} has format {version}, not {FORMAT}; update thespis")
+        if whole:
+            formats.check(file, content["format"])
         whole &= type(content["step"]) is int and isinstance(content["info"], dict)
         whole &= all(isinstance(part["leaves"], dict) for part in content["parts"].values())
     except OSError as error:
@@ -237,8 +246,10 @@ def manifest(path: Path) -> dict[str, Any]:
 def shapes(path: Path, content: dict[str, Any], part: str) -> dict[str, jax.ShapeDtypeStruct]:
     """The leaves of a part by their names, as the manifest has them."""
     try:
-        leaves = content["parts"][part]["leaves"].items()
-        return {n: jax.ShapeDtypeStruct(tuple(x["shape"]), x["dtype"]) for n, x in leaves}
+        leaves = content["parts"][part]["leaves"]
+        names = formats.renamed(content["format"], leaves)
+        of = lambda x: jax.ShapeDtypeStruct(tuple(x["shape"]), x["dtype"])
+        return {name: of(leaves[old]) for name, old in names.items()}
     except (KeyError, TypeError) as error:
         raise Damaged(f"{path / MANIFEST} is damaged: it does not tell what {part} is") from error
 

@@ -17,6 +17,7 @@ from thespis.core import Spec
 from thespis.errors import ThespisError, one_line, or_all, shown
 from thespis.options import MOST, Reference, convert, number, one_of, plain, show
 from thespis.runs.directory import read_config, versions, write_json
+from thespis.runs.formats import FORMAT
 from thespis.runs.log_keys import other_names
 
 COUNTS = SEEDS = 2**31  # steps, updates and seeds are 32-bit integers on devices
@@ -525,7 +526,8 @@ def write(folder: Path, config: Config, command: str) -> None:
         fields["demos"] = str(source)
     elif source is not None and not isinstance(source, str):
         fields["demos"], fields["demos_given"] = type(source).__name__, True
-    write_json(folder / "config.json", fields | {"command": command, "versions": versions()})
+    about = {"format": FORMAT, "command": command, "versions": versions()}
+    write_json(folder / "config.json", fields | about)
 
 
 def read(folder: Path) -> tuple[Config, dict[str, Any]]:

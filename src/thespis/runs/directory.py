@@ -16,7 +16,7 @@ from typing import Any
 
 from thespis.errors import ThespisError, shown
 from thespis.options import convert
-from thespis.runs import files
+from thespis.runs import files, formats
 from thespis.runs.files import set_aside, writing
 from thespis.runs.process import busy
 
@@ -137,6 +137,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = read_json(path)
     if not isinstance(config, dict):
         raise ThespisError(f"{path} is not the config of a run: it is no object; restore it")
+    formats.check(path, config.get("format", 1))
     seeds, schedule = config.get("seeds"), config.get("schedule") or []
     holds = {
         "algo": isinstance(config.get("algo"), str),

@@ -161,8 +161,9 @@ class Run:
     def read(self, which: str, shapes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Parts of the newest checkpoint, or of the best, with the hypers; and its manifest."""
         folder = self.path / ("checkpoints" if which == "last" else "best")
-        hps = hyper.fill(self.config.Algorithm.Hyper, {}, self.config.members)
-        path, found = checkpoint.load_newest(folder, {**shapes, "hyper": hps}, note)
+        Hyper = self.config.Algorithm.Hyper
+        wanted = {**shapes, "hyper": hyper.fill(Hyper, {}, self.config.members)}
+        path, found = checkpoint.load_newest(folder, wanted, note, hyper.defaults(Hyper))
         return jax.tree.map(jnp.array, found), checkpoint.manifest(path)
 
     def policy(

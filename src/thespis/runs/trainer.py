@@ -133,7 +133,9 @@ class Trainer:
                 wanted["lineage"] = checkpoint.shapes(saved, manifest, "lineage")
             return wanted | {"replay": by_row(cut, wanted["replay"])}
 
-        path, found = checkpoint.load_newest(saved, of_size, self.reporter.note)
+        defaults = hyper.defaults(self.config.Algorithm.Hyper)
+        defaults |= {f"hyper.{name}": x for name, x in defaults.items()}  # of the best policies
+        path, found = checkpoint.load_newest(saved, of_size, self.reporter.note, defaults)
         if member is not None:
             found = by_member(lambda x, axis: np.take(x, [member], axis), found)
         info = checkpoint.manifest(path)["info"]

@@ -1,0 +1,43 @@
+"""The format of runs on disk: its number, and how runs of older formats are read.
+
+1: runs of version 0.1. Adam's moments are called `first`, `second` and `count`.
+2: they are Optax's, `opt_state.mu`, `opt_state.nu` and `opt_state.count`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from thespis.errors import ThespisError, shown
+
+FORMAT = 2
+MOMENTS = {"first": "opt_state.mu", "second": "opt_state.nu", "count": "opt_state.count"}
+
+
+def check(file: Any, number: Any) -> None:
+    """Refuses a run of a format that is not known here."""
+    if type(number) is not int or not 1 <= number <= FORMAT:
+        raise ThespisError(
+            f"{file} has format {shown(number)}, and this version of thespis knows 1 to {FORMAT}: "
+            "update thespis"
+        )
+
+
+def renamed(number: int, names: Iterable[str]) -> dict[str, str]:
+    """Returns the leaves of a checkpoint's part: their names of today, and those in the file."""
+    names = list(names)
+    if number >= 2:
+        return dict(zip(names, names))
+    trained = {before for name in names for before, dot, _ in [name.partition(".first")] if dot}
+    return {moments(name, trained): name for name in names}
+
+
+def moments(name: str, trained: set[str]) -> str:
+    """Returns the name of a leaf since format 2."""
+    for owner in trained:
+        rest = name.removeprefix(f"{owner}.")
+        field, dot, leaf = rest.partition(".")
+        if rest != name and field in MOMENTS:
+            return f"{owner}.{MOMENTS[field]}{dot}{leaf}"
+    return name
