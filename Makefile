@@ -57,9 +57,10 @@ browser:
 bench: .venv/.dev ## speed against other libraries, into docs/benchmarks.md; about an hour
 	$(BIN)/python benchmarks/run.py --save docs/benchmarks.md $(ARGS)
 
-lint: .venv/.dev ## style and types
+lint: .venv/.dev ## style, layers and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
 	$(BIN)/pyright
 
 format: .venv/.dev ## mend what can be mended by itself

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from thespis.core import Row
-from thespis.priorities import Rule
-from thespis.replay import Replay
+from thespis.replay.priorities import Rule
+from thespis.replay.ring import Replay
 
 FRAMES, SIDE = 100_000, 84
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from thespis.priorities import Drawn, Priorities, Rule
+from thespis.replay.priorities import Drawn, Priorities, Rule
 
 BATCH, TIMES, POWERS = 256, 300, range(10, 23, 2)
 

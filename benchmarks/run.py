@@ -227,7 +227,7 @@ def windows(args) -> dict:
 
 def help_time(args) -> dict:
     """Seconds that `thespis --help` takes."""
-    command = [sys.executable, "-c", "from thespis.cli import main; main()", "--help"]
+    command = [sys.executable, "-c", "from thespis.cli.command import main; main()", "--help"]
     variables = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     seconds = []
     for _ in range(args.rounds + 1):

@@ -42,7 +42,7 @@ def on_page_markdown(markdown, **_):
 def commands() -> str:
     """The help of every verb, and of `train` for every algorithm."""
     from thespis.algos import ALGORITHMS
-    from thespis.cli import VERBS
+    from thespis.cli.command import VERBS
 
     calls = [[verb] for verb in VERBS] + [["train", algo] for algo in ALGORITHMS]
     order = lambda call: (list(VERBS).index(call[0]), len(call))
@@ -54,7 +54,7 @@ def commands() -> str:
 
 
 def help_of(call: list[str]) -> str:
-    from thespis.cli import main
+    from thespis.cli.command import main
 
     told = io.StringIO()
     with contextlib.redirect_stdout(told):

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import random
 
-from thespis import SAC, Box, Spec, Transition, hyper
+from thespis import SAC, Box, Spec, Transition
+from thespis.tuning import hyper
 
 updates = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 members, batch = 4, 64

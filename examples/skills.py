@@ -11,8 +11,8 @@ import numpy as np
 
 import thespis
 from thespis.envs.brax import Brax
-from thespis.show import skills as show
-from thespis.skills.plan import pursue
+from thespis.report import skills as show
+from thespis.skills.planner import pursue
 from thespis.skills.score import judged
 from thespis.skills.skilled import Skilled, rollout
 

@@ -74,5 +74,5 @@ def undrawn(monkeypatch):
 def kept():
     """Programs are kept as the command keeps them: for tests that train alike, again and again."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("thespis.machine.keeping", True)
+        patch.setattr("thespis.xla.compile_cache.keeping", True)
         yield

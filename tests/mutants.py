@@ -54,21 +54,23 @@ class Mutant:
 # fmt: off
 NOTICED: list[tuple[str, str, dict[str, str]]] = [
     # --- the loop ---
-    ("loop.py", "tests/test_loop.py -k 'stream or drawn_for or updates_are_told'", {
+    ("engine/loop.py", "tests/engine/test_loop.py -k 'stream or drawn_for or updates_are_told'", {
         "step = clock.updates + i\n                beta":
             "step = clock.updates\n                beta",
         "step = clock.updates + i\n                state":
             "step = clock.updates\n                state",
-        "random.fold_in(key, 3)":
-            "random.fold_in(key, 0)",
-        "random.fold_in(random.fold_in(key, 1), i)":
-            "random.fold_in(random.fold_in(key, 2), i)",
-        "random.fold_in(random.fold_in(key, 2), i)":
-            "random.fold_in(key, 2)",
-        "random.fold_in(random.fold_in(random.key(s), stream), time)":
-            "random.fold_in(random.key(s), time)",
+        "random.fold_in(key, Use.STEP)":
+            "random.fold_in(key, Use.ACT)",
+        "random.fold_in(random.fold_in(key, Use.SAMPLE), i)":
+            "random.fold_in(random.fold_in(key, Use.UPDATE), i)",
+        "random.fold_in(random.fold_in(key, Use.UPDATE), i)":
+            "random.fold_in(key, Use.UPDATE)",
     }),
-    ("loop.py", "tests/test_loop.py -k 'rows or memory or statistics or transitions or observed'", {
+    ("engine/streams.py", "tests/engine/test_loop.py -k stream", {
+        "random.fold_in(random.fold_in(random.key(seed), int(stream)), time)":
+            "random.fold_in(random.key(seed), time)",
+    }),
+    ("engine/loop.py", "tests/engine/test_loop.py -k 'rows or memory or statistics or transitions or observed'", {
         "rows = clock.iteration * self.envs":
             "rows = clock.iteration",
         "memory = where(actors.begin, fresh, actors.memory)":
@@ -82,7 +84,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "state = self.algo.observe(state, row)":
             "state = state",
     }),
-    ("loop.py", "tests/test_loop.py -k 'ratio or clock or debt or priorities'", {
+    ("engine/loop.py", "tests/engine/test_loop.py -k 'ratio or clock or debt or priorities'", {
         "clock.remainder + part.numerator >= part.denominator":
             "clock.remainder + part.numerator > part.denominator",
         "total % part.denominator])":
@@ -90,13 +92,13 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "jnp.where(priorities >= 0, batches.drawn.row, -1)":
             "batches.drawn.row",
     }),
-    ("tally.py", "tests/test_loop.py -k fault", {
+    ("engine/metric_sums.py", "tests/engine/test_loop.py -k fault", {
         "new = flags.any(0) & (self.fault[0] < 0)":
             "new = flags.any(0)",
         "jnp.argmax(obs | reward, 1)":
             "jnp.argmax(obs, 1)",
     }),
-    ("host.py", "tests/test_host.py -k stop", {
+    ("engine/host_driver.py", "tests/engine/test_host_driver.py -k stop", {
         "set(~replay.rows.terminated[newest])":
             "set(True)",
         "self.open(learner.clock.now)":
@@ -105,7 +107,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "begin = learner.actors.begin",
     }),
     # --- the replay and priorities ---
-    ("replay.py", "tests/test_replay.py -k 'rows or row or walk or end or often or drawn or nan'", {
+    ("replay/ring.py", "tests/replay/test_ring.py -k 'rows or row or walk or end or often or drawn or nan'", {
         "jnp.where(self.size == self.capacity, self.head, 0)":
             "self.head",
         "jnp.minimum(self.size + 1, self.capacity)":
@@ -125,13 +127,13 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "member, env = jnp.divmod(":
             "env, member = jnp.divmod(",
     }),
-    ("replay.py", "tests/test_replay.py -k 'spread or stacks'", {
+    ("replay/ring.py", "tests/replay/test_ring.py -k 'spread or stacks'", {
         "lost = jnp.where(full, self.frames - 1, 0)":
             "lost = jnp.where(full, 0, 0)",
         "i % self.envs)\n            start":
             "0 * i)\n            start",
     }),
-    ("replay.py", "tests/algos/test_frame_stack.py tests/test_priorities.py -k 'by_hand or windows or learned_from or legal'", {
+    ("replay/ring.py", "tests/algos/test_frame_stack.py tests/replay/test_priorities.py -k 'by_hand or windows or learned_from or legal'", {
         "((before.time >= 0) & ~ended)":
             "(before.time >= 0)",
         "time = index.time[None] - jnp.stack(backs[::-1])":
@@ -139,7 +141,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "first = priorities.written - self.ring.size":
             "first = 0 * priorities.written",
     }),
-    ("priorities.py", "tests/test_priorities.py -k 'not rounding and not logarithm'", {
+    ("replay/priorities.py", "tests/replay/test_priorities.py -k 'not rounding and not logarithm'", {
         "else new.uses.at[head].set(0)":
             "else new.uses",
         "((self.highest[0] + EPSILON) ** alpha)":
@@ -154,27 +156,27 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "(rule.max_age or capacity, capacity)",
     }),
     # --- populations and tuners ---
-    ("population.py", "tests/test_population.py -k 'round or copy or sick or fresh or life'", {
-        "key_of(p.seeds, EXCHANGE, x.clock.iteration)":
-            "key_of(p.seeds, EXCHANGE)",
+    ("engine/population.py", "tests/engine/test_population.py -k 'round or copy or sick or fresh or life'", {
+        "population_key(p.seeds, Stream.EXCHANGE, x.clock.iteration)":
+            "population_key(p.seeds, Stream.EXCHANGE)",
         "jnp.where(replaced(parents), 0, p.age)":
             "p.age",
         "taken = taken | (new & sick)":
             "taken = taken",
-        "where(new, TrainState.create(mine.params), mine)":
-            "TrainState.create(mine.params)",
+        "opt_state = where(new, fresh, opt_state)":
+            "opt_state = fresh",
         "(who[:, None] & ~rows.terminated[newest])":
             "who[:, None]",
         "begin=learner.actors.begin | who[:, None]":
             "begin=learner.actors.begin",
     }),
-    ("pbt/base.py", "tests/pbt/test_pbt.py -k 'broken or worst or pool or decides or begin or tuned'", {
+    ("tuning/base.py", "tests/tuning/test_pbt.py -k 'broken or worst or pool or decides or begin or tuned'", {
         "jnp.where(finite, mean, -jnp.inf)":
             "jnp.where(finite, mean, jnp.inf)",
         "not known[n].initial]":
             "known[n]]",
     }),
-    ("pbt/pbt.py", "tests/pbt/test_pbt.py -k 'young or broken or welch or chance or differ or coordinates or mixed or counts or spread or only_copies'", {
+    ("tuning/pbt.py", "tests/tuning/test_pbt.py -k 'young or broken or welch or chance or differ or coordinates or mixed or counts or spread or only_copies'", {
         "(rank >= rank.size - replaced) & (age >= self.min_age)":
             "(rank >= rank.size - replaced)",
         "copies(key, out | ~finite,":
@@ -186,30 +188,30 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "* (0.5 + power)":
             "* 1.0",
     }),
-    ("pbt/pb2.py", "tests/pbt/test_pb2.py", {
+    ("tuning/pb2.py", "tests/tuning/test_pb2.py", {
         "last=score[parents]":
             "last=score",
         "gp.posterior(both, unseen(some[i]), entry)":
             "gp.posterior(past, unseen(some[i]), entry)",
     }),
-    ("pbt/gp.py", "tests/pbt/test_gp.py", {
+    ("tuning/gp.py", "tests/tuning/test_gp.py", {
         "(1 - drift) ** (apart / 2)":
             "(1 - drift) ** apart",
         "jnp.where(data.known, noise + 1e-4, 1.0)":
             "noise + 1e-4",
     }),
-    ("pbt/multi_frequency.py", "tests/pbt/test_multi_frequency.py -k 'not long_run'", {
+    ("tuning/multi_frequency.py", "tests/tuning/test_multi_frequency.py -k 'not long_run'", {
         "(memory.round % every == 0) & (age":
             "(age",
         "every[stranger] > every, every[stranger] < every":
             "every[stranger] < every, every[stranger] > every",
     }),
-    ("pbt/controls.py", "tests/pbt/test_pbt.py -k 'random_search'", {
+    ("tuning/controls.py", "tests/tuning/test_pbt.py -k 'random_search'", {
         "where(replaced(parents), memory, new, hps)":
             "hps",
     }),
     # --- small things ---
-    ("normalize.py", "tests/test_normalize.py", {
+    ("nn/normalization.py", "tests/nn/test_normalization.py", {
         "off**2 * n * (1 - share)":
             "off**2 * n",
         "jnp.minimum(self.count + n.astype(jnp.int32), MOST)":
@@ -219,7 +221,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "jnp.clip(var, floor, 1e6)":
             "jnp.clip(var, floor, None)",
     }),
-    ("optim.py", "tests/test_optim.py", {
+    ("nn/train_state.py", "tests/nn/test_train_state.py", {
         "optax.scale_by_adam(self.b1, self.b2, self.eps)":
             "optax.scale_by_adam(self.b2, self.b1, self.eps)",
         "lambda p, d: p - lr * d":
@@ -229,7 +231,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "return cls(params, optimizer.transform().init(params), optimizer)":
             "return cls(params, optimizer.transform().init(params))",
     }),
-    ("dists.py", "tests/test_dists.py", {
+    ("nn/distributions.py", "tests/nn/test_distributions.py", {
         "jnp.clip(scale, -20, 2)":
             "scale",
         "- self.log_std - 0.5 * math.log(2 * math.pi)":
@@ -253,7 +255,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "t + tau * (o - t)":
             "o + tau * (t - o)",
     }),
-    ("evaluate.py", "tests/test_evaluate.py", {
+    ("engine/evaluation.py", "tests/engine/test_evaluation.py", {
         "jnp.cumsum(final, 0) - final.astype(int) > 0":
             "jnp.cumsum(final, 0) > 0",
         "memory = where(begin, algo.memory(k_fresh, n), memory)":
@@ -266,10 +268,10 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "episode = w * share[w] + done[m, w]",
     }),
     # --- algorithms ---
-    ("algos/actor_critic.py", "tests/algos/test_sac.py tests/algos/test_every.py tests/test_loop.py -k 'numpy or normalised or statistics or number_of_prioritised'", {
+    ("algos/actor_critic.py", "tests/algos/test_sac.py tests/algos/test_every.py tests/engine/test_loop.py -k 'numpy or normalised or statistics or number_of_prioritised'", {
         "b.valid * (1.0 - b.truncated) if self.drop_truncated":
             "b.valid if self.drop_truncated",
-        "else normalize.normalise(state.stats, obs)":
+        "else normalization.normalise(state.stats, obs)":
             "else obs",
         "hp.priority_beta + (1.0 - hp.priority_beta) * done":
             "hp.priority_beta",
@@ -281,8 +283,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "mean(error**2, valid[None])",
         "alpha, obs, k_now)":
             "alpha, obs, k_next)",
-        'climbed = critic.params if self.order == "sequential"':
-            'climbed = state.critic.params if self.order == "sequential"',
+        'critic_for_actor = critic.params if self.order == "sequential"':
+            'critic_for_actor = state.critic.params if self.order == "sequential"',
         ".min(0) - alpha * log_p, log_p":
             ".mean(0) - alpha * log_p, log_p",
     }),
@@ -291,8 +293,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "temperature.params",
     }),
     ("algos/td3.py", "tests/algos/test_td3.py tests/algos/test_every.py -k 'numpy or delay or noise or encoder'", {
-        "self.sighted(state.target_actor, state.target_critic)":
-            "self.sighted(state.target_actor, state.critic.params)",
+        "self.with_encoder(state.target_actor, state.target_critic)":
+            "self.with_encoder(state.target_actor, state.critic.params)",
         "shift = jnp.clip(shift, -hp.noise_clip, hp.noise_clip)":
             "shift = shift",
         "jnp.clip(jnp.tanh(target_actor(next_obs)) + shift, -1, 1)":
@@ -301,8 +303,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "due = step % self.delay == 0",
         "polyak(target_actor, actor.params, hp.tau)":
             "polyak(target_actor, state.actor.params, hp.tau)",
-        'climbed = critic.params if self.order == "sequential"':
-            'climbed = state.critic.params if self.order == "sequential"',
+        'critic_for_actor = critic.params if self.order == "sequential"':
+            'critic_for_actor = state.critic.params if self.order == "sequential"',
         "jnp.clip(action + hp.noise * draw, -1, 1)":
             "action + hp.noise * draw",
     }),
@@ -410,7 +412,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
 # Changes after which everything is as before, and why.
 EQUIVALENT: list[tuple[str, str, str, str]] = [
     (
-        "replay.py",
+        "replay/ring.py",
         "terminated=(last * terminated[1:]).sum(0)",
         "terminated=(alive * terminated[1:]).sum(0)",
         "no step before the last one is terminal: the sum has the same terms",
@@ -422,7 +424,7 @@ EQUIVALENT: list[tuple[str, str, str, str]] = [
         "of episodes that fall on one slot CPUs write the last one last, as is wanted; others might not",
     ),
     (
-        "normalize.py",
+        "nn/normalization.py",
         "off = jnp.where(n > 0, centre - self.mean, 0.0)",
         "off = centre - self.mean",
         "without rows all that it is multiplied by is 0; it guards means whose square overflows",

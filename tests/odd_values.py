@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from thespis.algos import ALGORITHMS
-from thespis.pbt import PBT, TUNERS
 from thespis.runs import config as configs
+from thespis.tuning import PBT, TUNERS
 
 SMALL = {"steps": 2000, "hidden": (8,), "batch_size": 16, "buffer_size": 500}
 ENVS = {"discrete-sac": "jax:cartpole", "masac": "jax:meet"}

@@ -14,11 +14,11 @@ import jax
 import numpy as np
 from safetensors.numpy import load_file
 
-from thespis.evaluate import Evaluator
-from thespis.host import HostDriver
-from thespis.loop import DeviceDriver
-from thespis.runs import checkpoint, dump, faults, run, trainer, tuning
-from thespis.show import progress
+from thespis.engine.evaluation import Evaluator
+from thespis.engine.host_driver import HostDriver
+from thespis.engine.loop import DeviceDriver
+from thespis.report import progress
+from thespis.runs import checkpoint, dump, faults, run, trainer, tuning_rounds
 
 RUN = {
     "env": "jax:pendulum",
@@ -72,7 +72,7 @@ def part_of(name: str, x: np.ndarray, member: int) -> np.ndarray:
     shared = ("progress.clock", "replay.head", "replay.size", "replay.priorities.written")
     if name.startswith((*shared, "tuning.memory")):
         return x
-    axis = 1 if name.startswith(("replay.", "progress.tally")) else 0
+    axis = 1 if name.startswith(("replay.", "progress.metric_sums")) else 0
     return np.take(x, [member], axis)
 
 
@@ -212,7 +212,7 @@ def evaluator(loop, env, episodes):
     return new
 
 
-class Exchange(tuning.Exchange):
+class Exchange(tuning_rounds.Exchange):
     @property
     def decide(self):
         return keep("decide", lambda: super(Exchange, self).decide)
@@ -237,6 +237,6 @@ def program(loop, name):
 
 
 trainer.DeviceDriver, trainer.HostDriver = Device, Host
-tuning.HostDriver, tuning.Exchange, faults.Tracer = Host, Exchange, Tracer
+tuning_rounds.HostDriver, tuning_rounds.Exchange, faults.Tracer = Host, Exchange, Tracer
 dump.program = program
 trainer.Evaluator = run.Evaluator = evaluator

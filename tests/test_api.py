@@ -214,7 +214,7 @@ def test_importing_thespis_is_light():
 
 
 def test_nothing_starts_jax_before_the_threads_are_chosen():
-    code = "import thespis.api, thespis.machine as m; assert not m.started()"
+    code = "import thespis.api, thespis.xla.threads as m; assert not m.started()"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

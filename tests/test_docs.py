@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from thespis.algos import ALGORITHMS
-from thespis.cli import VERBS
-from thespis.options import fields
+from thespis.cli.command import VERBS
+from thespis.values import fields
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))

@@ -11,14 +11,15 @@ import jax.numpy as jnp
 from jax import random
 
 import thespis
-from thespis import cli
 from thespis.algos import ALGORITHMS
 from thespis.algos.dads import Extra
+from thespis.cli import main
 from thespis.core import Box, Row, Spec
-from thespis.loop import INIT, TRAIN, Clock, Loop
-from thespis.pbt import PBT
-from thespis.replay import Replay
-from thespis.show.progress import Silent
+from thespis.engine.loop import Clock, Loop
+from thespis.engine.streams import Stream, member_keys
+from thespis.replay.ring import Replay
+from thespis.report.progress import Silent
+from thespis.tuning import PBT
 from workers.common import (
     ACTION,
     BATCH,
@@ -103,14 +104,14 @@ def population(args) -> None:
     loop = Loop(algo, env=None)
     n, seeds = at_once(args.members), jnp.arange(args.members)
     hps, _ = PBT().begin(random.key(0), algo.Hyper, {}, args.members)
-    state = jax.jit(jax.vmap(algo.init))(loop.keys(seeds, INIT, 0), hps)
+    state = jax.jit(jax.vmap(algo.init))(member_keys(seeds, Stream.INIT, 0), hps)
     replay = jax.jit(random_replay, static_argnums=(0, 1, 2))(MEMBER_ROWS, False, args.members)
     row = jax.tree.map(lambda x: x[0], replay.rows)
 
     def many(state, clock, replay, hps, seeds, row):
         def one(_, carry):
             state, clock = carry
-            keys = loop.keys(seeds, TRAIN, clock.updates)
+            keys = member_keys(seeds, Stream.TRAIN, clock.updates)
             batches = loop.draw(replay, hps, None, keys, clock)
             state, *_ = loop.learn(state, hps, row, batches, keys, clock)
             return state, loop.tick(clock, True)
@@ -187,7 +188,7 @@ def first(args) -> None:
     with watching(more) as folder:
         command = f"thespis train {args.algo} --env {args.env} --out {folder} {given}"
         sys.argv = command.split()
-        cli.main()
+        main()
 
 
 if __name__ == "__main__":

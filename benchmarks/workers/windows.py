@@ -19,7 +19,7 @@ from jax.interpreters import partial_eval
 from thespis.algos import SAC, TAAC
 from thespis.algos.taac import Extra
 from thespis.core import Box, Row, Spec
-from thespis.replay import Replay
+from thespis.replay.ring import Replay
 from workers.common import ACTION, BATCH, OBS, measure, report
 
 ROWS, AT_ONCE = 5_000, 50

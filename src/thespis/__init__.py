@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from thespis.algos import TAACQ as TAACQ
     from thespis.algos import TD3 as TD3
     from thespis.algos import DiscreteSAC as DiscreteSAC
+    from thespis.api import Run as Run
     from thespis.api import load as load
     from thespis.api import plan as plan
     from thespis.api import rerun as rerun
@@ -32,14 +33,13 @@ if TYPE_CHECKING:
     from thespis.envs import make as make
     from thespis.envs.check import check_env as check_env
     from thespis.errors import ThespisError as ThespisError
-    from thespis.pbt import PB2 as PB2
-    from thespis.pbt import PBT as PBT
-    from thespis.pbt import MultiFrequencyPBT as MultiFrequencyPBT
-    from thespis.pbt import NoTuning as NoTuning
-    from thespis.pbt import RandomSearch as RandomSearch
     from thespis.runs.dump import reproduce as reproduce
     from thespis.runs.run import Policy as Policy
-    from thespis.runs.run import Run as Run
+    from thespis.tuning import PB2 as PB2
+    from thespis.tuning import PBT as PBT
+    from thespis.tuning import MultiFrequencyPBT as MultiFrequencyPBT
+    from thespis.tuning import NoTuning as NoTuning
+    from thespis.tuning import RandomSearch as RandomSearch
 
 _HOMES = {
     "thespis.algos": (
@@ -54,14 +54,14 @@ _HOMES = {
         "TD3",
         "DiscreteSAC",
     ),
-    "thespis.api": ("load", "plan", "rerun", "resume", "train"),
+    "thespis.api": ("Run", "load", "plan", "rerun", "resume", "train"),
     "thespis.core": ("Box", "Discrete", "Row", "Spec", "Step", "Transition"),
     "thespis.envs": ("make",),
     "thespis.envs.check": ("check_env",),
     "thespis.errors": ("ThespisError",),
-    "thespis.pbt": ("PB2", "PBT", "MultiFrequencyPBT", "NoTuning", "RandomSearch"),
+    "thespis.tuning": ("PB2", "PBT", "MultiFrequencyPBT", "NoTuning", "RandomSearch"),
     "thespis.runs.dump": ("reproduce",),
-    "thespis.runs.run": ("Policy", "Run"),
+    "thespis.runs.run": ("Policy",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

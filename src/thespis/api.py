@@ -15,23 +15,52 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from thespis import envs, hosts, machine
+from thespis import envs
+from thespis.engine.loop import Loop
 from thespis.errors import ThespisError
-from thespis.loop import Loop
-from thespis.options import convert, counted
+from thespis.report.progress import Terminal
 from thespis.runs import checkpoint, files
 from thespis.runs import config as configs
-from thespis.runs import plan as plans
+from thespis.runs import estimate as plans
 from thespis.runs.build import build, state_shapes
 from thespis.runs.config import DIVERSITY, RETURN, Config
 from thespis.runs.directory import create, how_to_resume, status, versions, write_json
 from thespis.runs.lineage import schedule
 from thespis.runs.process import alone, held, stoppable
-from thespis.runs.run import Run
+from thespis.runs.reporter import Mute, Silent
+from thespis.runs.run import SavedRun
 from thespis.runs.trainer import Trainer
 from thespis.runs.transplant import transplant
 from thespis.runs.trust import remember
-from thespis.show.progress import Mute, Silent, Terminal
+from thespis.values import convert, counted
+from thespis.xla import compile_cache, multihost, threads
+
+
+class Run(SavedRun):
+    """The folder of a run, opened for reading: its metrics, its policies, and what is made of them.
+
+    `env` and `eval_env` stand in for environments that were given as objects, not by name;
+    `eval_env` may also be another environment with the same spaces. `trust` lets it import code
+    that its config.json names.
+    """
+
+    def report(self, path: Path | str | None = None) -> Path:
+        """Writes a page with everything about this run, by default its report.html."""
+        from thespis.report.report import report
+
+        return report([self.path], path)
+
+    def export(
+        self,
+        folder: Path | str | None = None,
+        format: str = "numpy",
+        member: int | str = "best",
+        which: str = "last",
+    ) -> dict[str, Any]:
+        """Writes a member's policy for elsewhere: "numpy", "onnx" or "all" (see thespis.export)."""
+        from thespis.export import export
+
+        return export(self, folder, format, member, which)
 
 
 def train(
@@ -105,9 +134,9 @@ def resume(
     run = Run(path, env, eval_env, demos, trust)
     reporter = speaker(progress)
     config, folder, done = run.config, run.path, step_of(newest(run.path))
-    share = config.members // machine.together()[1]
+    share = config.members // threads.process_index_and_count()[1]
     asked = (config.devices or 1) if devices is None else counted("devices", devices)
-    devices = machine.even_share(share, asked)
+    devices = threads.even_share(share, asked)
     config = dataclasses.replace(config, devices=devices)
     if steps is not None:
         config = dataclasses.replace(config, steps=counted("steps", steps))
@@ -122,7 +151,7 @@ def resume(
         reporter.note(f"{folder} is done at step {done}; to train on: {how_to_resume(folder, 'N')}")
         return run
     compare(run, config, reporter)
-    folder = folder if hosts.leads() else shadow(folder)
+    folder = folder if multihost.leads() else shadow(folder)
     return finish(config, run.build(config), folder, reporter, partial(go_on, run=run))
 
 
@@ -170,10 +199,10 @@ def finish(
     restore: Callable[[Trainer], None] = lambda trainer: None,
 ) -> Run:
     """Train from the start or what is restored to the end, and leave plots and a report of it."""
-    from thespis.show import population
-    from thespis.show.plots import curves_of, learning_curve
-    from thespis.show.report import report
-    from thespis.show.tracking import Tracked
+    from thespis.report import lineage_plots
+    from thespis.report.plots import curves_of, learning_curve
+    from thespis.report.report import report
+    from thespis.report.tracking import Tracked
 
     reporter = Tracked(reporter, config.wandb) if config.wandb else reporter
     with (
@@ -183,7 +212,7 @@ def finish(
     ):
         files.clear(folder)
         restore(trainer)
-        if hosts.leads():
+        if multihost.leads():
             remember(folder)
         with reporter.watching(config, folder, max(trainer.saved, 0)):
             try:
@@ -195,14 +224,14 @@ def finish(
                 raise
         run, curve = Run(folder), None
         run.signal = trainer.signal
-        if not hosts.leads():
+        if not multihost.leads():
             return run
         with suppress(ThespisError):  # stopped before the first evaluation
             metric = DIVERSITY if DIVERSITY in run.metrics else RETURN
             file = files.inside(folder, "plots", "learning_curve.png")
             curve = learning_curve(curves_of([folder], metric), file, metric)
             if config.tuner:
-                population.draw(folder, config.judge)
+                lineage_plots.draw(folder, config.judge)
         with suppress(ThespisError):
             report([folder])
         run.parts = pieces
@@ -277,23 +306,23 @@ def finished(run: Run) -> bool:
 
 def set_threads(config: Config) -> int:
     """Give XLA as many threads as the config says -> how many it has."""
-    machine.use_cache()
+    compile_cache.use_cache()
     wanted = config.threads or 1
-    if machine.set_threads(wanted, config.devices or 1):
+    if threads.set_threads(wanted, config.devices or 1):
         return wanted
-    return int(os.environ.get("NPROC", machine.cores()))
+    return int(os.environ.get("NPROC", threads.cores()))
 
 
 def speaker(progress: bool) -> Silent:
     """Who speaks: of several processes only the first."""
-    if not hosts.leads():
+    if not multihost.leads():
         return Mute()
     return Terminal() if convert("progress", bool, progress) else Silent()
 
 
 def place(out: str | Path, algo: str, env: Any) -> Path:
     """A new folder for a run; of several processes only the first has one that is kept."""
-    return create(out, algo, envs.label(env)) if hosts.leads() else shadow()
+    return create(out, algo, envs.label(env)) if multihost.leads() else shadow()
 
 
 def shadow(folder: Path | None = None) -> Path:

@@ -10,7 +10,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from thespis.errors import ThespisError as ThespisError
@@ -75,12 +74,12 @@ class Box:
         low, high = (np.reshape(x, self.shape).astype(np.float32) for x in (self.low, self.high))
         return low, high
 
-    def own(self, action: np.ndarray) -> np.ndarray:
+    def to_env(self, action: np.ndarray) -> np.ndarray:
         """The environment's own units and shape, of flat vectors [n, size] in [-1, 1]."""
         action, (low, high) = np.clip(action, -1, 1).reshape(-1, *self.shape), self.bounds
         return (0.5 * ((1 - action) * low + (1 + action) * high)).astype(np.float32)
 
-    def unit(self, action: np.ndarray) -> np.ndarray:
+    def to_unit(self, action: np.ndarray) -> np.ndarray:
         """The inverse."""
         low, high = (x.astype(np.float64) for x in self.bounds)
         scaled = (2 * np.asarray(action, np.float64) - low - high) / (high - low)
@@ -104,11 +103,11 @@ class Discrete:
     n: int
     start: int = 0
 
-    def own(self, action: np.ndarray) -> np.ndarray:
+    def to_env(self, action: np.ndarray) -> np.ndarray:
         """As the environment counts."""
         return action + self.start
 
-    def unit(self, action: np.ndarray) -> np.ndarray:
+    def to_unit(self, action: np.ndarray) -> np.ndarray:
         """The inverse."""
         return (action - self.start).reshape(-1).astype(np.int32)
 
@@ -272,7 +271,7 @@ class Algorithm(Protocol):
     """A frozen dataclass of static choices whose methods are pure functions of pytrees."""
 
     spec: Spec
-    Hyper: Any  # every real hyper-parameter, as traced data: see hyper.py
+    Hyper: Any  # every real hyper-parameter, as traced data: see tuning/hyper.py
 
     def init(self, key: Key, hp) -> Any:
         """Networks, targets, optimisers and statistics, as one pytree of arrays."""
@@ -380,29 +379,3 @@ def where(mask: Array, a, b):
         return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, y)
 
     return jax.tree.map(pick, a, b)
-
-
-def behind(x: Array, read) -> Array:
-    """The integer x, known only when all of `read` is: the compiler drops barriers, not numbers."""
-
-    def probe(leaf):
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.random.key_data(leaf)
-        return jax.lax.bitcast_convert_type(leaf.reshape(-1)[0].astype(jnp.float32), jnp.int32)
-
-    return jnp.minimum(x, x + (sum(probe(leaf) for leaf in jax.tree.leaves(read)) & 1))
-
-
-def apart(f):
-    """f compiled by itself: calls of it are not merged by the compiler with what is around."""
-
-    @jax.jit
-    def inside(*args):
-        with set_xla_metadata(inlineable=None):  # f itself is one piece
-            return f(*args)
-
-    def call(*args):
-        with set_xla_metadata(inlineable="false"):
-            return inside(*args)
-
-    return call

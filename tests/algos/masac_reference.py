@@ -249,12 +249,12 @@ def fixed_draws(monkeypatch, agents: int, size: int) -> np.ndarray:
     """Every normal draw becomes this one, every choice the last legal action."""
     noise = np.random.default_rng(5).normal(size=(BATCH, agents, size)).astype(np.float32)
     draw = lambda key, shape: jnp.broadcast_to(jnp.asarray(noise), shape)
-    monkeypatch.setattr("thespis.noise.normal", draw)
+    monkeypatch.setattr("thespis.xla.fast_random.normal", draw)
 
     def last(self, key):
         n = self.legal.shape[-1]
         found = n - 1 - jnp.argmax(self.legal[..., ::-1], -1)
         return jnp.where(self.legal.any(-1), found, 0)
 
-    monkeypatch.setattr("thespis.dists.Categorical.sample", last)
+    monkeypatch.setattr("thespis.nn.distributions.Categorical.sample", last)
     return noise.astype(np.float64)

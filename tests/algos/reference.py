@@ -19,10 +19,10 @@ from optax import ScaleByAdamState
 
 from thespis.algos.actor_critic import ActorCritic
 from thespis.core import Box, Discrete, Spec, Transition
-from thespis.hyper import declared
-from thespis.nets import MLP, Critics
-from thespis.normalize import Running
-from thespis.optim import TrainState
+from thespis.nn.networks import MLP, Critics
+from thespis.nn.normalization import Running
+from thespis.nn.train_state import TrainState
+from thespis.tuning.hyper import declared
 
 BATCH = 10
 
@@ -201,11 +201,11 @@ def sac(algo, state, hp, b, noise):
         return each.sum() if algo.critic_loss == "sum" else 0.5 * each.mean()
 
     critic, q_loss = state["critic"].descend(critic_loss, hp["critic_lr"])
-    climbed = (critic if algo.order == "sequential" else state["critic"]).params
+    critic_for_actor = (critic if algo.order == "sequential" else state["critic"]).params
 
     def actor_loss(actor):
         action, log_p = act(actor, obs)
-        return averaged(alpha * log_p - values(climbed, obs, action).min(0), b["valid"])
+        return averaged(alpha * log_p - values(critic_for_actor, obs, action).min(0), b["valid"])
 
     actor, pi_loss = state["actor"].descend(actor_loss, hp["actor_lr"])
     log_p = averaged(act(state["actor"].params, obs)[1], b["valid"])
@@ -257,10 +257,10 @@ def td3(algo, state, hp, b, noise, updates):
         return averaged(b["weight"] * squares, kept(algo, b))
 
     critic, q_loss = state["critic"].descend(lambda c: per_critic(c).sum(), hp["critic_lr"])
-    climbed = (critic if algo.order == "sequential" else state["critic"]).params
+    critic_for_actor = (critic if algo.order == "sequential" else state["critic"]).params
 
     def actor_loss(actor):
-        q = values(climbed[:1], obs, np.tanh(forward(actor, obs)))[0]
+        q = values(critic_for_actor[:1], obs, np.tanh(forward(actor, obs)))[0]
         return -averaged(q, b["valid"])
 
     new = state | {"critic": critic}
@@ -585,7 +585,7 @@ def fixed_noise(monkeypatch, action: int = 2) -> np.ndarray:
     """Every normal draw of a batch becomes this one, however keys are split."""
     noise = np.random.default_rng(5).normal(size=(BATCH, action)).astype(np.float32)
     draw = lambda key, shape=(), dtype=jnp.float32: jnp.broadcast_to(jnp.asarray(noise), shape)
-    monkeypatch.setattr("thespis.noise.normal", draw)
+    monkeypatch.setattr("thespis.xla.fast_random.normal", draw)
     return noise.astype(np.float64)
 
 

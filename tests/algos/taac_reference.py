@@ -14,10 +14,10 @@ import numpy as np
 
 from tests.algos.reference import Adam, averaged, follow, forward, numbered, seen, tanh_gaussian
 from tests.algos.reference import plain as plain_part
-from thespis import noise as draws
 from thespis.algos.taac import Actor, EncodedCritics, Extra, Memory, State, Windows
 from thespis.core import Row
-from thespis.optim import TrainState
+from thespis.nn.train_state import TrainState
+from thespis.xla import fast_random as draws
 
 BATCH = 6
 
@@ -344,6 +344,6 @@ def fixed_draws(monkeypatch, algo, batch: int = BATCH) -> tuple[np.ndarray, np.n
         whole = (low, high) == (0.0, 1.0)
         return number[-shape[0] :].reshape(shape) if whole else usual(key, shape, low, high)
 
-    monkeypatch.setattr("thespis.noise.normal", normal)
-    monkeypatch.setattr("thespis.noise.uniform", uniform)
+    monkeypatch.setattr("thespis.xla.fast_random.normal", normal)
+    monkeypatch.setattr("thespis.xla.fast_random.uniform", uniform)
     return noise.astype(np.float64), fresh

@@ -16,17 +16,18 @@ from hypothesis import strategies as st
 from jax import random
 
 from tests.algos import reference
-from thespis import hyper, noise, population
 from thespis.algos import DADS
-from thespis.algos.dads import SCALES, Batch, Extra, Memory, Told
+from thespis.algos.dads import SCALES, Batch, Extra, Memory, SkillObservation
 from thespis.core import Row, Spec, ThespisError
+from thespis.engine import population
+from thespis.engine.evaluation import Descriptor, FrozenPolicy, diversity, unroll
+from thespis.engine.loop import DeviceDriver, Loop
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
-from thespis.evaluate import Descriptor, FrozenPolicy, diversity, unroll
-from thespis.loop import DeviceDriver, Loop
-from thespis.normalize import Running
-from thespis.pbt import PBT
+from thespis.nn.normalization import Running
 from thespis.runs import config as configs
+from thespis.tuning import PBT, hyper
+from thespis.xla import fast_random
 
 HYPER = reference.HYPER | {
     "dynamics_lr": 0.04,
@@ -449,8 +450,8 @@ def test_each_use_of_randomness_has_a_key_of_its_own(monkeypatch):
 
     algo, hp = make(), scalars()
     b, state = batch(algo), algo.init(random.key(0), hp)
-    original = noise.uniform  # of which normal draws are made as well
-    monkeypatch.setattr("thespis.noise.uniform", draw)
+    original = fast_random.uniform  # of which normal draws are made as well
+    monkeypatch.setattr("thespis.xla.fast_random.uniform", draw)
     with jax.disable_jit():
         algo.update(state, hp, Batch(b, b), random.key(4), 0)
     assert len(used) >= 3
@@ -554,7 +555,7 @@ def test_observations_are_normalised_for_the_policy():
 
 
 def told(obs):
-    return Told(obs, jnp.zeros((obs.shape[0], 2)))
+    return SkillObservation(obs, jnp.zeros((obs.shape[0], 2)))
 
 
 # --- skills ---------------------------------------------------------------------------------

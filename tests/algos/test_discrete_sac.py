@@ -18,15 +18,15 @@ from jax import random
 
 import thespis
 from tests.algos import reference
-from thespis import hyper
 from thespis.algos import DiscreteSAC
 from thespis.algos.epsilon import epsilon_of
 from thespis.algos.temperature import alpha_of
 from thespis.core import Discrete, Spec, ThespisError
-from thespis.dists import Categorical
+from thespis.engine.loop import DeviceDriver, Loop
 from thespis.envs.autoreset import Autoreset
-from thespis.loop import DeviceDriver, Loop
-from thespis.optim import TrainState
+from thespis.nn.distributions import Categorical
+from thespis.nn.train_state import TrainState
+from thespis.tuning import hyper
 
 HYPER = reference.HYPER | {
     "target_entropy": 0.6,

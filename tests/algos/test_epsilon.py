@@ -5,7 +5,7 @@ import numpy as np
 from jax import random
 
 from thespis.algos.epsilon import astray
-from thespis.dists import Categorical
+from thespis.nn.distributions import Categorical
 
 
 def test_every_entry_strays_for_itself_and_takes_no_illegal_action():

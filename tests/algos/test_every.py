@@ -11,9 +11,9 @@ import pytest
 from jax import random
 
 from tests.algos import reference
-from thespis import hyper
 from thespis.algos import ALGORITHMS, SAC, SQIL, TD3, DiscreteSAC
 from thespis.core import Box, Row, ThespisError, Transition
+from thespis.tuning import hyper
 
 every = pytest.mark.parametrize("Algorithm", ALGORITHMS.values())
 plain = pytest.mark.parametrize("Algorithm", [SAC, DiscreteSAC, TD3])  # an actor, critics, batches
@@ -179,7 +179,7 @@ SEEN = {
 }
 
 
-def sighted(Algorithm, **options):
+def with_encoder(Algorithm, **options):
     """An algorithm of images and vectors, its state, and a batch of four."""
     it = dataclasses.replace(spec(Algorithm), obs=SEEN)
     sizes = {"hidden": (4,), "conv_channels": (2,), "conv_kernels": (3,), "conv_strides": (3,)}
@@ -201,7 +201,7 @@ def sighted(Algorithm, **options):
 @plain
 @pytest.mark.parametrize("shared", [True, False])
 def test_an_encoder_is_trained_by_the_critics_and_by_actors_that_have_their_own(Algorithm, shared):
-    algo, state, batch = sighted(Algorithm, shared_encoder=shared)
+    algo, state, batch = with_encoder(Algorithm, shared_encoder=shared)
     given = algo.Hyper(), batch, random.key(2), jnp.int32(1)
     new, _, priorities = reference.quick(algo.update)(state, *given)
     assert priorities.shape == (4,)
@@ -220,7 +220,7 @@ def test_an_encoder_is_trained_by_the_critics_and_by_actors_that_have_their_own(
 
 def test_the_target_of_td3_sees_through_its_own_encoder():
     """What it expects next depends on the target's encoder, and not on that of the critics."""
-    algo, state, batch = sighted(TD3)
+    algo, state, batch = with_encoder(TD3)
     update = reference.quick(algo.update)
     given = algo.Hyper(), batch, random.key(2), jnp.int32(1)
     value = lambda state: float(update(state, *given)[1]["target_value"])
@@ -230,7 +230,7 @@ def test_the_target_of_td3_sees_through_its_own_encoder():
 
 
 def test_imitators_have_eyes_as_well():
-    algo, state, batch = sighted(SQIL, objective="iq")
+    algo, state, batch = with_encoder(SQIL, objective="iq")
     given = algo.Hyper(), batch, random.key(2), jnp.int32(1)
     new, metrics, _ = reference.quick(algo.update)(state, *given)
     assert reference.difference(state.critic.params.encoder, new.critic.params.encoder) > 0
@@ -239,7 +239,7 @@ def test_imitators_have_eyes_as_well():
 
 @plain
 def test_actors_do_without_what_is_privileged_and_critics_use_it(Algorithm):
-    algo, state, batch = sighted(Algorithm, privileged=("truth",))
+    algo, state, batch = with_encoder(Algorithm, privileged=("truth",))
 
     @reference.quick
     def act(obs):
@@ -269,4 +269,4 @@ def test_eyes_that_cannot_work_are_refused(Algorithm):
         ({"max_use": 3}, "max_use = 3 needs prioritized_replay"),
     ):
         with pytest.raises(ThespisError, match=message):
-            sighted(Algorithm, **options)
+            with_encoder(Algorithm, **options)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from jax import random
 
-from thespis import hyper
 from thespis.algos import MASAC, TD3
 from thespis.algos.frame_stack import FrameStack
 from thespis.core import MASK, Row, ThespisError
+from thespis.engine.loop import DeviceDriver, Loop
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
 from thespis.envs.teams import Meeting
-from thespis.loop import DeviceDriver, Loop
-from thespis.priorities import Rule
-from thespis.replay import Index, Replay
+from thespis.replay.priorities import Rule
+from thespis.replay.ring import Index, Replay
+from thespis.tuning import hyper
 
 CAPACITY, ENVS, MOST, FRAMES = 7, 2, 18, 3
 

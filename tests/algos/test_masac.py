@@ -16,12 +16,12 @@ from jax import random
 
 import thespis
 from tests.algos import masac_reference, reference
-from thespis import hyper
 from thespis.algos import MASAC, SAC, DiscreteSAC
 from thespis.algos.masac import Team
 from thespis.core import Box, Discrete, Row, Spec, ThespisError, Transition
+from thespis.engine.loop import DeviceDriver, Loop
 from thespis.envs.autoreset import Autoreset
-from thespis.loop import DeviceDriver, Loop
+from thespis.tuning import hyper
 
 EPSILON = {"epsilon_start": 0.8, "epsilon_end": 0.2, "epsilon_decay": 1000.0}
 HYPER = reference.HYPER | {"discrete_entropy": 0.4} | EPSILON
@@ -317,13 +317,13 @@ def test_discrete_agents_stray_as_numpy_says(schedule, step, monkeypatch):
         np.random.default_rng(4),
     )
     luck, gumbel = rng.random((40, 2)).astype(np.float32), rng.gumbel(size=(40, 2, 3))
-    monkeypatch.setattr("thespis.noise.uniform", lambda key, shape: jnp.asarray(luck))
+    monkeypatch.setattr("thespis.xla.fast_random.uniform", lambda key, shape: jnp.asarray(luck))
 
     def sample(self, key):
         noisy = jnp.where(self.legal, self.logits + jnp.asarray(gumbel, jnp.float32), -jnp.inf)
         return noisy.argmax(-1)
 
-    monkeypatch.setattr("thespis.dists.Categorical.sample", sample)
+    monkeypatch.setattr("thespis.nn.distributions.Categorical.sample", sample)
     play = lambda mode: jax.tree.map(
         np.asarray, algo.act(state, hp, None, obs, random.key(0), jnp.int32(step), mode)
     )

@@ -11,10 +11,10 @@ from tests.algos import reference
 from tests.algos.test_dads import make, scalars, steps_of
 from thespis.algos import DADS, metra
 from thespis.core import ThespisError
-from thespis.hyper import fill
-from thespis.nets import MLP
-from thespis.optim import TrainState
+from thespis.nn.networks import MLP
+from thespis.nn.train_state import TrainState
 from thespis.runs import config as configs
+from thespis.tuning.hyper import fill
 
 
 def test_skills_are_directions_in_which_none_is_preferred():

@@ -15,12 +15,12 @@ import pytest
 from jax import random
 
 from tests.algos import reference
-from thespis import hyper
 from thespis.algos import SAC, TAAC, TD3, DiscreteSAC
 from thespis.core import Box, Discrete
+from thespis.engine.loop import DeviceDriver, Learner, Loop
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.probes import PROBES, Chosen, Delayed, Ending, Endless, Matched, Observed
-from thespis.loop import DeviceDriver, Learner, Loop
+from thespis.tuning import hyper
 
 pytestmark = pytest.mark.optimised
 

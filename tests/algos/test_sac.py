@@ -9,9 +9,9 @@ import pytest
 from jax import random
 
 from tests.algos import reference
-from thespis import noise
 from thespis.algos import SAC
-from thespis.optim import TrainState
+from thespis.nn.train_state import TrainState
+from thespis.xla import fast_random
 
 HYPER = reference.HYPER
 
@@ -160,13 +160,13 @@ def test_randomness_comes_from_the_key(population):
 
 
 def test_target_and_actor_draw_with_different_keys(monkeypatch):
-    keys, normal = [], noise.normal
+    keys, normal = [], fast_random.normal
 
     def spy(key, *args, **kwargs):
         keys.append(random.key_data(key).tobytes())
         return normal(key, *args, **kwargs)
 
-    monkeypatch.setattr("thespis.noise.normal", spy)
+    monkeypatch.setattr("thespis.xla.fast_random.normal", spy)
     algo, hp = make(), scalars()
     algo.update(midway(algo, hp), hp, reference.transitions(), random.key(2), jnp.int32(0))
     assert len(set(keys)) == len(keys) > 0

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from jax import random
 
-from thespis import hyper
 from thespis.algos import DADS
 from thespis.algos.smerl import EPISODES, Returns
 from thespis.core import ThespisError
+from thespis.engine.loop import DeviceDriver, Loop
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
-from thespis.loop import DeviceDriver, Loop
+from thespis.tuning import hyper
 
 add, near_best = jax.jit(Returns.add), jax.jit(Returns.near_best)
 HOT = jnp.eye(3)

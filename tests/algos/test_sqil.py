@@ -11,14 +11,15 @@ import pytest
 from jax import random
 
 from tests.algos import reference
-from thespis import demos, hyper
 from thespis.algos import SAC, SQIL, DiscreteSAC
 from thespis.core import Box, Row, Spec, ThespisError
-from thespis.demos import Episode
+from thespis.engine.loop import DeviceDriver, Loop
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import CartPole
-from thespis.loop import DeviceDriver, Loop
-from thespis.replay import Replay
+from thespis.replay import demonstrations
+from thespis.replay.demonstrations import Episode
+from thespis.replay.ring import Replay
+from thespis.tuning import hyper
 
 KINDS = {"continuous": reference.spec(), "discrete": reference.discrete_spec()}
 HYPER = reference.HYPER | {"entropy_share": 0.6}
@@ -535,7 +536,7 @@ def shown_cartpole(steps=30):
     acted = lambda: rng.integers(0, 2, steps)
     none = np.zeros(steps, np.float32)
     episodes = [Episode(obs(), acted(), none, False), Episode(obs(), acted(), none, True)]
-    return demos.view(Autoreset(CartPole()).spec, episodes)
+    return demonstrations.view(Autoreset(CartPole()).spec, episodes)
 
 
 @cache

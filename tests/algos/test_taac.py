@@ -16,16 +16,16 @@ from optax import ScaleByAdamState
 
 import thespis
 from tests.algos import reference, taac_reference
-from thespis import hyper
 from thespis.algos import ALGORITHMS, TAAC, TAACL, TAACQ
 from thespis.algos.taac import LENGTHS, REACH, Extra, Memory, action_entropy, switch_entropy
 from thespis.core import Box, Discrete, Histogram, Row, Spec, ThespisError
+from thespis.engine.loop import DeviceDriver, Loop
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
-from thespis.loop import DeviceDriver, Loop
-from thespis.optim import TrainState
-from thespis.replay import Replay
+from thespis.nn.train_state import TrainState
+from thespis.replay.ring import Replay
 from thespis.runs import config as configs
+from thespis.tuning import hyper
 
 HYPER = reference.HYPER | {
     "reward_clip": 1.1,
@@ -686,7 +686,7 @@ def stored():
     learner = driver.init(seeds, hps)
     learner = driver.run(learner, hps, None, seeds, 200, "explore", False)
     rows = jax.tree.map(lambda x: np.asarray(x)[:, 0], learner.replay.rows)
-    return algo, rows, jax.device_get(learner.tally)
+    return algo, rows, jax.device_get(learner.metric_sums)
 
 
 def test_what_is_stored_is_what_was_followed(stored):
@@ -846,7 +846,7 @@ def test_defect_55_losses_do_not_depend_on_the_length_of_windows():
     # The same proposals, so that only the lengths differ.
     mode = lambda self, key: (self.mode(), self.mean.sum(-1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("thespis.dists.TanhGaussian.sample", mode)
+        patch.setattr("thespis.nn.distributions.TanhGaussian.sample", mode)
         a, b = (
             reference.quick(algo.update)(*given, x, random.key(2), jnp.int32(0))[1]
             for algo, x in ((short, one), (long, many))

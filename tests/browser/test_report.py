@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from tests.browser.driver import Browser, missing
-from tests.show.pages import run
+from tests.report.pages import run
+from thespis.report.report import report, watch
 from thespis.runs.process import alone
-from thespis.show.report import report, watch
 
 pytestmark = pytest.mark.slow
 BIG = "#chart-returns-0 .plot"

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.engine.test_loop import Clerk, rows_of
 from tests.envs.test_contract import keeps_the_contract
 from tests.small import Toy
-from tests.test_loop import Clerk, rows_of
-from thespis import hyper
+from thespis.engine.host_driver import HostDriver
+from thespis.engine.loop import Loop
 from thespis.envs import envpool, make
-from thespis.host import HostDriver
-from thespis.loop import Loop
-from thespis.runs.tuning import end_episodes
+from thespis.runs.tuning_rounds import end_episodes
+from thespis.tuning import hyper
 
 
 class Pool:

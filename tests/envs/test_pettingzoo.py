@@ -19,7 +19,7 @@ from thespis.core import Discrete, Row, ThespisError
 from thespis.envs import pettingzoo
 from thespis.envs.check import check_env
 from thespis.envs.pettingzoo import PettingZoo
-from thespis.replay import Replay
+from thespis.replay.ring import Replay
 
 LIMIT = 4
 
@@ -352,7 +352,7 @@ def test_a_policy_answers_those_who_are_there_in_their_own_units(motley):
 
 
 def test_a_film_is_made_of_what_the_environment_draws(motley, tmp_path):
-    from thespis.show.play import play
+    from thespis.report.play import play
 
     make, run = motley
     file, returns = play(thespis.load(run.path, env=make), path=tmp_path / "a.gif")

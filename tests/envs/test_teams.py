@@ -10,7 +10,7 @@ from tests.envs.toys import Running
 from thespis import envs
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.teams import Meeting
-from thespis.show import draw
+from thespis.report import draw
 
 
 def reward(task, *actions):

@@ -7,10 +7,10 @@ import pytest
 from jax import lax, nn
 
 from thespis.core import ThespisError
-from thespis.export import compiled, session
 from thespis.export.graph import Graph, trace
 from thespis.export.to_numpy import source
 from thespis.export.to_onnx import model
+from thespis.export.writer import compiled, session
 
 ARRAY = np.linspace(-2, 3, 12).astype(np.float32).reshape(1, 3, 4)
 

@@ -82,7 +82,7 @@ class Hangs(BaseException):
 
 def say(*argv: Any, catch: tuple[type[BaseException], ...] = ()) -> Said:
     """Run a command in this process; what is in `catch` is let through."""
-    from thespis.cli import main
+    from thespis.cli.command import main
 
     out, err = io.StringIO(), io.StringIO()
     result: dict[str, Any] = {"code": None}

@@ -46,7 +46,7 @@ def words(kind: str, **more: Any) -> list[str]:
 
 def start(*argv: Any, **env: str) -> subprocess.Popen:
     """The command in a process of its own."""
-    command = [sys.executable, "-m", "thespis.cli", *map(str, argv)]
+    command = [sys.executable, "-m", "thespis", *map(str, argv)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | env, **pipes)
 

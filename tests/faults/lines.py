@@ -46,7 +46,7 @@ def nothing_is_done():
         mock.patch.object(api, "train", train),
         mock.patch.object(api, "plan", plan),
         mock.patch("thespis.envs.check.check_env", accept),
-        mock.patch("thespis.hosts.join", accept),
+        mock.patch("thespis.xla.multihost.join", accept),
     ):
         yield
 
@@ -54,10 +54,10 @@ def nothing_is_done():
 def vocabulary() -> dict[str, list]:
     """Every verb and the options it knows."""
     from thespis.algos import ALGORITHMS
-    from thespis.cli import VERBS
-    from thespis.options import Option, fields
+    from thespis.cli.command import VERBS
+    from thespis.cli.training import tuner_options
     from thespis.runs.config import ALIASES, APART, COMPUTED, Config
-    from thespis.verbs.training import tuner_options
+    from thespis.values import Option, fields
 
     every = [*fields(Config, skip=APART), *tuner_options(), Option("seed", int)]
     every += [Option(name, str) for name in (*ALIASES, *COMPUTED)]

@@ -46,9 +46,9 @@ def some(r: random.Random, kind: Any, default: Any) -> str | None:
 
 def line(r: random.Random) -> list[str]:
     """The arguments of `train`, of sizes that take seconds."""
-    from thespis import hyper
     from thespis.algos import ALGORITHMS
-    from thespis.options import fields
+    from thespis.tuning import hyper
+    from thespis.values import fields
 
     algo = r.choice(sorted(ALGORITHMS))
     envs = {"discrete-sac": DISCRETE, "masac": TEAMS}.get(algo, CONTINUOUS)
@@ -91,10 +91,10 @@ def words(given: dict[str, Any]) -> list[str]:
 def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
     import jax
 
-    from thespis import machine
     from thespis.runs import metrics
+    from thespis.xla import compile_cache
 
-    machine.keeping = True  # as in the command: what goes on fetches its programs
+    compile_cache.keeping = True  # as in the command: what goes on fetches its programs
 
     result, out = Result(), folder / "runs"
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.show.pages import run
+from tests.report.pages import run
 from thespis.errors import ThespisError
 from thespis.runs.catalogue import ago, catalogue
 from thespis.runs.directory import status_of

@@ -11,10 +11,10 @@ import pytest
 from tests.odd_values import configuration
 from tests.small import RUN, Toy
 from thespis.core import ThespisError
-from thespis.pbt import PBT, TUNERS
 from thespis.runs import config as configs
 from thespis.runs.config import Config, make, seed_list
 from thespis.runs.formats import FORMAT
+from thespis.tuning import PBT, TUNERS
 
 
 def sac(**given) -> Config:
@@ -325,7 +325,7 @@ def test_a_tuner_of_an_unknown_kind_is_to_be_added(monkeypatch):
     class Mine(PBT):
         pass
 
-    with pytest.raises(ThespisError, match="add its class to thespis.pbt.TUNERS first"):
+    with pytest.raises(ThespisError, match="add its class to thespis.tuning.TUNERS first"):
         sac(members=4, pbt=Mine())
     monkeypatch.setitem(TUNERS, "mine", Mine)
     assert sac(members=4, pbt=Mine()).tuner == "mine"

@@ -11,7 +11,7 @@ import pytest
 import thespis
 from tests.small import RUN, arguments, arrays
 from thespis.core import Box, ThespisError
-from thespis.loop import Clock
+from thespis.engine.loop import Clock
 from thespis.runs import checkpoint, dump
 from thespis.runs.build import blank, build
 from thespis.runs.config import make

@@ -12,8 +12,8 @@ import thespis
 from tests.recorded.__main__ import does, observation
 from thespis.core import ThespisError
 from thespis.runs import checkpoint, formats
+from thespis.runs.reporter import Silent
 from thespis.runs.trainer import Trainer
-from thespis.show.progress import Silent
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 FOLDERS = sorted(path.parent for path in RECORDED.glob("format-*/*/does.json"))

@@ -9,13 +9,14 @@ import pytest
 
 import thespis
 from tests.small import arguments
-from thespis.show import progress
+from thespis.report import progress
 
 IMPORTING = """
     import sys
     from thespis import cli
-    from thespis.verbs.common import imported
-    cli.VERBS["list"] = lambda argv: imported("slow") and print("went on")
+    from thespis.cli import command
+    from thespis.cli.common import imported
+    command.VERBS["list"] = lambda argv: imported("slow") and print("went on")
     sys.exit(cli.main(["list"]))
 """
 SLOW = """
@@ -30,9 +31,9 @@ COMPILING = """
     import sys, time
     from pathlib import Path
     import jax, numpy as np
-    from thespis import machine
+    from thespis.xla import compile_cache
     from thespis.runs.process import stoppable
-    machine.keeping = sys.argv[1] == "command"
+    compile_cache.keeping = sys.argv[1] == "command"
 
     def wait(x):
         print("busy", flush=True)

@@ -22,7 +22,7 @@ from thespis.core import Box, ThespisError
 from thespis.runs import checkpoint, directory, metrics, process, sizes, trainer, transplant
 from thespis.runs import config as configs
 from thespis.runs.build import build
-from thespis.show.progress import Silent
+from thespis.runs.reporter import Silent
 
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 

@@ -9,12 +9,13 @@ import pytest
 
 import thespis
 from tests import small
-from thespis import cli, user_code
+from thespis import plugins
+from thespis.cli import main
 from thespis.errors import ThespisError
 from thespis.runs import trust
 from thespis.runs.build import on_skills
 from thespis.runs.config import Config
-from thespis.runs.demonstrations import expert_of
+from thespis.runs.expert import expert_of
 
 OWN = """
 import gymnasium, pathlib
@@ -56,7 +57,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(user_code, "also", [])
+    monkeypatch.setattr(plugins, "also", [])
     monkeypatch.delitem(sys.modules, "strange", raising=False)
     yield tmp_path
     sys.modules.pop("strange", None)
@@ -76,7 +77,7 @@ def stranger(trained: Path, folder: Path, **changes) -> Path:
 def test_code_that_a_run_names_is_not_imported(trained, here, capsys, changes):
     run = stranger(trained, here / "theirs", **changes, trust=True)
     for verb, *rest in VERBS:
-        assert cli.main([verb, str(run), *rest]) == 2, verb
+        assert main([verb, str(run), *rest]) == 2, verb
         told = capsys.readouterr().err.splitlines()
         assert len(told) == 1, verb
         assert "names code" in told[0]
@@ -88,7 +89,7 @@ def test_code_that_a_run_names_is_not_imported(trained, here, capsys, changes):
 
 def test_the_error_says_what_would_be_imported_and_from_where(trained, here):
     run = stranger(trained, here / "theirs", env="strange:Mine-v0", eval_env="nowhere:Else-v0")
-    user_code.also[:] = [str(here)]
+    plugins.also[:] = [str(here)]
     with pytest.raises(ThespisError) as error:
         thespis.load(run).evaluate(1)
     assert f"env = strange:Mine-v0 imports strange from {here / 'strange.py'}" in str(error.value)
@@ -100,16 +101,16 @@ def test_the_error_says_what_would_be_imported_and_from_where(trained, here):
 
 def test_curves_and_pages_import_nothing(trained, here):
     run = stranger(trained, here / "theirs", env="strange:Mine-v0")
-    assert cli.main(["plot", str(run), "-o", "curve.png"]) == 0
-    assert cli.main(["report", str(run)]) == 0
-    assert cli.main(["runs", "--out", str(here)]) == 0
+    assert main(["plot", str(run), "-o", "curve.png"]) == 0
+    assert main(["report", str(run)]) == 0
+    assert main(["runs", "--out", str(here)]) == 0
     assert not (here / "imported").exists()
 
 
 def test_runs_that_a_command_names_are_runs_too(trained, here):
     run = stranger(trained, here / "theirs", env="strange:Mine-v0")
     config = Config("sac", "jax:pendulum", skills_from=str(run))
-    user_code.also[:] = [str(here)]
+    plugins.also[:] = [str(here)]
     with pytest.raises(ThespisError, match="imports strange"):
         on_skills(None, config)
     with pytest.raises(ThespisError, match="imports strange"):
@@ -122,7 +123,7 @@ def test_a_file_beside_a_run_stands_in_for_no_library(trained, here, capsys):
         shutil.copy(here / "strange.py", here / f"{library}.py")
     for env in ("envpool:Mine-v0", "mo:Mine-v0"):
         run = stranger(trained, here / env.partition(":")[0], env=env)
-        assert cli.main(["eval", str(run)]) == 2
+        assert main(["eval", str(run)]) == 2
         assert "pip install" in capsys.readouterr().err
     assert not (here / "imported").exists()
 
@@ -130,37 +131,37 @@ def test_a_file_beside_a_run_stands_in_for_no_library(trained, here, capsys):
 @pytest.mark.usefixtures("undrawn")
 def test_ones_own_runs_are_known_wherever_they_go(here, capsys):
     mine = small.words(env="strange:Mine-v0", steps=150, eval_freq=None, checkpoint_freq=None)
-    assert cli.main(["train", "sac", *mine]) == 0
+    assert main(["train", "sac", *mine]) == 0
     assert (here / "imported").exists()
     run = here / "moved"
     shutil.move(here / "runs" / "sac" / "Mine-v0_1", run)
     trial = ["eval", str(run), "--episodes", "1"]
-    assert cli.main(trial) == 0
-    assert cli.main(["resume", str(run), "--steps", "160"]) == 0
-    assert cli.main(trial) == 0
+    assert main(trial) == 0
+    assert main(["resume", str(run), "--steps", "160"]) == 0
+    assert main(trial) == 0
     capsys.readouterr()
 
     saved = json.loads((run / "config.json").read_text())
     for changes in ({"identity": "0" * 32}, {"eval_env": "strange:Other-v0"}, {"env": "sys:x"}):
         (run / "config.json").write_text(json.dumps(saved | changes))
-        assert cli.main(trial) == 2, changes
+        assert main(trial) == 2, changes
         assert "names code" in capsys.readouterr().err
     (run / "config.json").write_text(json.dumps(saved))
-    assert cli.main(trial) == 0
+    assert main(trial) == 0
 
 
 def test_the_same_words_about_another_place_are_another_run(trained, here, monkeypatch):
     run = stranger(trained, here / "mine", env="strange:Mine-v0")
-    user_code.also[:] = [str(here)]
+    plugins.also[:] = [str(here)]
     trust.remember(run)
     known = lambda: trust.known(json.loads((run / "config.json").read_text()))
     assert known()
     elsewhere = here / "elsewhere"
     elsewhere.mkdir()
     shutil.copy(here / "strange.py", elsewhere)
-    user_code.also[:] = [str(elsewhere)]
+    plugins.also[:] = [str(elsewhere)]
     assert not known()
-    user_code.also[:] = [str(here)]
+    plugins.also[:] = [str(here)]
     assert known()
     trust.records().chmod(0o777)  # anybody may have written the record
     try:
@@ -171,8 +172,8 @@ def test_the_same_words_about_another_place_are_another_run(trained, here, monke
 
 def test_who_trusts_a_run_may_use_it(trained, here):
     run = stranger(trained, here / "theirs", eval_env="strange:Mine-v0")
-    user_code.also[:] = [str(here)]
-    assert cli.main(["eval", str(run), "--episodes", "1", "--trust"]) == 0
+    plugins.also[:] = [str(here)]
+    assert main(["eval", str(run), "--episodes", "1", "--trust"]) == 0
     assert (here / "imported").exists()
     (here / "imported").unlink()
     sys.modules.pop("strange")
@@ -190,9 +191,9 @@ def test_a_terminal_does_not_obey_what_a_run_is_called(trained, here, capfd):
     run = stranger(trained, here / "runs" / "theirs", env=f"jax:{bad}", preset=bad)
     shutil.copytree(run, here / "runs" / f"also{bad}")
     for verb, *rest in [*VERBS, ["plot", "-o", "curve.png"], ["report"]]:
-        cli.main([verb, str(run), *rest])
-    cli.main(["eval", f"{run}{bad}"])
-    cli.main(["runs"])
+        main([verb, str(run), *rest])
+    main(["eval", f"{run}{bad}"])
+    main(["runs"])
     told = capfd.readouterr()
     assert not {"\x1b", "\x07"} & {*told.out, *told.err}
     assert told.out.count(r"\x1b") >= 4

@@ -15,19 +15,20 @@ from jax import random
 import thespis
 from tests import small
 from thespis.algos import DADS
-from thespis.cli import main
+from thespis.cli.command import main
 from thespis.core import Discrete, Spec, ThespisError
+from thespis.engine.evaluation import FrozenPolicy
+from thespis.engine.loop import Loop
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
-from thespis.evaluate import FrozenPolicy
-from thespis.hyper import fill
-from thespis.loop import Loop
 from thespis.runs.directory import write_json
+from thespis.runs.skill_actions import over_skills
+from thespis.runs.skilled import Skilled
 from thespis.skills.export import export
-from thespis.skills.hierarchy import over_skills
-from thespis.skills.plan import Planner, foresee, lead, plan, pursue
+from thespis.skills.planner import Planner, foresee, lead, plan, pursue
+from thespis.skills.rollout import rollout
 from thespis.skills.score import cells, hull_area, judged
-from thespis.skills.skilled import Skilled, rollout
+from thespis.tuning.hyper import fill
 
 pytestmark = pytest.mark.usefixtures("kept")
 
@@ -254,7 +255,7 @@ def test_skills_of_metra_are_directions_wherever_they_are_named(far, tmp_path):
     np.testing.assert_allclose(*ends, rtol=1e-6)
     exported = alone(export(far, tmp_path))
     obs, skill = np.ones((3, 2), np.float32), far.skills(3)
-    np.testing.assert_allclose(exported.act(obs, skill), far.respond(obs, skill)[0], atol=1e-5)
+    np.testing.assert_allclose(exported.act(obs, skill), far.act(obs, skill)[0], atol=1e-5)
     here, there = np.zeros((2, 2), np.float32), GOALS.astype(np.float32)
     wanted = lead(far.algo, far.state, jnp.asarray(here), jnp.asarray(there))
     np.testing.assert_allclose(exported.lead(here, there), wanted, atol=1e-5)
@@ -273,7 +274,7 @@ def test_a_step_of_skills_is_the_sum_of_their_steps(skilled):
     total = 0.0
     step = jax.jit(skilled.env.step)
     for _ in range(7):
-        inner, now = step(inner, skilled.respond(now.obs, skill)[0], random.key(1))
+        inner, now = step(inner, skilled.act(now.obs, skill)[0], random.key(1))
         total += float(now.reward[0])
     np.testing.assert_allclose(after.obs, now.obs, rtol=1e-5)
     np.testing.assert_allclose(after.reward, [total], rtol=1e-5)
@@ -295,7 +296,7 @@ def test_any_algorithm_learns_on_top_of_frozen_skills(skilled, counted, tmp_path
 def test_the_learning_curve_is_that_of_diversity(run, tmp_path, monkeypatch):
     drawn = []
     note = lambda curves, path, metric: drawn.append((metric, curves)) or path
-    monkeypatch.setattr("thespis.show.plots.learning_curve", note)
+    monkeypatch.setattr("thespis.report.plots.learning_curve", note)
     copy = shutil.copytree(run.path, tmp_path / "run")
     write_json(copy / "status.json", {"state": "stopped", "step": 300})
     thespis.resume(copy, progress=False)
@@ -340,13 +341,13 @@ def test_skills_act_at_the_training_clock(skilled, monkeypatch):
     monkeypatch.setattr(DADS, "act", act)
     step = skilled.run.status["step"]
     assert step > 0
-    action, _ = Skilled(skilled.run).respond(jnp.zeros((3, 2)), jnp.zeros((3, 2)))
+    action, _ = Skilled(skilled.run).act(jnp.zeros((3, 2)), jnp.zeros((3, 2)))
     np.testing.assert_array_equal(action, step)
 
 
 def test_a_policy_may_be_told_its_skill(skilled):
     policy = skilled.run.policy(skill=(1.0, -1.0))
-    told = skilled.respond(jnp.zeros((1, 2)), jnp.array([[1.0, -1.0]]))[0]
+    told = skilled.act(jnp.zeros((1, 2)), jnp.array([[1.0, -1.0]]))[0]
     np.testing.assert_allclose(policy(np.zeros(2, np.float32)), told[0], rtol=1e-5)
 
 
@@ -362,7 +363,7 @@ def test_an_export_acts_and_foresees_with_numpy_alone(skilled, tmp_path):
     assert main(["skills", "export", str(skilled.run.path), "-o", str(tmp_path)]) == 0
     exported = alone(tmp_path)
     obs, skill = np.ones((3, 2), np.float32), skilled.skills(3)
-    np.testing.assert_allclose(exported.act(obs, skill), skilled.respond(obs, skill)[0], atol=1e-5)
+    np.testing.assert_allclose(exported.act(obs, skill), skilled.act(obs, skill)[0], atol=1e-5)
     x = jnp.zeros((3, 2))
     given = skilled.algo, skilled.state, skilled.hp
     wanted = jax.jit(lambda *x: foresee(*given, *x))(x, skill)

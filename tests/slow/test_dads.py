@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tests.slow.typed import train
-from thespis.skills.plan import pursue
+from thespis.runs.skilled import Skilled
+from thespis.skills.planner import pursue
+from thespis.skills.rollout import rollout
 from thespis.skills.score import hull_area
-from thespis.skills.skilled import Skilled, rollout
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 pytestmark = pytest.mark.slow
 TINY = "--steps 200 --hidden 8 --batch-size 16 --learning-starts 100 --eval-episodes 1"
-SCRIPT = "import sys; from thespis.cli import main; sys.exit(main(sys.argv[1:]))"
+SCRIPT = "import sys; from thespis.cli.command import main; sys.exit(main(sys.argv[1:]))"
 
 
 def command(*words, cwd):

@@ -1,10 +1,10 @@
-"""A population that tunes itself beats one that does not; see also the toy in tests/pbt."""
+"""A population that tunes itself beats one that does not; see also the toy in tests/tuning."""
 
 import numpy as np
 import pytest
 
 from tests.slow.typed import train
-from thespis.pbt import PBT, RandomSearch
+from thespis.tuning import PBT, RandomSearch
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,10 @@ from jax import random
 
 import thespis
 from tests.slow.typed import train
-from thespis.demos import Recorder
+from thespis.engine.evaluation import FrozenPolicy
+from thespis.engine.recorder import Recorder
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
-from thespis.evaluate import FrozenPolicy
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.slow.typed import train
-from thespis.show import repeats
+from thespis.report import repeats
 
 pytestmark = pytest.mark.slow
 

@@ -13,23 +13,23 @@ import numpy as np
 from jax import random
 from jaxtyping import Array
 
-from thespis import normalize
 from thespis.core import MASK, Box, Discrete, Metrics, Row, Spec, ThespisError, Transition
-from thespis.hyper import LogUniform, Uniform, prior
-from thespis.nets import (
+from thespis.nn import normalization
+from thespis.nn.networks import (
     MLP,
     Conv,
     Critics,
+    EncodedNetwork,
     Encoder,
     Init,
     Layers,
-    Sighted,
     features,
     image,
     layers_for,
     width,
 )
-from thespis.priorities import Rule
+from thespis.replay.priorities import Rule
+from thespis.tuning.hyper import LogUniform, Uniform, prior
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class ActorCritic:
                 raise ThespisError(f"{name} = {limit} needs prioritized_replay: add it")
         if not (self.importance_weights or self.prioritized_replay):
             raise ThespisError("importance_weights = False needs prioritized_replay: add it")
-        self.check_eyes()
+        self.check_encoder()
         given, dim = self.reward_weights, self.spec.reward_dim
         if given is not None and len(given) != dim:
             kind = "one number" if dim is None else f"a vector of {dim}"
@@ -148,7 +148,7 @@ class ActorCritic:
         leaves = enumerate(jax.tree_util.tree_leaves_with_path(self.spec.obs))
         return tuple(i for i, (path, _) in leaves if path[0].key in self.privileged)
 
-    def check_eyes(self) -> None:
+    def check_encoder(self) -> None:
         """Refuse convolutions that do not fit, and privileged keys that are not there."""
         chosen = (self.conv_channels, self.conv_kernels, self.conv_strides)
         if any(x is not None for x in chosen) and len({x and len(x) for x in chosen}) > 1:
@@ -183,21 +183,21 @@ class ActorCritic:
     def make_encoder(self, key) -> Encoder:
         return Encoder(random.fold_in(key, 0), self.spec.obs, self.layers, self.weight_init)
 
-    def make_network(self, key, outputs: int) -> MLP | Sighted:
+    def make_network(self, key, outputs: int) -> MLP | EncodedNetwork:
         """Of an actor: from what `see` returns to `outputs`."""
         sizes = (self.reads(self.unseen), *self.hidden, outputs)
         own = bool(self.unseen) if not self.images else not self.shared_encoder
         encoder = self.make_encoder(key) if own else None
         body = MLP(key, sizes, self.weight_init)
-        return body if encoder is None else Sighted(encoder, body, self.unseen)
+        return body if encoder is None else EncodedNetwork(encoder, body, self.unseen)
 
-    def sighted(self, actor, critic) -> Any:
+    def with_encoder(self, actor, critic) -> Any:
         """The actor as a function of what `see` returns: with the critics' encoder if it shares it.
 
         It is no part of what the actor learns, so no gradient of its loss reaches it.
         """
         shares = self.images and self.shared_encoder
-        return Sighted(critic.encoder, actor, self.unseen) if shares else actor
+        return EncodedNetwork(critic.encoder, actor, self.unseen) if shares else actor
 
     def make_critic(self, key, inputs: int, outputs: int = 1) -> Critics:
         """Critics of the observation and `inputs` more numbers."""
@@ -207,7 +207,7 @@ class ActorCritic:
         return Critics(key, self.critics, sizes, self.weight_init, encoder)
 
     def make_stats(self):
-        return normalize.statistics(self.spec.obs) if self.normalize_observations else None
+        return normalization.statistics(self.spec.obs) if self.normalize_observations else None
 
     def memory(self, key, n: int) -> Any:
         return None
@@ -215,7 +215,7 @@ class ActorCritic:
     def observe(self, state, rows: Row):
         if state.stats is None:
             return state
-        return eqx.tree_at(lambda s: s.stats, state, normalize.update(state.stats, rows.obs))
+        return eqx.tree_at(lambda s: s.stats, state, normalization.update(state.stats, rows.obs))
 
     def rule(self, envs: int) -> Rule | None:
         """Which rows of a prioritised replay may be drawn; None where all are drawn alike."""
@@ -253,7 +253,7 @@ class ActorCritic:
             blank = lambda key: jnp.zeros((*lead, *self.spec.obs[key].shape))
             dark = {key: blank(key).astype(self.spec.obs[key].dtype) for key in self.privileged}
             obs = {**obs, **dark}
-        obs = obs if state.stats is None else normalize.normalise(state.stats, obs)
+        obs = obs if state.stats is None else normalization.normalise(state.stats, obs)
         return features(self.spec.obs, obs)
 
     def q(self, critic: Any, obs, action) -> Array:

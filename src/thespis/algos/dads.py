@@ -22,21 +22,22 @@ import numpy as np
 from jax import nn, random
 from jaxtyping import Array, Float
 
-from thespis import noise, normalize
 from thespis.algos import metra, sac
 from thespis.algos.held_noise import Held
 from thespis.algos.sac import SAC
 from thespis.algos.smerl import Returns
-from thespis.algos.temperature import start
+from thespis.algos.temperature import init_temperature
 from thespis.core import Mean, Metrics, Mode, Row, ThespisError, Transition, mean
-from thespis.describe import DESCRIPTOR, choice, function, is_function, name_of
-from thespis.dists import Mixture
 from thespis.errors import one_line
-from thespis.hyper import LogUniform, Uniform, prior
-from thespis.nets import MLP, features
-from thespis.normalize import Running
-from thespis.optim import TrainState
-from thespis.options import Reference
+from thespis.nn import normalization
+from thespis.nn.distributions import Mixture
+from thespis.nn.networks import MLP, features
+from thespis.nn.normalization import Running
+from thespis.nn.train_state import TrainState
+from thespis.selection import DESCRIPTOR, choice, function, is_function, name_of
+from thespis.tuning.hyper import LogUniform, Uniform, prior
+from thespis.values import Reference
+from thespis.xla import fast_random
 
 SCALES = np.geomspace(1e-4, 1e4, 33)  # of predictions, at which evaluations measure information
 EDGE = 1e-6  # actions nearer than this to a bound count as if there
@@ -64,7 +65,7 @@ class Extra(eqx.Module):
     log_p: Float[Array, "..."] | None  # of the action when it was done, for importance weights
 
 
-class Told(NamedTuple):
+class SkillObservation(NamedTuple):
     """An observation, and the skill that acts on it."""
 
     obs: Any
@@ -348,9 +349,9 @@ class DADS(SAC):
     def inputs(self) -> int:
         return self.size("policy_sees") + self.skills
 
-    def see(self, state, obs: Told) -> Array:
+    def see(self, state, obs: SkillObservation) -> Array:
         """What policy and critics read: part of the observation, and the skill."""
-        raw = obs.obs if state.stats is None else normalize.normalise(state.stats, obs.obs)
+        raw = obs.obs if state.stats is None else normalization.normalise(state.stats, obs.obs)
         return jnp.concatenate([self.look("policy_sees", raw), obs.skill], -1)
 
     # --- life cycle -------------------------------------------------------------------------
@@ -370,7 +371,7 @@ class DADS(SAC):
             dynamics=TrainState.create(dynamics),
             change_stats=running(self.normalize_target and not self.metra, n),
             input_stats=running(self.normalize_input and seen, seen),
-            multiplier=start("log", hp.multiplier) if self.metra else None,
+            multiplier=init_temperature("log", hp.multiplier) if self.metra else None,
             returns=Returns.none(self.skills) if self.with_reward else None,
         )
 
@@ -386,8 +387,8 @@ class DADS(SAC):
         if self.skill_kind == "one-hot":
             return nn.one_hot(random.randint(key, (n,), 0, self.skills), self.skills)
         if self.metra:
-            return self.nearest(noise.normal(key, (n, self.skills)))
-        return noise.uniform(key, (n, self.skills), -1, 1)
+            return self.nearest(fast_random.normal(key, (n, self.skills)))
+        return fast_random.uniform(key, (n, self.skills), -1, 1)
 
     def nearest(self, skill: Float[Array, "... size"]) -> Float[Array, "... size"]:
         """The skill that numbers [..., size] are nearest to."""
@@ -399,7 +400,7 @@ class DADS(SAC):
         return jnp.clip(skill, -1, 1)
 
     def act(self, state: Any, hp, memory: Any, obs, key, step, mode: Mode) -> Any:
-        told = Told(obs, memory.skill)
+        told = SkillObservation(obs, memory.skill)
         action, held, stored = super().act(state, hp, memory.held, told, key, step, mode)
         log_p = None
         if self.dynamics_data == "weighted":
@@ -452,8 +453,8 @@ class DADS(SAC):
 
         informed = dataclasses.replace(
             policy,
-            obs=Told(policy.obs, skill),
-            next_obs=Told(policy.next_obs, skill),
+            obs=SkillObservation(policy.obs, skill),
+            next_obs=SkillObservation(policy.next_obs, skill),
             reward=reward,
         )
         state, metrics, td_error = super().update(state, hp, informed, k_sac, step)
@@ -481,7 +482,7 @@ class DADS(SAC):
         state = dataclasses.replace(state, **new)
         weight = jnp.ones_like(alive)
         if extra.log_p is not None:
-            view = self.see(state, Told(batch.obs, extra.skill))
+            view = self.see(state, SkillObservation(batch.obs, extra.skill))
             log_p = self.policy(state.actor.params, view).log_prob(batch.action, EDGE)
             reach = jnp.log(hp.importance_clip)
             weight = jnp.exp(jnp.clip(log_p - extra.log_p, -reach, reach))

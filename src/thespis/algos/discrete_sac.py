@@ -14,12 +14,11 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, Float
 
-from thespis import noise
 from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.algos.epsilon import Schedule, astray, epsilon_of
 from thespis.algos.held_noise import Held
 from thespis.algos.sac import RATES, State
-from thespis.algos.temperature import Form, alpha_of, cool, start
+from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
 from thespis.core import (
     MASK,
     Discrete,
@@ -31,10 +30,11 @@ from thespis.core import (
     polyak,
     where,
 )
-from thespis.dists import Categorical
-from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import Critics
-from thespis.optim import TrainState
+from thespis.nn.distributions import Categorical
+from thespis.nn.networks import Critics
+from thespis.nn.train_state import TrainState
+from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.xla import fast_random
 
 
 class Memory(eqx.Module):
@@ -130,7 +130,7 @@ class DiscreteSAC(ActorCritic):
         k_actor, k_critic = random.split(key)
         actor = self.make_network(k_actor, self.actions)
         critic = self.make_critic(k_critic, 0, self.actions)
-        temperature = start(self.temperature, hp.alpha)
+        temperature = init_temperature(self.temperature, hp.alpha)
         return State(
             TrainState.create(actor),
             TrainState.create(critic),
@@ -142,7 +142,7 @@ class DiscreteSAC(ActorCritic):
     def memory(self, key, n: int) -> Memory | None:
         if self.noise_repeat == 1:
             return None
-        return Memory(Held.none(n, self.actions), noise.uniform(key, (n,)))
+        return Memory(Held.none(n, self.actions), fast_random.uniform(key, (n,)))
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
         policy = self.policy(state, self.acting(state), obs)
@@ -180,7 +180,10 @@ class DiscreteSAC(ActorCritic):
                 near = anchor + jnp.clip(q - anchor, -hp.q_clip, hp.q_clip)
                 square = jnp.maximum(square, (near - target[None]) ** 2)
             squares = mean(b.weight[None] * square, valid[None])
-            return squares.sum() + self.besides(state, hp, critic, b, valid), (error, squares)
+            return squares.sum() + self.extra_critic_loss(state, hp, critic, b, valid), (
+                error,
+                squares,
+            )
 
         critic, (q_loss, (error, squares)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
 
@@ -188,7 +191,7 @@ class DiscreteSAC(ActorCritic):
         q_now = self.reduced(critic.params(obs))
 
         def actor_loss(actor):
-            policy = self.policy(state, self.sighted(actor, critic.params), b.obs)
+            policy = self.policy(state, self.with_encoder(actor, critic.params), b.obs)
             entropy = policy.entropy()
             return -mean(policy.expect(q_now) + alpha * entropy, b.valid), (policy, entropy)
 
@@ -196,7 +199,7 @@ class DiscreteSAC(ActorCritic):
 
         # Temperature: hold the entropy at its target (eq. 11).
         entropy, wanted = (mean(x, b.valid) for x in (entropies, self.wanted(hp, policy)))
-        temperature, alpha_loss = cool(
+        temperature, alpha_loss = update_temperature(
             self.temperature, state.temperature, entropy - wanted, hp.alpha_lr
         )
 
@@ -225,14 +228,14 @@ class DiscreteSAC(ActorCritic):
     # --- what variants override -------------------------------------------------------------
 
     def acting(self, state: State) -> Any:
-        return self.sighted(state.actor.params, state.critic.params)
+        return self.with_encoder(state.actor.params, state.critic.params)
 
     def policy(self, state: State, actor, obs) -> Categorical:
         """The policy at observations as the environment gives them."""
         legal = obs[MASK].astype(bool) if self.masked else None
         return Categorical.of(actor(self.see(state, obs)), legal)
 
-    def besides(self, state: State, hp, critic, b: Transition, valid) -> Array | float:
+    def extra_critic_loss(self, state: State, hp, critic, b: Transition, valid) -> Array | float:
         """What the critics' loss has besides squared errors: nothing here."""
         return 0.0
 

@@ -7,9 +7,9 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from thespis import noise
 from thespis.core import Key
-from thespis.dists import Categorical
+from thespis.nn.distributions import Categorical
+from thespis.xla import fast_random
 
 Schedule = Literal["linear", "exponential"]  # from epsilon_start to epsilon_end
 
@@ -23,5 +23,5 @@ def epsilon_of(schedule: Schedule, hp, step) -> Array:
 
 def astray(policy: Categorical, chance, key: Key) -> Categorical:
     """Every entry strays for itself, by that chance: then all its legal actions are alike."""
-    strays = noise.uniform(key, policy.logits.shape[:-1]) < chance
+    strays = fast_random.uniform(key, policy.logits.shape[:-1]) < chance
     return Categorical(jnp.where(strays[..., None], 0.0, policy.logits), policy.legal)

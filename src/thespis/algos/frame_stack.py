@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 from thespis.core import MASK, Mode, Row, Spec, ThespisError, where
-from thespis.priorities import Rule
+from thespis.replay.priorities import Rule
 
 
 class Frames(eqx.Module):

@@ -14,8 +14,8 @@ import numpy as np
 from jax import random
 from jaxtyping import Array, Float, Int
 
-from thespis import noise
 from thespis.core import Key, where
+from thespis.xla import fast_random
 
 
 class Held(eqx.Module):
@@ -28,11 +28,11 @@ class Held(eqx.Module):
     def none(cls, n: int, size: int) -> Held:
         return cls(jnp.zeros((n, size)), jnp.zeros(n, jnp.int32))
 
-    def next(self, key: Key, longest: int, of: Callable = noise.normal) -> Held:
+    def next(self, key: Key, longest: int, of: Callable = fast_random.normal) -> Held:
         """The draw of the next step: k steps in a row share one, with a chance like 1 / k²."""
         k_draw, k_steps = random.split(key)
         fresh = of(k_draw, self.draw.shape)
-        steps = lengths(noise.uniform(k_steps, self.left.shape), longest)
+        steps = lengths(fast_random.uniform(k_steps, self.left.shape), longest)
         going = self.left > 0
         return Held(where(going, self.draw, fresh), jnp.where(going, self.left, steps) - 1)
 

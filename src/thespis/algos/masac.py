@@ -20,11 +20,10 @@ from jax import nn, random
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
-from thespis import noise, normalize
 from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.algos.epsilon import Schedule, astray, epsilon_of
 from thespis.algos.sac import RATES, SAC
-from thespis.algos.temperature import Form, alpha_of, cool, start
+from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
 from thespis.core import (
     AGENTS,
     ALIVE,
@@ -42,10 +41,12 @@ from thespis.core import (
     mean,
     polyak,
 )
-from thespis.dists import Categorical, LogDerivative, TanhGaussian
-from thespis.hyper import LogUniform, Uniform, prior
-from thespis.nets import MLP, features, width
-from thespis.optim import TrainState
+from thespis.nn import normalization
+from thespis.nn.distributions import Categorical, LogDerivative, TanhGaussian
+from thespis.nn.networks import MLP, features, width
+from thespis.nn.train_state import TrainState
+from thespis.tuning.hyper import LogUniform, Uniform, prior
+from thespis.xla import fast_random
 
 
 class Team(eqx.Module):
@@ -163,7 +164,7 @@ class MASAC(ActorCritic):
                 f"actions: give one entry per action, shape {(self.size,)}"
             )
 
-    def check_eyes(self) -> None:
+    def check_encoder(self) -> None:
         for name in ("conv_channels", "conv_kernels", "conv_strides", "privileged"):
             if getattr(self, name):
                 raise ThespisError(
@@ -253,7 +254,7 @@ class MASAC(ActorCritic):
         sizes = self.read, hidden, 1 if self.continuous else self.size
         critic = tuple(self.make_team(k, self.views, *sizes) for k in k_critics)
         alpha = jnp.full(len(actor.networks), jnp.asarray(hp.alpha, jnp.float32))
-        temperature = start(self.temperature, alpha)
+        temperature = init_temperature(self.temperature, alpha)
         return State(
             TrainState.create(actor),
             TrainState.create(critic),
@@ -286,25 +287,25 @@ class MASAC(ActorCritic):
         if not self.normalize_observations:
             return None
         every = lambda x: jnp.broadcast_to(x, (self.agents, *x.shape))
-        own = jax.tree.map(every, normalize.statistics(self.own))
+        own = jax.tree.map(every, normalization.statistics(self.own))
         state = self.spec.obs.get(STATE)
-        return own, None if state is None else normalize.statistics(state)
+        return own, None if state is None else normalization.statistics(state)
 
     def observe(self, state: State, rows: Row) -> State:
         if state.stats is None:
             return state
         own, world = state.stats
         alive = self.alive(rows.obs)
-        own = jax.vmap(normalize.update, (0, 1, 1))(own, rows.obs[AGENTS], alive)
+        own = jax.vmap(normalization.update, (0, 1, 1))(own, rows.obs[AGENTS], alive)
         if world is not None:
-            world = normalize.update(world, rows.obs[STATE])
+            world = normalization.update(world, rows.obs[STATE])
         return eqx.tree_at(lambda s: s.stats, state, (own, world))
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
         policy = self.policy(state.actor.params, self.look(state, obs))
         if isinstance(policy, TanhGaussian):
             if mode == "random":
-                return noise.uniform(key, policy.mean.shape, -1, 1), memory, None
+                return fast_random.uniform(key, policy.mean.shape, -1, 1), memory, None
             return policy.mode() if mode == "greedy" else policy.sample(key)[0], memory, None
         extra = {"logits": policy.logits} if self.store_logits else None
         if mode == "greedy":
@@ -354,7 +355,9 @@ class MASAC(ActorCritic):
         # Temperatures: hold the entropy of each policy at its target (eq. 18).
         wanted = self.wanted(hp, now)
         surplus = self.means(entropies - wanted, mine)
-        temperature, alpha_loss = cool(self.temperature, state.temperature, surplus, hp.alpha_lr)
+        temperature, alpha_loss = update_temperature(
+            self.temperature, state.temperature, surplus, hp.alpha_lr
+        )
 
         td_error = jnp.abs(error).mean(0)
         metrics = {
@@ -399,8 +402,8 @@ class MASAC(ActorCritic):
         if self.masked and not self.continuous:
             legal = legal & own[MASK]
         if state.stats is not None:
-            own = jax.vmap(normalize.normalise, (0, 1), 1)(state.stats[0], own)
-            world = None if world is None else normalize.normalise(state.stats[1], world)
+            own = jax.vmap(normalization.normalise, (0, 1), 1)(state.stats[0], own)
+            world = None if world is None else normalization.normalise(state.stats[1], world)
         own = features(self.own, own)
         world = None if world is None else features(self.spec.obs[STATE], world)
         number = lambda x: x.astype(jnp.float32)

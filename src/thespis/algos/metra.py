@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from thespis.core import Metrics, mean
-from thespis.nets import MLP
-from thespis.optim import TrainState
+from thespis.nn.networks import MLP
+from thespis.nn.train_state import TrainState
 
 
 def gain(

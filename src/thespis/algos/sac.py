@@ -11,15 +11,15 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
-from thespis import noise
 from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.algos.held_noise import Held
-from thespis.algos.temperature import Form, alpha_of, cool, start
+from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
 from thespis.core import Metrics, Mode, Transition, mean, polyak
-from thespis.dists import LogDerivative, Std, TanhGaussian
-from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import MLP, Critics, Sighted
-from thespis.optim import TrainState
+from thespis.nn.distributions import LogDerivative, Std, TanhGaussian
+from thespis.nn.networks import MLP, Critics, EncodedNetwork
+from thespis.nn.train_state import TrainState
+from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.xla import fast_random
 
 RATES = {"actor_lr": 3e-4, "critic_lr": 3e-4, "alpha_lr": 3e-4}  # of the presets
 
@@ -123,11 +123,11 @@ class SAC(ActorCritic):
             actor=TrainState.create(self.make_actor(k_actor)),
             critic=TrainState.create(critic),
             target=critic,
-            temperature=start(self.temperature, hp.alpha),
+            temperature=init_temperature(self.temperature, hp.alpha),
             stats=self.make_stats(),
         )
 
-    def make_actor(self, key) -> MLP | Sighted:
+    def make_actor(self, key) -> MLP | EncodedNetwork:
         k_net, k_last = random.split(key)
         actor = self.make_network(k_net, 2 * self.box.size)
         return actor if self.init_w is None else actor.with_last(k_last, self.init_w)
@@ -136,10 +136,10 @@ class SAC(ActorCritic):
         return Held.none(n, self.box.size) if self.noise_repeat > 1 else None
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode) -> Any:
-        actor = self.sighted(state.actor.params, state.critic.params)
+        actor = self.with_encoder(state.actor.params, state.critic.params)
         policy = self.policy(actor, self.see(state, obs))
         if mode == "random":
-            action = noise.uniform(key, policy.mean.shape, -1, 1)
+            action = fast_random.uniform(key, policy.mean.shape, -1, 1)
         elif mode == "explore" and self.noise_repeat > 1:
             memory = memory.next(key, self.noise_repeat)
             action = jnp.tanh(policy.mean + jnp.exp(policy.log_std) * memory.draw)
@@ -157,7 +157,7 @@ class SAC(ActorCritic):
         alpha = self.alpha(state, hp)
 
         # Critics: regress every Q_i on the soft Bellman target (eq. 5).
-        acting = self.sighted(state.actor.params, state.critic.params)
+        acting = self.with_encoder(state.actor.params, state.critic.params)
         next_value, _ = self.soft_value(acting, state.target, alpha, next_obs, k_next)
         target, valid = self.bellman(hp, b, next_value)
 
@@ -165,24 +165,26 @@ class SAC(ActorCritic):
             error = self.q(critic, obs, b.action) - target[None]
             squares = mean(b.weight[None] * error**2, valid[None])
             loss = squares.sum() if self.critic_loss == "sum" else 0.5 * squares.mean()
-            more = self.besides(state, hp, critic, b, valid, k_critic)
+            more = self.extra_critic_loss(state, hp, critic, b, valid, k_critic)
             return loss + more, (error, squares)
 
         critic, (q_loss, (error, squares)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
 
         # Actor: maximise the soft value (eq. 7-9).
-        climbed = critic.params if self.order == "sequential" else state.critic.params
+        critic_for_actor = critic.params if self.order == "sequential" else state.critic.params
 
         def actor_loss(actor):
-            acting = self.sighted(actor, climbed)
-            value, log_p = self.soft_value(acting, climbed, alpha, obs, k_now)
+            acting = self.with_encoder(actor, critic_for_actor)
+            value, log_p = self.soft_value(acting, critic_for_actor, alpha, obs, k_now)
             return -mean(value, b.valid), mean(log_p, b.valid)
 
         actor, (pi_loss, log_p) = state.actor.apply_gradient(actor_loss, hp.actor_lr)
 
         # Temperature: hold the entropy at its target (eq. 18).
         surplus = -log_p - hp.target_entropy * self.box.size  # entropy above its target
-        temperature, alpha_loss = cool(self.temperature, state.temperature, surplus, hp.alpha_lr)
+        temperature, alpha_loss = update_temperature(
+            self.temperature, state.temperature, surplus, hp.alpha_lr
+        )
 
         td_error = jnp.abs(error).mean(0)
         metrics = {
@@ -212,7 +214,9 @@ class SAC(ActorCritic):
         action, log_p = self.policy(actor, obs).sample(key)
         return self.q(critic, obs, action).min(0) - alpha * log_p, log_p
 
-    def besides(self, state: State, hp, critic, b: Transition, valid, key) -> Array | float:
+    def extra_critic_loss(
+        self, state: State, hp, critic, b: Transition, valid, key
+    ) -> Array | float:
         """What the critics' loss has besides squared errors: nothing here."""
         return 0.0
 

@@ -24,8 +24,8 @@ from thespis.algos.discrete_sac import DiscreteSAC
 from thespis.algos.sac import RATES, SAC
 from thespis.algos.temperature import Form, alpha_of
 from thespis.core import Box, Key, Metrics, Mode, ThespisError, Transition, mean
-from thespis.dists import LogDerivative, Std
-from thespis.hyper import LogUniform, Uniform, prior
+from thespis.nn.distributions import LogDerivative, Std
+from thespis.tuning.hyper import LogUniform, Uniform, prior
 
 Objective = Literal["sqil", "iq", "ls-iq"]
 ENDLESS = 1e9  # steps, after which no discount leaves anything
@@ -180,7 +180,7 @@ class SQIL(ActorCritic):
         if self.monitor_gradients:
             metrics |= self.compare(state, new.critic.params, hp, b, k_monitor)
         if self.monitor_policy and isinstance(base, SAC):
-            acting = base.sighted(state.actor.params, state.critic.params)
+            acting = base.with_encoder(state.actor.params, state.critic.params)
             policy = base.policy(acting, obs)
             metrics["mu"] = mean(policy.mean.mean(-1), b.valid)
             metrics["sigma"] = mean(jnp.exp(policy.log_std).mean(-1), b.valid)
@@ -212,7 +212,7 @@ class SQIL(ActorCritic):
     def soft_value(self, state, actor, critic, alpha, obs, key) -> Float[Array, "batch"]:
         """What the actor climbs, at observations as the environment gives them."""
         base, seen = self.base, self.base.see(state, obs)
-        actor = base.sighted(actor, critic)
+        actor = base.with_encoder(actor, critic)
         if isinstance(base, SAC):
             return base.soft_value(actor, critic, alpha, seen, key)[0]
         policy = base.policy(state, actor, obs)
@@ -234,7 +234,7 @@ class SQIL(ActorCritic):
     def log_prob(self, state, actor, obs, action) -> Float[Array, "batch"]:
         """log pi(a|s) of actions that were not drawn here."""
         base = self.base
-        actor = base.sighted(actor, state.critic.params)
+        actor = base.with_encoder(actor, state.critic.params)
         if isinstance(base, SAC):
             return base.policy(actor, base.see(state, obs)).log_prob(action)
         return jnp.take_along_axis(base.policy(state, actor, obs).log_p, action[:, None], -1)[:, 0]
@@ -252,10 +252,13 @@ class ContinuousBase(SAC):
     def bellman(self, hp, b: Transition, next_value: Array) -> tuple[Array, Array]:
         return super().bellman(hp, b, within_reach(self.objective, hp, next_value))
 
-    def besides(self, state, hp, critic, b: Transition, valid, key) -> Array | float:
+    def extra_critic_loss(self, state, hp, critic, b: Transition, valid, key) -> Array | float:
         if self.objective != "iq":
             return 0.0
-        obs, acting = self.see(state, b.obs), self.sighted(state.actor.params, state.critic.params)
+        obs, acting = (
+            self.see(state, b.obs),
+            self.with_encoder(state.actor.params, state.critic.params),
+        )
         action, _ = self.policy(acting, obs).sample(key)
         return contrast(hp, self.q(critic, obs, action), self.q(critic, obs, b.action), valid)
 
@@ -269,7 +272,7 @@ class DiscreteBase(DiscreteSAC):
     def bellman(self, hp, b: Transition, next_value: Array) -> tuple[Array, Array]:
         return super().bellman(hp, b, within_reach(self.objective, hp, next_value))
 
-    def besides(self, state, hp, critic, b: Transition, valid) -> Array | float:
+    def extra_critic_loss(self, state, hp, critic, b: Transition, valid) -> Array | float:
         if self.objective != "iq":
             return 0.0
         obs, policy = self.see(state, b.obs), self.policy(state, self.acting(state), b.obs)

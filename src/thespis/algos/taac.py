@@ -17,15 +17,15 @@ from jax import nn, random
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
-from thespis import noise
 from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.core import Histogram, Mean, Metrics, Mode, Row, ThespisError, mean, polyak, where
-from thespis.dists import TanhGaussian
-from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import MLP, Critics, Encoder
-from thespis.normalize import Running
-from thespis.optim import TrainState
-from thespis.priorities import Drawn
+from thespis.nn.distributions import TanhGaussian
+from thespis.nn.networks import MLP, Critics, Encoder
+from thespis.nn.normalization import Running
+from thespis.nn.train_state import TrainState
+from thespis.replay.priorities import Drawn
+from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.xla import fast_random
 
 
 class Actor(eqx.Module):
@@ -297,7 +297,7 @@ class TAAC(ActorCritic):
         """
         k_action, k_proposal = random.split(key)
         last, size = memory.trajectory, self.box.size
-        draw = lambda k: noise.uniform(k, (len(last), size), -1, 1)
+        draw = lambda k: fast_random.uniform(k, (len(last), size), -1, 1)
         start = jnp.zeros_like(last).at[:, :size].set(draw(k_action))
         return where(memory.repeats == 0, self.new(draw(k_proposal), start), last)
 
@@ -309,10 +309,10 @@ class TAAC(ActorCritic):
         policy = self.policy(state, state.actor.params, obs, last)
         proposal = policy.sample(k_proposal)[0]
         if mode == "random":
-            proposal = noise.uniform(k_sample, proposal.shape, -1, 1)
+            proposal = fast_random.uniform(k_sample, proposal.shape, -1, 1)
         sampled = jnp.full((2, n), mode == "explore")  # proposal and switch, else the likeliest
         if mode == "greedy" and self.epsilon_greedy:
-            sampled = noise.uniform(k_sample, (2, n)) < self.epsilon_greedy
+            sampled = fast_random.uniform(k_sample, (2, n)) < self.epsilon_greedy
         if mode == "greedy":
             proposal = where(sampled[0], proposal, policy.mode())
 
@@ -321,7 +321,7 @@ class TAAC(ActorCritic):
         chance = jnp.exp(self.log_beta(state, q0, q1)[..., 1])
         if mode == "random":
             chance, sampled = jnp.full(n, 0.5), jnp.ones_like(sampled)
-        switch = chance > jnp.where(sampled[1], noise.uniform(k_switch, (n,)), 0.5)
+        switch = chance > jnp.where(sampled[1], fast_random.uniform(k_switch, (n,)), 0.5)
         if self.max_repeat_steps is not None:
             switch = switch | (memory.repeats >= self.max_repeat_steps)
         switch = switch | self.begins(memory.repeats)
@@ -401,7 +401,7 @@ class TAAC(ActorCritic):
         chance, paths = ahead(beta), (ahead(tau0), ahead(tau1))
         value0, value1 = (self.lowest(state.target(ahead(obs), tau)) for tau in paths)
         value = chance[..., :1] * value0 + chance[..., 1:] * value1
-        fresh = noise.uniform(k_switch, chance.shape[:-1]) < chance[..., 1]
+        fresh = fast_random.uniform(k_switch, chance.shape[:-1]) < chance[..., 1]
         target, cut = self.backup(state, hp, rows, fresh, value)
         valid = now(going) * (1.0 - cut) if self.drop_truncated else now(going)
 

@@ -11,19 +11,19 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
-from thespis import noise
 from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.algos.held_noise import Held
 from thespis.core import Mean, Metrics, Mode, Transition, mean, polyak
-from thespis.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-from thespis.nets import MLP, Critics, Sighted
-from thespis.optim import TrainState
+from thespis.nn.networks import MLP, Critics, EncodedNetwork
+from thespis.nn.train_state import TrainState
+from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.xla import fast_random
 
 
 class State(eqx.Module):
     actor: TrainState
     critic: TrainState
-    target_actor: MLP | Sighted
+    target_actor: MLP | EncodedNetwork
     target_critic: Critics
     stats: Any  # running statistics of the observations, or None
 
@@ -101,16 +101,16 @@ class TD3(ActorCritic):
         return Held.none(n, self.box.size) if self.noise_repeat > 1 else None
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
-        actor = self.sighted(state.actor.params, state.critic.params)
+        actor = self.with_encoder(state.actor.params, state.critic.params)
         action = jnp.tanh(actor(self.see(state, obs)))
         if mode == "random":
-            action = noise.uniform(key, action.shape, -1, 1)
+            action = fast_random.uniform(key, action.shape, -1, 1)
         if mode == "explore":
             if self.noise_repeat > 1:
                 memory = memory.next(key, self.noise_repeat)
                 draw = memory.draw
             else:
-                draw = noise.normal(key, action.shape)
+                draw = fast_random.normal(key, action.shape)
             action = jnp.clip(action + hp.noise * draw, -1, 1)
         return action, memory, None
 
@@ -120,9 +120,9 @@ class TD3(ActorCritic):
         obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
 
         # Critics: smoothed target action, clipped double Q (eq. 14, algorithm 1).
-        shift = hp.target_noise * noise.normal(key, b.action.shape)
+        shift = hp.target_noise * fast_random.normal(key, b.action.shape)
         shift = jnp.clip(shift, -hp.noise_clip, hp.noise_clip)
-        target_actor = self.sighted(state.target_actor, state.target_critic)
+        target_actor = self.with_encoder(state.target_actor, state.target_critic)
         next_action = jnp.clip(jnp.tanh(target_actor(next_obs)) + shift, -1, 1)
         next_value = self.q(state.target_critic, next_obs, next_action).min(0)
         target, valid = self.bellman(hp, b, next_value)
@@ -135,11 +135,11 @@ class TD3(ActorCritic):
         critic, (q_loss, (error, squares)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
 
         # Actor and targets: every `delay` updates, up the first critic (eq. 15).
-        climbed = critic.params if self.order == "sequential" else state.critic.params
+        critic_for_actor = critic.params if self.order == "sequential" else state.critic.params
 
         def actor_loss(actor):
-            action = jnp.tanh(self.sighted(actor, climbed)(obs))
-            q = climbed.networks[0](climbed.join(obs, action))[..., 0]
+            action = jnp.tanh(self.with_encoder(actor, critic_for_actor)(obs))
+            q = critic_for_actor.networks[0](critic_for_actor.join(obs, action))[..., 0]
             return -mean(q, b.valid), None
 
         def learn(actor, target_actor, target_critic):

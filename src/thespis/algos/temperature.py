@@ -11,13 +11,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from thespis.optim import TrainState
+from thespis.nn.train_state import TrainState
 
 # Its loss: alpha of log alpha, log alpha, alpha itself, or none.
 Form = Literal["exp", "log", "linear", "fixed"]
 
 
-def start(form: Form, alpha) -> TrainState | None:
+def init_temperature(form: Form, alpha) -> TrainState | None:
     """What is learned, at first: log alpha, or alpha if linear; None if fixed.
 
     There may be several temperatures [n], each with a surplus of its own.
@@ -34,7 +34,7 @@ def alpha_of(form: Form, temperature: TrainState | None, fixed) -> Array:
     return temperature.params if form == "linear" else jnp.exp(temperature.params)
 
 
-def cool(
+def update_temperature(
     form: Form, temperature: TrainState | None, surplus, lr
 ) -> tuple[TrainState | None, Array]:
     """One step that lowers it if there is more entropy than wanted, and the loss."""

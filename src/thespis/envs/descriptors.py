@@ -17,9 +17,9 @@ import numpy as np
 from gymnasium import spaces
 from jax import random
 
-from thespis.describe import DESCRIPTOR
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.gymnasium import Gymnasium
+from thespis.selection import DESCRIPTOR
 
 POSITION = ("x_position", "y_position")  # what MuJoCo's tasks say in `info`
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 
-from thespis import user_code
+from thespis import plugins
 from thespis.envs.gymnasium import Gymnasium
 from thespis.errors import ThespisError
 
@@ -19,5 +19,5 @@ def named(environment: str) -> Gymnasium:
         # It registers its ids.
         import mo_gymnasium  # noqa: F401  # pyright: ignore[reportMissingImports]
     if ":" in environment:
-        user_code.reach()
+        plugins.reach()
     return Gymnasium(environment)

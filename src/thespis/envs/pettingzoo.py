@@ -18,7 +18,7 @@ import gymnasium
 import jax
 import numpy as np
 
-from thespis import user_code
+from thespis import plugins
 from thespis.core import AGENTS, ALIVE, ENDED, MASK, PAID, STATE, Discrete, Spec, Step
 from thespis.envs import gymnasium as gym
 from thespis.errors import ThespisError, one_line, or_all
@@ -259,7 +259,7 @@ def named(text: str) -> PettingZoo:
     if not installed():
         raise ThespisError(f"{name} needs PettingZoo: pip install 'thespis[pettingzoo]'")
     home = module if colon else tasks().get(module)
-    if home is None or user_code.origin(home) is None:
+    if home is None or plugins.origin(home) is None:
         known = names()
         raise ThespisError(
             f"unknown environment {name!r}{or_all(name, known)}; those of another package are "
@@ -268,7 +268,7 @@ def named(text: str) -> PettingZoo:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found: Any = user_code.load(home) if colon else importlib.import_module(home)
+            found: Any = plugins.load(home) if colon else importlib.import_module(home)
             found = getattr(found, attribute) if colon else found
             made = found.parallel_env if isinstance(found, ModuleType) else found
     except Exception as error:

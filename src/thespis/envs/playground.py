@@ -54,7 +54,7 @@ class Playground:
 
     environment: str
     kind: type = field(init=False, repr=False)
-    """The class behind the name, which anybody may register: programs.py looks at it."""
+    """The class behind the name, which anybody may register: xla/program_cache.py looks at it."""
 
     def __post_init__(self):
         # Here, never first within a traced function.

@@ -9,15 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from thespis import demos, envs, hyper
+from thespis import envs
 from thespis.algos.frame_stack import FrameStack
 from thespis.core import Box, Spec, Step
+from thespis.engine.loop import Learner, Loop
+from thespis.engine.streams import Stream, member_keys
 from thespis.errors import ThespisError
-from thespis.loop import INIT, Learner, Loop
-from thespis.machine import together
-from thespis.placement import mesh_for
+from thespis.replay import demonstrations
 from thespis.runs import sizes
 from thespis.runs.config import Config
+from thespis.tuning import hyper
+from thespis.xla.placement import mesh_for
+from thespis.xla.threads import process_index_and_count
 
 
 def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, Any]:
@@ -38,7 +41,7 @@ def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, 
             f"eval_env = {envs.label(eval_env)} has {shapes(eval_env.spec)}, but env = "
             f"{envs.label(env)} has {shapes(env.spec)}: give one of the same shapes"
         )
-    _, processes = together()
+    _, processes = process_index_and_count()
     if config.members % processes:
         raise ThespisError(
             f"{processes} processes cannot share {config.members} member(s) evenly: start as many "
@@ -68,12 +71,14 @@ def algorithm(config: Config, spec: Spec, options: dict[str, Any]) -> Any:
 
 def on_skills(env: Any, config: Config) -> Any:
     """The environment of an agent that chooses among the skills of another run."""
-    from thespis.runs.run import Run
-    from thespis.skills.hierarchy import over_skills
+    from thespis.runs.run import SavedRun
+    from thespis.runs.skill_actions import over_skills
 
     if config.eval_env is not None:
         raise ThespisError("skills_from: evaluations are on the skills as well; leave out eval_env")
-    return over_skills(env, Run(str(config.skills_from), trust=config.trust), config.skill_steps)
+    return over_skills(
+        env, SavedRun(str(config.skills_from), trust=config.trust), config.skill_steps
+    )
 
 
 def shapes(spec: Spec) -> str:
@@ -89,7 +94,7 @@ def shapes(spec: Spec) -> str:
 def require_memory(config: Config, loop: Loop) -> None:
     """Refuse members that this machine can never hold, rather than fail after hours."""
     have, need = sizes.memory() - sizes.base(), sizes.of_member(loop).total
-    fit, here = max(0, int(have // need)), config.members // together()[1]
+    fit, here = max(0, int(have // need)), config.members // process_index_and_count()[1]
     if fit < here:
         gib = lambda size: f"{size / 2**30:,.1f} GiB"
         advice = f"{fit} member(s) fit, or lower it" if fit else "lower it"
@@ -117,11 +122,13 @@ def blank(config: Config, loop: Loop) -> Learner:
 
 def shown(loop: Loop) -> Any:
     """Demonstrations of the right shapes, if the algorithm needs any."""
-    return demos.blank(loop.env.spec) if getattr(loop.algo, "demonstrated", False) else None
+    return (
+        demonstrations.blank(loop.env.spec) if getattr(loop.algo, "demonstrated", False) else None
+    )
 
 
 def state_shapes(config: Config, loop: Loop) -> Any:
     """Shapes and types of the algorithm's state, leaves [members, ...]."""
     hps = hyper.fill(config.Algorithm.Hyper, config.hp, len(config.seeds))
-    init = lambda seeds, hps: jax.vmap(loop.algo.init)(loop.keys(seeds, INIT, 0), hps)
+    init = lambda seeds, hps: jax.vmap(loop.algo.init)(member_keys(seeds, Stream.INIT, 0), hps)
     return jax.eval_shape(init, np.asarray(config.seeds, np.int32), hps)

@@ -22,11 +22,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from thespis.core import ThespisError
-from thespis.hosts import Rows, leads, read
 from thespis.runs import files, formats
 from thespis.runs.directory import JSON_BYTES
 from thespis.runs.files import new_folder, sync, sync_folder, writing
 from thespis.runs.formats import FORMAT
+from thespis.xla.multihost import Rows, leads, read
 
 MANIFEST = "manifest.json"
 REPLACED = "~"  # marks a checkpoint that gives way to a new one of the same step

@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from thespis import envs, hyper, machine, pbt
+from thespis import envs, tuning
 from thespis.algos import ALGORITHMS
 from thespis.core import Spec
 from thespis.errors import ThespisError, one_line, or_all, shown
-from thespis.options import MOST, Reference, convert, number, one_of, plain, show
 from thespis.runs.directory import read_config, versions, write_json
 from thespis.runs.formats import FORMAT
 from thespis.runs.log_keys import other_names
+from thespis.tuning import hyper
+from thespis.values import MOST, Reference, convert, number, one_of, plain, show
+from thespis.xla import threads
 
 COUNTS = SEEDS = 2**31  # steps, updates and seeds are 32-bit integers on devices
 CRITICS = 1000  # networks that are made and compiled one by one
@@ -100,7 +102,7 @@ class Config:
     hp: dict[str, Any] = field(default_factory=dict)
     """Hyper-parameters: a number, or one per member."""
     tuner: str | None = None
-    """Who tunes the population, by its name in `thespis.pbt.TUNERS`."""
+    """Who tunes the population, by its name in `thespis.tuning.TUNERS`."""
     pbt: dict[str, Any] = field(default_factory=dict)
     """The fields of the tuner."""
     schedule: tuple[tuple[int, dict[str, float]], ...] = ()
@@ -119,8 +121,8 @@ class Config:
 
     @property
     def tuning(self) -> Any:
-        """The tuner (see pbt.py), or None."""
-        return None if self.tuner is None else pbt.tuner(self.tuner, **self.pbt)
+        """The tuner (see tuning/pbt.py), or None."""
+        return None if self.tuner is None else tuning.tuner(self.tuner, **self.pbt)
 
     @property
     def judge(self) -> str:
@@ -158,7 +160,7 @@ def make(algo: str, given: dict[str, Any]) -> Config:
     if tuner is not None:
         tuner_fields = suitable(tuner, preset.get("pbt", {})) | tuner_fields
         if "tuned" in tuner_fields:
-            preset = preset | {"hp": pbt.preset_hp(preset)}
+            preset = preset | {"hp": tuning.preset_hp(preset)}
     for group in chosen:
         chosen[group] |= preset.get(group, {})
     known = groups(algorithm)
@@ -220,10 +222,10 @@ def tuner_of(given: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
     fields = {name: given.pop(name) for name in list(given) if name.startswith("pbt.")}
     fields = {name.removeprefix("pbt."): value for name, value in fields.items()}
     whole, name = given.pop("pbt", None), given.pop("tuner", None)
-    name = None if name is None else one_of("tuner", tuple(pbt.TUNERS), name)
+    name = None if name is None else one_of("tuner", tuple(tuning.TUNERS), name)
     if dataclasses.is_dataclass(whole):
-        named = [n for n, kind in pbt.TUNERS.items() if type(whole) is kind]
-        require(named, f"pbt = {whole}: add its class to thespis.pbt.TUNERS first")
+        named = [n for n, kind in tuning.TUNERS.items() if type(whole) is kind]
+        require(named, f"pbt = {whole}: add its class to thespis.tuning.TUNERS first")
         require(name in (None, *named), f"both pbt = {named[0]} and tuner = {name} are given")
         name, fields = named[0], vars(whole) | fields
     elif isinstance(whole, dict):
@@ -240,7 +242,9 @@ def tuner_of(given: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
 
 def suitable(tuner: str, fields: dict[str, Any]) -> dict[str, Any]:
     """Those of a preset's fields that this tuner has."""
-    known = {f.name for f in dataclasses.fields(pbt.TUNERS[tuner])} if tuner in pbt.TUNERS else ()
+    known = (
+        {f.name for f in dataclasses.fields(tuning.TUNERS[tuner])} if tuner in tuning.TUNERS else ()
+    )
     return {name: value for name, value in fields.items() if name in known}
 
 
@@ -387,9 +391,9 @@ def complete(config: Config) -> Config:
     window = (options["n_step"] + 2) * config.envs  # rows that hold at least one transition
     start = config.learning_starts or max(batch, window, min(1000, steps // 10))
     eval_freq = config.eval_freq or max(1, steps // 20)
-    _, processes = machine.together()
-    cores = machine.cores() if processes == 1 and not config.shared else 1
-    devices = config.devices or machine.even_share(config.members, cores)
+    _, processes = threads.process_index_and_count()
+    cores = threads.cores() if processes == 1 and not config.shared else 1
+    devices = config.devices or threads.even_share(config.members, cores)
     config = dataclasses.replace(
         config,
         learning_starts=start,
@@ -464,7 +468,7 @@ def with_tuner(config: Config) -> Config:
         f"tuner = {config.tuner} needs a population, not one member: give members, such as 8",
     )
     tuner.check(config.Algorithm.Hyper, config.members, config.scores)
-    devices = (config.devices or 1) * machine.together()[1]
+    devices = (config.devices or 1) * threads.process_index_and_count()[1]
     require(
         devices == 1 or not config.shared,
         f"pbt.replay = shared needs all members on one device, not {devices}: give devices = 1 and "
@@ -501,7 +505,7 @@ def check_counts(name: str, value: Any) -> None:
 def default_threads(hidden: tuple[int, ...]) -> int:
     """What the user asked of XLA, or else what suits the networks."""
     asked = os.environ.get("NPROC", "")
-    return int(asked) if asked.isdecimal() and int(asked) else machine.threads_for(hidden)
+    return int(asked) if asked.isdecimal() and int(asked) else threads.threads_for(hidden)
 
 
 def require(holds: Any, message: str) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from thespis.errors import ThespisError, shown
-from thespis.options import convert
 from thespis.runs import files, formats
 from thespis.runs.files import set_aside, writing
 from thespis.runs.process import busy
+from thespis.values import convert
 
 JSON_BYTES = 2**26  # at most, of a JSON file
 STATES = ("running", "stopped", "done", "failed")

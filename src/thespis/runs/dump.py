@@ -23,20 +23,21 @@ import numpy as np
 from jax import random
 from jaxtyping import Array, Bool, Int
 
-from thespis import hyper
 from thespis.core import Row, Step
-from thespis.evaluate import Evaluator, FrozenPolicy
-from thespis.hosts import read
-from thespis.loop import TRAIN, Clock, Learner, Loop
-from thespis.placement import to_device
-from thespis.priorities import Priorities
-from thespis.replay import Replay
+from thespis.engine.evaluation import Evaluator, FrozenPolicy
+from thespis.engine.loop import Clock, Learner, Loop
+from thespis.engine.metric_sums import MetricSums
+from thespis.engine.streams import Stream, member_keys
+from thespis.replay.priorities import Priorities
+from thespis.replay.ring import Replay
 from thespis.runs import checkpoint
 from thespis.runs import config as configs
 from thespis.runs.build import blank, build, shown
 from thespis.runs.directory import read_json
 from thespis.runs.files import inside
-from thespis.tally import Tally
+from thespis.tuning import hyper
+from thespis.xla.multihost import read
+from thespis.xla.placement import to_device
 
 # Which tensor comes first, by the beginnings of the names of metrics and of parts of the state.
 # Targets follow the networks of which they are copies, so only the target's value counts here.
@@ -81,7 +82,7 @@ class Anchor(eqx.Module):
     """All that learning changes, except the rows that are in the replay afterwards as well."""
 
     state: Any
-    tally: Tally
+    metric_sums: MetricSums
     clock: Clock
     head: Int[Array, ""]
     size: Int[Array, ""]
@@ -96,9 +97,9 @@ class Anchor(eqx.Module):
         if int(replay.size) + window > replay.capacity:
             next_ones = (replay.head + jnp.arange(window)) % replay.capacity
             lost = jax.tree.map(lambda rows: rows[next_ones], replay.rows)
-        kept = x.state, x.tally, x.clock, replay.head, replay.size, replay.priorities
-        state, tally, clock, head, size, priorities = copied(kept)
-        return cls(state, tally, clock, head, size, priorities, lost)
+        kept = x.state, x.metric_sums, x.clock, replay.head, replay.size, replay.priorities
+        state, sums, clock, head, size, priorities = copied(kept)
+        return cls(state, sums, clock, head, size, priorities, lost)
 
     @property
     def iteration(self) -> int:
@@ -123,7 +124,7 @@ class Anchor(eqx.Module):
             actors=of_one(now.actors, member),
             world=None,
             replay=Replay(rows, copy(self.head), copy(self.size), priorities),
-            tally=of_one(self.tally, member, 1),
+            metric_sums=of_one(self.metric_sums, member, 1),
             clock=copy(self.clock),
         )
 
@@ -185,7 +186,7 @@ class Tracer:
 
         def moment(x: Learner, ring, head, begin, hps, demos, seeds, learn: bool):
             row = self.row(ring, head, begin, x.clock.iteration)
-            keys = loop.keys(seeds, TRAIN, x.clock.iteration)
+            keys = member_keys(seeds, Stream.TRAIN, x.clock.iteration)
             batches = loop.draw(x.replay, hps, demos, keys, x.clock) if learn else None
             return jax.tree.map(lambda x: x[0], (x.state, hps, row, batches, keys))
 
@@ -200,8 +201,8 @@ class Tracer:
                 row = self.row(ring, head, begin, x.clock.iteration)
                 arrived = Step(row.obs, row.reward, row.terminated, row.truncated)
                 answer = row.action, x.actors.memory, row.extra
-                keys = loop.keys(seeds, TRAIN, x.clock.iteration)
-                return loop.absorb(x, hps, demos, arrived, answer, keys, learn)
+                keys = member_keys(seeds, Stream.TRAIN, x.clock.iteration)
+                return loop.store_and_learn(x, hps, demos, arrived, answer, keys, learn)
 
             going = lambda x: (x.clock.iteration < end) & whole(x)
             return jax.lax.while_loop(going, body, x)
@@ -211,7 +212,7 @@ class Tracer:
 
 def whole(x: Learner) -> Bool[Array, ""]:
     """Whether all that a learner of one member has and had is finite."""
-    return healthy(x.state).all() & (x.tally.fault[0] < 0).all()
+    return healthy(x.state).all() & (x.metric_sums.fault[0] < 0).all()
 
 
 def healthy(state) -> Bool[Array, "members"]:
@@ -308,7 +309,7 @@ def reproduce(path: Path | str, env: Any = None, eval_env: Any = None) -> Found 
     config = dataclasses.replace(config, **alone)
     loop, eval_env = build(config, env, eval_env)
     seeds, hps = jnp.array(config.seeds), hyper.fill(loop.algo.Hyper, {})
-    x, keys = blank(config, loop), loop.keys(seeds, TRAIN, info["iteration"])
+    x, keys = blank(config, loop), member_keys(seeds, Stream.TRAIN, info["iteration"])
 
     batches = jax.eval_shape(loop.draw, x.replay, hps, shown(loop), keys, x.clock)
     less = lambda axes, tree: jax.tree.map(

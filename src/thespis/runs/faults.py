@@ -10,13 +10,13 @@ import jax
 import numpy as np
 
 from thespis import envs
-from thespis.hosts import read
-from thespis.loop import Learner, Loop
-from thespis.placement import SHARED, all_of, own
-from thespis.programs import compiled
+from thespis.engine.loop import Learner, Loop
 from thespis.runs import dump
 from thespis.runs.config import Config
 from thespis.runs.dump import Anchor, Found, Tracer
+from thespis.xla.multihost import read
+from thespis.xla.placement import SHARED, all_of, own
+from thespis.xla.program_cache import compiled
 
 
 class Faults(dict[int, str]):
@@ -44,10 +44,10 @@ class Faults(dict[int, str]):
 
     def look(self, x: Learner, hps: Any, seeds: Any) -> None:
         """Find what was not finite on the way."""
-        fault = read(x.tally.fault)
+        fault = read(x.metric_sums.fault)
         for m in np.flatnonzero(fault[0] >= 0):
             iteration, what, env = fault[:, m].tolist()
-            name = x.tally.watched[what].replace("rollout/ep_rew_mean", "return")
+            name = x.metric_sums.watched[what].replace("rollout/ep_rew_mean", "return")
             self.add(x, hps, seeds, int(m), name, iteration, env)
 
     def look_closer(self, x: Learner, hps: Any, seeds: Any) -> None:

@@ -1,11 +1,12 @@
 """The format of runs on disk: its number, and how runs of older formats are read.
 
-1: runs of version 0.1. Adam's moments are called `first`, `second` and `count`.
-2: they are Optax's, `opt_state.mu`, `opt_state.nu` and `opt_state.count`.
+1: runs of version 0.1. Adam's moments are called `first`, `second` and `count`, sums `tally`.
+2: they are Optax's, `opt_state.mu`, `opt_state.nu` and `opt_state.count`, and `metric_sums`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,14 +31,14 @@ def renamed(number: int, names: Iterable[str]) -> dict[str, str]:
     if number >= 2:
         return dict(zip(names, names))
     trained = {before for name in names for before, dot, _ in [name.partition(".first")] if dot}
-    return {moments(name, trained): name for name in names}
+    return {since_2(name, trained): name for name in names}
 
 
-def moments(name: str, trained: set[str]) -> str:
-    """Returns the name of a leaf since format 2."""
+def since_2(name: str, trained: set[str]) -> str:
+    """Returns the name of a leaf since format 2; what is `trained` had moments."""
     for owner in trained:
         rest = name.removeprefix(f"{owner}.")
         field, dot, leaf = rest.partition(".")
         if rest != name and field in MOMENTS:
             return f"{owner}.{MOMENTS[field]}{dot}{leaf}"
-    return name
+    return re.sub(r"^tally\b", "metric_sums", name)

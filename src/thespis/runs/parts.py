@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from thespis.loop import Learner
-from thespis.placement import to_device
-from thespis.priorities import Priorities, Rule
-from thespis.replay import Replay
+from thespis.engine.loop import Learner
+from thespis.replay.priorities import Priorities, Rule
+from thespis.replay.ring import Replay
 from thespis.runs.best import Best
+from thespis.xla.placement import to_device
 
 
 def split(x: Learner, hps: Any, best: Best, rounds: Any = None) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def split(x: Learner, hps: Any, best: Best, rounds: Any = None) -> dict[str, Any
         "state": x.state,
         "actors": {"actors": x.actors, "world": x.world},
         "replay": stored(x.replay),
-        "progress": {"tally": x.tally, "clock": x.clock},
+        "progress": {"metric_sums": x.metric_sums, "clock": x.clock},
         "hyper": hps,
         "best": best,
     }
@@ -51,7 +51,7 @@ def by_member(f: Callable, parts: dict[str, Any]) -> dict[str, Any]:
         **parts,
         **{part: at(0, parts[part]) for part in ("state", "actors", "hyper", "best")},
         "replay": replay,
-        "progress": progress | {"tally": at(1, progress["tally"])},
+        "progress": progress | {"metric_sums": at(1, progress["metric_sums"])},
     }
 
 

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from thespis import machine
 from thespis.errors import ThespisError
+from thespis.xla import compile_cache
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
@@ -86,11 +86,11 @@ def stoppable(note: Callable[[str], None]) -> Iterator[list[int]]:
     def answer(number: int) -> None:
         if next(times) == 1:
             note(f"{signal.Signals(number).name}: saving after this step; again to end at once")
-        elif machine.keeping:
+        elif compile_cache.keeping:
             os._exit(128 + number)
 
     # Python's own handlers would end the command by another code, if they were back by then.
-    once = not machine.keeping
+    once = not compile_cache.keeping
     with handled(lambda number, frame: caught.append(number), once), heard(answer):
         yield caught
 

@@ -13,27 +13,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from thespis import envs, errors, hyper
+from thespis import envs, errors
 from thespis.core import Box, Mode, cut_short
-from thespis.demos import Episode, Recorder
+from thespis.engine.evaluation import Evaluator, FrozenPolicy
+from thespis.engine.loop import Loop
+from thespis.engine.recorder import Recorder
 from thespis.envs import Autoreset
 from thespis.envs import gymnasium as gym
 from thespis.envs.pettingzoo import PettingZoo
 from thespis.errors import ThespisError, shown
-from thespis.evaluate import Evaluator, FrozenPolicy
-from thespis.loop import Loop
-from thespis.options import convert, counted, plain
+from thespis.replay.demonstrations import Episode
 from thespis.runs import checkpoint, lineage, metrics, trust
 from thespis.runs import config as configs
 from thespis.runs.best import best_member
 from thespis.runs.build import build, state_shapes
 from thespis.runs.config import Config
 from thespis.runs.directory import find, status_of
+from thespis.tuning import hyper
+from thespis.values import convert, counted, plain
 
 LATER = 2**30  # evaluations after training draw other start states than those during it
 
 
-class Run:
+class SavedRun:
     """The folder of a run, opened for reading.
 
     `env` and `eval_env` stand in for environments that were given as objects, not by name;
@@ -109,12 +111,6 @@ class Run:
     def parts(self) -> tuple[Loop, Any]:
         return self.build(self.config)
 
-    def report(self, path: Path | str | None = None) -> Path:
-        """Write a page with everything about this run; by default its report.html."""
-        from thespis.show.report import report
-
-        return report([self.path], path)
-
     # --- policies ---------------------------------------------------------------------------
 
     def member(self, number: int | str = "best", which: str = "last") -> int:
@@ -176,18 +172,6 @@ class Run:
         """One member's policy, in the environment's own units; `skill` is the one it follows."""
         frozen = self.frozen(self.member(member, which), which)
         return Policy(self.parts[0], frozen, stochastic, skill)
-
-    def export(
-        self,
-        folder: Path | str | None = None,
-        format: str = "numpy",
-        member: int | str = "best",
-        which: str = "last",
-    ) -> dict[str, Any]:
-        """Write a member's policy for elsewhere: "numpy", "onnx" or "all" (see thespis.export)."""
-        from thespis.export import export
-
-        return export(self, folder, format, member, which)
 
     def evaluate(
         self,
@@ -282,18 +266,18 @@ class Policy:
         Of several agents, a dict of the actions of those who are in the observation.
         """
         batch, alone = self.batch(obs)
-        action, spec = self.respond(batch), self.algo.spec
+        action, spec = self.act(batch), self.algo.spec
         first = lambda x: x[0] if alone else x
         if not spec.agents:
-            return first(spec.actions[0].own(action))
+            return first(spec.actions[0].to_env(action))
         part = lambda i, kind: action[:, i, : kind.size] if isinstance(kind, Box) else action[:, i]
         return {
-            key: first(kind.own(part(i, kind)))
+            key: first(kind.to_env(part(i, kind)))
             for i, (key, kind) in enumerate(zip(self.keys, spec.actions, strict=True))
             if not isinstance(self.env, PettingZoo) or key in obs
         }
 
-    def respond(self, obs: Any) -> np.ndarray:
+    def act(self, obs: Any) -> np.ndarray:
         """The algorithm's own actions [n, ...] on a batch of observations."""
         action, self.memory = self.jitted(self.memory, obs, self.seed, self.time)
         self.time += 1

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from thespis.core import Row
-from thespis.loop import Loop
-from thespis.replay import Replay
+from thespis.engine.loop import Loop
+from thespis.replay.ring import Replay
 
 BASE = 640 * 2**20  # Python, its libraries, and what XLA's compiler keeps once it has needed it
 STATES = 3  # copies of a member's state: as it is, as it was (to find faults), and at its best

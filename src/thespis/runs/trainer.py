@@ -5,47 +5,40 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import numpy as np
 
-from thespis import envs, hyper, machine
+from thespis import envs
 from thespis.core import cut_short
+from thespis.engine.evaluation import Episodes, Evaluator, FrozenPolicy, rewards_itself
+from thespis.engine.host_driver import HostDriver
+from thespis.engine.loop import DeviceDriver, Learner, Loop
+from thespis.engine.metric_sums import MetricSums
 from thespis.errors import ThespisError, or_all
-from thespis.evaluate import Episodes, Evaluator, FrozenPolicy, rewards_itself
-from thespis.host import HostDriver
-from thespis.hosts import Rows, from_all, read
-from thespis.loop import DeviceDriver, Learner, Loop
-from thespis.placement import to_device
 from thespis.runs import checkpoint
 from thespis.runs.best import Best
 from thespis.runs.build import blank
 from thespis.runs.config import DEPENDENCE, DIVERSITY, OF_EPISODES, RETURN, SIMILARITY, Config
-from thespis.runs.demonstrations import Demonstrations
 from thespis.runs.directory import repair_status, status, write_json
 from thespis.runs.dump import Found, of_one
+from thespis.runs.expert import Demonstrations
 from thespis.runs.faults import Faults
 from thespis.runs.lineage import FILE
 from thespis.runs.log_keys import other_names
 from thespis.runs.metrics import FIRST, MetricsLog
 from thespis.runs.metrics import read as read_metrics
 from thespis.runs.parts import by_member, by_row, grow, resize, split
+from thespis.runs.reporter import Reporter
 from thespis.runs.transplant import transplant
-from thespis.runs.tuning import Tuning, values
-from thespis.tally import Tally
+from thespis.runs.tuning_rounds import Tuning, values
+from thespis.tuning import hyper
+from thespis.xla.compile_times import CompileTimes
+from thespis.xla.multihost import Rows, from_all, read
+from thespis.xla.placement import to_device
 
 CHUNK_SECONDS = 0.5  # how long a program may run before signals and the progress bar are served
-
-
-@runtime_checkable
-class Reporter(Protocol):
-    """Somebody who watches; nothing depends on what it does."""
-
-    def compiling(self) -> None: ...
-    def advance(self, step: int, total: int, elapsed: float, compiling: float) -> None: ...
-    def row(self, step: int, rows: list[dict[str, float]]) -> None: ...
-    def note(self, text: str) -> None: ...
 
 
 class Trainer:
@@ -65,7 +58,7 @@ class Trainer:
         driver = HostDriver if hasattr(self.loop.env, "open") else DeviceDriver
         self.demos = Demonstrations(config, self.loop) if config.demos is not None else None
         self.driver = driver(self.loop, self.seeds)
-        self.ledger = machine.Ledger()
+        self.ledger = CompileTimes()
         self.elapsed = 0.0  # in earlier sessions
         self.began = time.monotonic()
         self.known: set[str] = set()  # what has been compiled
@@ -77,7 +70,7 @@ class Trainer:
     # --- beginnings -------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.learner = self.driver.init(self.seeds, self.hps, self.taught(0))
+        self.learner = self.driver.init(self.seeds, self.hps, self.demos_at(0))
         if self.config.init_from:
             state = transplant(self.learner.state, self.config.init_from, self.reporter.note)
             self.learner = self.loop.place(dataclasses.replace(self.learner, state=state))
@@ -173,7 +166,7 @@ class Trainer:
         if self.demos:
             self.demos.pin(self.folder)
         names, note = other_names(self.config.log_keys), self.reporter.note
-        edges, members = dict(self.learner.tally.edges), self.config.members
+        edges, members = dict(self.learner.metric_sums.edges), self.config.members
         repair_status(self.folder, note)
         self.log = MetricsLog(self.folder, self.columns, members, names, edges, note)
         self.logged = self.step, self.spent - self.ledger.seconds
@@ -232,7 +225,7 @@ class Trainer:
         c = self.config
         total, start = self.iterations(c.steps), self.start_of_learning
         reached, chunk = False, 1
-        self.tell("running")
+        self.write_status("running")
         while self.iteration < total and not reached:
             signals, chunks = from_all(np.array([stop[0] if stop else 0, chunk])).T
             if signals.any():
@@ -247,7 +240,7 @@ class Trainer:
             self.first("learning" if learn else "warm-up")
             begin, compiled = time.monotonic(), self.ledger.seconds
             self.used = self.hps
-            self.faults.demos = self.taught(self.iteration)
+            self.faults.demos = self.demos_at(self.iteration)
             given = self.learner, self.used, self.faults.demos, self.seeds
             self.learner = self.driver.run(*given, length, mode, learn)
             if self.tuning:
@@ -268,7 +261,7 @@ class Trainer:
         if self.iteration >= total and not self.record_due:
             self.record(evaluate=True)  # after saving: it is no part of a longer run
         state = "done" if reached or self.iteration >= total else "stopped"
-        self.tell(state)
+        self.write_status(state)
         return state
 
     def first(self, program: str) -> None:
@@ -277,7 +270,7 @@ class Trainer:
             self.known.add(program)
             self.reporter.compiling()
 
-    def tell(self, state: str) -> None:
+    def write_status(self, state: str) -> None:
         """How far the run is, and what was compiled for it."""
         status(self.folder, state, self.saved)
         write_json(self.folder / "compiled.json", self.ledger.programs)
@@ -299,7 +292,7 @@ class Trainer:
                     self.faults.forget()
             self.hps = hyper.fill(self.config.Algorithm.Hyper, now, self.config.members)
 
-    def taught(self, iteration: int) -> Any:
+    def demos_at(self, iteration: int) -> Any:
         """What is to be imitated then; an expert that plays on has new episodes now and then.
 
         These too come at times that do not depend on the speed of the machine.
@@ -356,18 +349,20 @@ class Trainer:
             reached = goal is not None and bool(enough(scores[RETURN] >= goal))
             reached |= self.waited >= (self.config.patience or np.inf)
         now = self.step, self.spent - self.ledger.seconds
-        tally = read(self.learner.tally)
-        rows = [row | new for row, new in zip(self.rows(*now, tally), evaluated, strict=True)]
+        sums = read(self.learner.metric_sums)
+        rows = [row | new for row, new in zip(self.rows(*now, sums), evaluated, strict=True)]
         if self.tuning and self.tuning.tuner.fitness not in OF_EPISODES:
             values_of = [[row.get(self.tuning.tuner.fitness, np.nan)] for row in rows]
             self.tuning.score(np.array(values_of))
         for m, row in enumerate(rows):
-            self.log.append(self.step, m, row, tally.histograms(m))
+            self.log.append(self.step, m, row, sums.histograms(m))
         self.reporter.row(self.step, rows)
         for row in rows if hasattr(self.loop.algo, "complaint") else ():
             if complaint := self.loop.algo.complaint(row):
                 raise ThespisError(complaint)
-        self.learner = dataclasses.replace(self.learner, tally=self.learner.tally.clear())
+        self.learner = dataclasses.replace(
+            self.learner, metric_sums=self.learner.metric_sums.clear()
+        )
         self.logged = now
         self.faults.forget()
         return reached
@@ -378,7 +373,7 @@ class Trainer:
         since = self.step - int(self.best.step.max())
         return since / (self.frequencies["eval"] * self.config.envs)
 
-    def rows(self, step: int, seconds: float, tally: Tally) -> list[dict[str, Any]]:
+    def rows(self, step: int, seconds: float, sums: MetricSums) -> list[dict[str, Any]]:
         """What is known of every member without an evaluation."""
         x, used = self.learner, values(self.used)
         asked = self.tuning.asked if self.tuning else {}
@@ -394,7 +389,7 @@ class Trainer:
             {
                 **common,
                 "time/transitions": transitions[m],
-                **tally.means(m),
+                **sums.means(m),
                 **{f"hparams/{name}": x[m] for name, x in used.items()},
                 **{f"hparams_asked/{name}": x[m] for name, x in asked.items()},
             }
@@ -409,7 +404,7 @@ class Trainer:
             *(f"eval/mean_reward/{k}" for k in self.loop.algo.spec.rewards),
             *([SIMILARITY] if self.demos else []),
             *((DIVERSITY, DEPENDENCE) if rewards_itself(self.loop.algo) else ()),
-            *sorted([*self.learner.tally.names, "train/n_updates", "replay/size"]),
+            *sorted([*self.learner.metric_sums.names, "train/n_updates", "replay/size"]),
             *(f"hparams/{k}" for k in vars(self.hps)),
             *(f"hparams_asked/{k}" for k in (self.tuning.names if self.tuning else ())),
         ]
@@ -490,7 +485,7 @@ class Trainer:
         checkpoint.save(checkpoints, self.step, parts, info)
         checkpoint.prune(checkpoints)
         self.saved = self.step
-        self.tell("running")
+        self.write_status("running")
 
     def close(self) -> None:
         self.driver.close()

@@ -14,16 +14,17 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from thespis import describe, envs, private, user_code
+from thespis import envs, plugins, selection
 from thespis.errors import ThespisError
 from thespis.runs.directory import read_json, write_json
+from thespis.xla import private_files
 
 IDENTITY = "identity"  # of a run that names code, in its config.json
 
 
 def check(folder: Path, saved: dict[str, Any], trusted: bool) -> None:
     """Refuse a run that names code which nobody but the run itself vouches for."""
-    found = {name: (m, user_code.origin(m)) for name, m in code(saved).items()}
+    found = {name: (m, plugins.origin(m)) for name, m in code(saved).items()}
     found = {name: place for name, place in found.items() if place[1]}  # or nothing can happen
     if not found or trusted or known(saved):
         return
@@ -42,7 +43,7 @@ def code(saved: dict[str, Any]) -> dict[str, str]:
         if isinstance(value, str) and not saved.get(f"{name}_given"):
             found[f"{name} = {value}"] = envs.module_of(value)
     for name, value in saved.get("options", {}).items():
-        if isinstance(value, str) and describe.is_function(value):
+        if isinstance(value, str) and selection.is_function(value):
             found[f"{name} = {value}"] = value.partition(":")[0]
     return {name: module for name, module in found.items() if module}
 
@@ -53,19 +54,19 @@ def remember(folder: Path) -> None:
     if not code(saved) or known(saved):
         return
     saved[IDENTITY] = secrets.token_hex(16)  # that nobody knows who sent the run
-    why = private.complaint(records())
+    why = private_files.complaint(records())
     if why:
-        private.say(f"that you trained {folder} cannot be noted in {records()}: {why}")
+        private_files.say(f"that you trained {folder} cannot be noted in {records()}: {why}")
         return
     write_json(folder / "config.json", saved)
-    private.write(record(saved), b"")
+    private_files.write(record(saved), b"")
 
 
 def known(saved: dict[str, Any]) -> bool:
     """Whether this user has trained this run here, with this code from where it is now."""
     if IDENTITY not in saved or not records().exists():
         return False
-    return private.complaint(records()) is None and record(saved).is_file()
+    return private_files.complaint(records()) is None and record(saved).is_file()
 
 
 def records() -> Path:
@@ -75,6 +76,6 @@ def records() -> Path:
 
 
 def record(saved: dict[str, Any]) -> Path:
-    named = [(name, module, user_code.origin(module)) for name, module in code(saved).items()]
+    named = [(name, module, plugins.origin(module)) for name, module in code(saved).items()]
     told = json.dumps([saved[IDENTITY], sorted(named)])
     return records() / hashlib.sha256(told.encode()).hexdigest()

@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from thespis.describe import DESCRIPTOR
 from thespis.errors import ThespisError
 from thespis.runs.files import replacing, write, writing
+from thespis.runs.skilled import Skilled
+from thespis.selection import DESCRIPTOR
 from thespis.skills import standalone
-from thespis.skills.skilled import Skilled
 
 PLAIN = "needs observations that are one vector"
 

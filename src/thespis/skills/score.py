@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from thespis.skills.plan import foresee
-from thespis.skills.skilled import Skilled, Trajectories, rollout
+from thespis.runs.skilled import Skilled
+from thespis.skills.planner import foresee
+from thespis.skills.rollout import Trajectories, rollout
 
 CELLS = 20  # along each side of the box that holds all trajectories
 

@@ -1,0 +1,106 @@
+"""Options of the command line: reading them, and their help."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+import typing
+from typing import Any, Literal
+
+from thespis.errors import ThespisError, did_you_mean, or_all
+from thespis.values import UNSET, Option, convert, needed, show
+
+
+def parse(
+    argv: list[str], options: list[Option], positional: float = math.inf
+) -> tuple[list[str], dict[str, Any]]:
+    """At most `positional` plain words, and {name: value} of the options that were given.
+
+    `--some-name 1`, `--some_name=1` and, for what is true or false, `--name` and `--no-name`.
+    """
+    known = {o.name.replace("-", "_"): o for o in options}
+    words: list[str] = []
+    given: dict[str, Any] = {}
+    queue = list(argv)
+    while queue:
+        word = queue.pop(0)
+        if not flag(word):
+            words.append(word)
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        denied = name.removeprefix("no_")
+        if name not in known and denied in known and known[denied].kind is bool:
+            given[denied] = False
+            continue
+        if name not in known or not word.startswith("--"):
+            names = [n.replace("_", "-") for n in known]
+            nearest = or_all if len(names) <= 12 else did_you_mean
+            hint = nearest(name.replace("_", "-"), names) or "; --help lists them all"
+            raise ThespisError(f"unknown option {word.partition('=')[0]}{hint}")
+        option = known[name]
+        values = [value] if equals else []
+        while queue and not equals and len(values) < most_words(option.kind) and not flag(queue[0]):
+            values.append(queue.pop(0))
+        given[name] = read(option, values)
+    if len(words) > positional:
+        raise ThespisError(f"unexpected {words[int(positional)]!r}: options start with --")
+    return words, given
+
+
+def read(option: Option, words: list[str]) -> Any:
+    """The value of the words that followed an option."""
+    text = " ".join(words).strip()
+    if option.kind is bool:
+        return convert(option.name, bool, text or True)
+    if not text:
+        such = "" if option.default in UNSET else f", such as {show(option.default)}"
+        raise ThespisError(f"--{option.name.replace('_', '-')} needs a value{such}")
+    return convert(option.name, option.kind, text)
+
+
+def most_words(kind: Any) -> float:
+    """How many words an option of this type may take."""
+    if typing.get_origin(needed(kind)) is tuple:
+        return math.inf
+    return 0 if kind is bool else 1
+
+
+def flag(word: str) -> bool:
+    """An option, and not a negative number."""
+    if not word.startswith("-") or word == "-":
+        return False
+    try:
+        float(word.partition(",")[0])  # or several numbers
+    except ValueError:
+        return True
+    return False
+
+
+# --- help -----------------------------------------------------------------------------------
+
+
+def describe(options: list[Option]) -> str:
+    """Help text, one option a paragraph."""
+    lines = []
+    for o in options:
+        missing = o.default in UNSET or o.kind is bool
+        default = "" if missing else f" (default {show(o.default)})"
+        short = "-o, " if o.name == "output" else ""
+        head = f"  {short}--{o.name.replace('_', '-')} {placeholder(o.kind)}".rstrip()
+        body = textwrap.wrap(f"{o.help}{default}".strip(), 66)
+        if body and len(head) < 30:
+            lines.append(f"{head:<30}{body.pop(0)}")
+        else:
+            lines.append(head)
+        lines += [" " * 30 + line for line in body]
+    return "\n".join(lines)
+
+
+def placeholder(kind: Any) -> str:
+    kind = needed(kind)
+    if typing.get_origin(kind) is Literal:
+        return "{" + ",".join(typing.get_args(kind)) + "}"
+    if typing.get_origin(kind) is tuple:
+        return f"{placeholder(typing.get_args(kind)[0])} ..."
+    return {bool: "", int: "N", float: "X"}.get(kind, "TEXT")

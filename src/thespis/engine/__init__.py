@@ -1,0 +1,1 @@
+"""The training loop, its two drivers, rollouts, evaluation, and populations."""

@@ -1,0 +1,332 @@
+"""Evaluation: whole episodes of a frozen policy, one result per episode, never the mean alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial, update_wrapper
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from jaxtyping import Array, Bool, Float, Int
+
+from thespis.core import Mode, Row, longest, where
+from thespis.engine.loop import Loop
+from thespis.engine.streams import Stream, environment_seeds, member_keys
+from thespis.errors import Fault
+from thespis.xla.multihost import gather, read
+from thespis.xla.placement import MEMBERS, SHARED, all_of, local, own, spread
+from thespis.xla.program_cache import compiled
+
+Look = Callable[[Any, Any], Any]  # (obs, env_state) [n, ...] -> what is of interest [n, ...]
+
+
+class FrozenPolicy(eqx.Module):
+    """A policy outside training, of one member, or of all with leaves [members, ...].
+
+    It acts at the training clock that it was taken at: schedules stand where they stood then.
+    """
+
+    state: Any
+    hp: Any
+    step: Int[Array, "..."]  # rows of each member until then
+
+    def act(self, algo, memory, obs, key, mode: Mode) -> tuple:
+        """What the algorithm does -> action [n, ...], memory, extra."""
+        return algo.act(self.state, self.hp, memory, obs, key, self.step, mode)
+
+
+def unroll(algo, env, policy: FrozenPolicy, key, n: int, length: int, mode: Mode) -> Row:
+    """The first `length` rows [length, n, ...] of n environments under one policy.
+
+    The state is not changed: statistics stand still. Environments go on after an episode's end.
+    """
+    return watch(algo, env, policy, key, n, length, mode, lambda obs, env_state: None)[0]
+
+
+def watch(algo, env, policy: FrozenPolicy, key, n: int, length: int, mode: Mode, look: Look):
+    """The same -> rows, and what `look` saw in every row."""
+    k_env, k_memory, k_rows = random.split(key, 3)
+    world, step = env.reset(k_env, n)
+    start = world, step, algo.memory(k_memory, n), jnp.ones(n, bool)
+
+    def advance(carry, t):
+        world, step, memory, begin = carry
+        k_act, k_step, k_fresh = random.split(random.fold_in(k_rows, t), 3)
+        memory = where(begin, algo.memory(k_fresh, n), memory)
+        action, memory, extra = policy.act(algo, memory, step.obs, k_act, mode)
+        row = Row(step.obs, step.reward, step.terminated, step.truncated, action, extra)
+        seen = look(step.obs, world)
+        world, step = env.step(world, action, k_step)
+        return (world, step, memory, row.final), (row, seen)
+
+    return jax.lax.scan(advance, start, jnp.arange(length))[1]
+
+
+def first_episode(final: Bool[Array, "rows n"]) -> Bool[Array, "rows n"]:
+    """True up to and with the row that ends each environment's first episode."""
+    ended = jnp.cumsum(final, 0) - final.astype(int) > 0
+    return ~ended
+
+
+def outcome(rows: Row) -> tuple[Float[Array, "n ..."], Int[Array, "n"]]:
+    """Undiscounted return and length of every environment's first episode."""
+    mine = first_episode(rows.final)
+    return where(mine, rows.reward, jnp.zeros_like(rows.reward)).sum(0), mine.sum(0) - 1
+
+
+def own_terms(algo, policy: FrozenPolicy, row: Row, after: Row) -> Float[Array, "n terms"]:
+    """What an algorithm rewards itself with for steps, and what its dependence is made of."""
+    steps = policy.state, policy.hp, row, after
+    return jnp.concatenate(
+        [algo.diversity_reward(*steps)[:, None], algo.dependence_terms(*steps)], -1
+    )
+
+
+def diversity(algo, policy: FrozenPolicy, rows: Row) -> Float[Array, "n terms"] | None:
+    """The sums of these over every environment's first episode, if an algorithm rewards itself."""
+    if not rewards_itself(algo):
+        return None
+    now, after = (jax.tree.map(lambda x, s=s: x[s], rows) for s in (slice(-1), slice(1, None)))
+    terms = jax.lax.map(lambda x: own_terms(algo, policy, *x), (now, after))
+    return where(first_episode(rows.final)[1:], terms, jnp.zeros_like(terms)).sum(0)
+
+
+def rewards_itself(algo) -> bool:
+    """Whether it is `core.SelfRewarding`."""
+    return hasattr(algo, "diversity_reward")
+
+
+# --- descriptors ----------------------------------------------------------------------------
+
+
+def final(
+    seen: Float[Array, "rows n size"], stepped: Bool[Array, "rows n"]
+) -> Float[Array, "n size"]:
+    """What was seen after the last step of an episode."""
+    last = stepped.shape[0] - 1 - jnp.argmax(stepped[::-1], 0)
+    return seen[last, jnp.arange(last.size)]
+
+
+def average(
+    seen: Float[Array, "rows n size"], stepped: Bool[Array, "rows n"]
+) -> Float[Array, "n size"]:
+    """The mean of what was seen after every step: of contacts, say, the share of the time."""
+    # Chosen, not multiplied by 0: what follows the episode may be NaN.
+    total = jnp.where(stepped[..., None], seen, 0.0).sum(0)
+    return total / jnp.maximum(stepped.sum(0), 1).astype(jnp.float32)[:, None]
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What describes an episode, beside its return.
+
+    `look(obs, env_state)` [n, size] is what matters in one row; the state of host environments
+    is None. `reduce` makes of all [rows, n, size] one vector per episode [n, size]; its second
+    argument tells which rows are after a step of the episode.
+    """
+
+    reduce: Callable[..., Any] = final
+    look: Look = lambda obs, env_state: obs
+
+
+def describe(descriptor: Descriptor, told: dict, lengths: np.ndarray) -> Array:
+    """Descriptors [members, episodes, size] of what was seen after each step of each episode."""
+    rows = lengths.max()
+    pad = lambda seen: np.stack([*seen, *[np.zeros_like(seen[0])] * (rows - len(seen))])
+    seen = np.stack([pad(told[slot]) for slot in np.ndindex(lengths.shape)], 1)
+    stepped = np.arange(rows)[:, None] < lengths.reshape(-1)[None]
+    found = descriptor.reduce(jnp.asarray(seen), jnp.asarray(stepped))
+    return found.reshape(*lengths.shape, -1)
+
+
+class Episodes(NamedTuple):
+    """What came of them, leaves [members, episodes]; descriptors [members, episodes, size].
+
+    `diversity` is the sum of what the algorithm rewards itself with, if it does, and `dependence`
+    how much the episode depended on its skill.
+    `parts` are the returns by dimension [members, episodes, reward_dim] if rewards are vectors.
+    """
+
+    returns: Any
+    lengths: Any
+    descriptors: Any = None
+    diversity: Any = None
+    parts: Any = None
+    dependence: Any = None
+
+    @classmethod
+    def of(cls, algo, returns, lengths, descriptors=None, own=None) -> Episodes:
+        """Of one member or of all; returns are as `Loop.paid` makes them.
+
+        `own` [..., episodes, terms] are the sums of `own_terms`.
+        """
+        parts = None if algo.spec.reward_dim is None else returns[..., 1:]
+        returns = returns if parts is None else returns[..., 0]
+        if own is None:
+            return cls(returns, lengths, descriptors, None, parts)
+        dependence = algo.dependence if own.ndim == 2 else jax.vmap(algo.dependence)
+        return cls(returns, lengths, descriptors, own[..., 0], parts, dependence(own[..., 1:]))
+
+
+# --- all members ----------------------------------------------------------------------------
+
+
+def play(
+    loop: Loop, env, episodes: int, mode: Mode, descriptor: Descriptor | None, *given
+) -> Episodes:
+    """Episodes of every member in a JAX environment. `given` are policies, seeds and time."""
+    policies, seeds, time = given
+    look = descriptor.look if descriptor else lambda obs, env_state: None
+
+    def one(_, policy, key):
+        k_unroll = random.fold_in(key, 0)  # the loop's own keys may be folded, not used up
+        length = env.limit + 1
+        rows, seen = watch(loop.algo, env, policy, k_unroll, episodes, length, mode, look)
+        stepped = first_episode(rows.final).at[0].set(False)
+        found = descriptor.reduce(seen, stepped) if descriptor else None
+        own = diversity(loop.algo, policy, rows)
+        paid = dataclasses.replace(rows, reward=loop.paid(rows.reward, rows.obs))
+        return None, Episodes.of(loop.algo, *outcome(paid), found, own)
+
+    return loop.map_members(one, None, policies, member_keys(seeds, Stream.EVALUATE, time))[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluator:
+    """Episodes of every member in an environment of their own."""
+
+    loop: Loop
+    env: Any
+    episodes: int
+    mode: Mode = "greedy"
+    descriptor: Descriptor | None = None
+
+    def __call__(self, policies: FrozenPolicy, seeds, time) -> tuple[np.ndarray, np.ndarray]:
+        """Returns and lengths [members, episodes]; a function of the seeds and the time alone."""
+        played = self.play(policies, seeds, time)
+        return played.returns, played.lengths
+
+    def play(self, policies: FrozenPolicy, seeds, time) -> Episodes:
+        """Descriptors too, if there is one."""
+        if not hasattr(self.env, "open"):
+            return read(self.on_device(policies, seeds, time))
+        given = policies, seeds
+        policies, seeds = own(self.loop.mesh, given, all_of(MEMBERS, given))
+        return gather(self.on_host(policies, seeds, time))
+
+    @cached_property
+    def on_device(self):
+        choices = self.loop, self.env, self.episodes, self.mode, self.descriptor
+        f, given = update_wrapper(partial(play, *choices), play), (MEMBERS, MEMBERS, SHARED)
+        return compiled(spread(self.loop.mesh, f, given, MEMBERS), choices)
+
+    # --- host environments ------------------------------------------------------------------
+
+    def on_host(self, policies: FrozenPolicy, seeds, time):
+        """Each environment plays a fixed share of the episodes: short ones count no more."""
+        members, width = len(seeds), min(self.episodes, 10)
+        share = np.array([len(range(i, self.episodes, width)) for i in range(width)])
+        starts = environment_seeds(np.asarray(seeds), Stream.EVALUATE, time, width)
+        fold = lambda x: np.reshape(x, (members, width, *np.shape(x)[1:]))
+        dim = self.env.spec.reward_dim
+        vector = () if dim is None else (1 + dim,)
+        returns = np.zeros((members, self.episodes, *vector), np.float32)
+        lengths = np.zeros((members, self.episodes), int)
+        total = np.zeros((members, width, *vector))
+        steps, done = (np.zeros((members, width), int) for _ in range(2))
+        begin, memory, t = np.ones((members, width), bool), None, 0
+        seen = {slot: [] for slot in np.ndindex(members, width)}
+        told = {}  # what was seen in each episode
+        algo, before, own = self.loop.algo, None, np.zeros((members, width, 1))
+        sums = {}  # of what the algorithm rewards itself with in each episode
+        envs = self.env.open(members * width, starts)
+        try:
+            step = envs.reset()
+            while (done < share).any():
+                # What arrives with a first observation belongs to no step.
+                total = total + fold(self.loop.paid(np.asarray(step.reward), step.obs))
+                total[begin] = 0
+                steps = np.where(begin, 0, steps + 1)
+                obs = jax.tree.map(fold, step.obs)
+                if rewards_itself(algo) and before is not None:
+                    flags = fold(step.terminated), fold(step.truncated)
+                    given = policies, *before, obs, fold(step.reward), *flags
+                    own = np.where(begin[..., None], 0, own + np.asarray(self.judge(*given)))
+                if self.descriptor:
+                    looked = fold(self.descriptor.look(step.obs, None))
+                    for slot in seen:
+                        if begin[slot]:
+                            seen[slot] = []
+                        else:
+                            seen[slot].append(looked[slot])
+                endless = steps >= longest(self.env)
+                for m, w in zip(
+                    *np.nonzero((fold(step.final) | endless) & (done < share)), strict=True
+                ):
+                    episode = w + done[m, w] * width
+                    returns[m, episode], lengths[m, episode] = total[m, w], steps[m, w]
+                    told[m, episode], sums[m, episode] = seen[m, w], own[m, w]
+                    done[m, w] += 1
+                args = policies, memory, begin, obs, seeds, time, t
+                action, memory, extra = self.act(*args)
+                before = obs, action, extra
+                begin = fold(step.final) | endless
+                if (begin != fold(step.final)).any():
+                    envs.end(endless.reshape(-1))
+                step, t = envs.step(np.asarray(action).reshape(members * width, -1)), t + 1
+        except Fault as fault:
+            m, w = divmod(fault.environment, width)
+            step = f"{fault.step} of an evaluation"
+            raise fault.at(w, step, int(seeds[m])) from fault.__cause__
+        finally:
+            envs.close()
+        found = describe(self.descriptor, told, lengths) if self.descriptor else None
+        if not rewards_itself(algo):
+            return Episodes.of(algo, returns, lengths, found)
+        every = np.stack([sums[slot] for slot in np.ndindex(lengths.shape)])
+        every = jnp.asarray(every.reshape(*lengths.shape, -1), jnp.float32)
+        return Episodes.of(algo, returns, lengths, found, every)
+
+    @cached_property
+    def act(self):
+        """One action of every member in every environment -> action [members, n, ...], memory,
+        and what the algorithm remembers of the step if it judges it later."""
+
+        algo = self.loop.algo
+
+        def all_members(policies, memory, begin, obs, seeds, time, t):
+            def one(_, policy, memory, begin, obs, key):
+                k_act, k_memory = random.split(random.fold_in(key, t))
+                fresh = algo.memory(k_memory, begin.shape[0])
+                memory = fresh if memory is None else where(begin, fresh, memory)
+                action, memory, extra = policy.act(algo, memory, obs, k_act, self.mode)
+                return None, (action, memory, extra if rewards_itself(algo) else None)
+
+            keys = member_keys(seeds, Stream.EVALUATE, time)
+            return self.loop.map_members(one, None, policies, memory, begin, obs, keys)[1]
+
+        given = (MEMBERS,) * 5 + (SHARED, SHARED)
+        return jax.jit(spread(local(self.loop.mesh), all_members, given, MEMBERS))
+
+    @cached_property
+    def judge(self):
+        """The `own_terms` of a step of all environments [members, n, terms]."""
+
+        def all_members(policies, obs, action, extra, next_obs, reward, terminated, truncated):
+            def one(_, policy, obs, action, extra, *arrived):
+                next_obs, reward, terminated, truncated = arrived
+                no = jnp.zeros_like(terminated)
+                row = Row(obs, reward, no, no, action, extra)
+                after = Row(next_obs, reward, terminated, truncated, action, extra)
+                return None, own_terms(self.loop.algo, policy, row, after)
+
+            given = policies, obs, action, extra, next_obs, reward, terminated, truncated
+            return self.loop.map_members(one, None, *given)[1]
+
+        return jax.jit(spread(local(self.loop.mesh), all_members, (MEMBERS,) * 8, MEMBERS))

@@ -1,0 +1,186 @@
+"""The same learning step around environments that live in Python: Gymnasium and the like."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from thespis.core import HostEnvs, Mode, Step
+from thespis.engine.loop import Learner, Loop
+from thespis.engine.streams import Stream, environment_seeds, member_keys
+from thespis.errors import Fault, ThespisError
+from thespis.xla.placement import MEMBERS, SHARED, all_of, local, mine, own, put, spread, whole
+from thespis.xla.program_cache import compiled
+from thespis.xla.threads import cores
+
+SMALL = 4096  # bytes
+
+
+class HostDriver:
+    """Runs a `Loop` whose environments are opened here, `envs` for every member of this process.
+
+    Each iteration is two compiled calls: `act` gives the actions, `store_and_learn` stores and
+    learns. The second is not waited for, so the environments step while the update runs.
+    """
+
+    def __init__(self, loop: Loop, seeds):
+        self.loop = dataclasses.replace(loop, mesh=local(loop.mesh))
+        self.mesh, self.mine = loop.mesh, mine(loop.mesh, len(seeds))
+        self.seeds = np.asarray(seeds)[self.mine]
+        self.members = len(self.seeds)
+        self.open(time=0)
+        self.programs = cache(self.compile)
+
+    def open(self, time: int) -> None:
+        """Begin with start states of this time's own."""
+        seeds = environment_seeds(self.seeds, Stream.TRAIN, time, self.loop.envs)
+        self.envs: HostEnvs = self.loop.env.open(len(seeds), seeds)
+        self.opened = time
+        try:
+            self.arrived = self.fold(self.envs.reset())
+        except Fault as fault:
+            raise self.located(fault) from fault.__cause__
+
+    def init(self, seeds, hps, demos=None) -> Learner:
+        seeds, hps = self.own(seeds, hps)
+        learner = self.loop.create(seeds, hps, self.seen(demos), self.arrived)
+        return whole(self.mesh, learner, learner.specs)
+
+    def own(self, *given):
+        """What is given of all members, of those of this process."""
+        return own(self.mesh, given, all_of(MEMBERS, given))
+
+    def seen(self, demos):
+        """What all members see, on this process's devices."""
+        return own(self.mesh, demos, all_of(SHARED, demos))
+
+    def resume(self, learner: Learner) -> Learner:
+        """Environments begin new episodes; the row they left is cut off from what follows."""
+        self.close()
+        self.open(learner.clock.now)
+        replay = learner.replay
+        newest = (replay.head - 1) % replay.capacity
+        truncated = replay.rows.truncated.at[newest].set(~replay.rows.terminated[newest])
+        changed = lambda x: (x.replay.rows.truncated, x.actors.begin)
+        begin = jnp.ones_like(learner.actors.begin)
+        learner = eqx.tree_at(changed, learner, (truncated, begin))
+        return put(self.mesh, learner, learner.specs)
+
+    def run(self, x: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool) -> Learner:
+        """`length` iterations, `x` is used up."""
+        specs = x.specs
+        hps, seeds = self.own(hps, seeds)
+        trees = own(self.mesh, x, specs), (hps, self.seen(demos), seeds)
+        # With a second core, arrays are handed over while the update runs.
+        join = self.loop.mesh is None and cores() == 1
+        learner, rest = (Bundle.of(tree, join) for tree in trees)
+        act, store_and_learn = self.programs(learner, rest, mode, learn)
+        leaves, given = learner.pack(trees[0]), rest.pack(trees[1])
+        try:
+            for _ in range(length):
+                answer = act(leaves, given, self.arrived.obs)
+                action = np.asarray(answer[0])
+                leaves = store_and_learn(leaves, given, self.arrived, answer)
+                self.arrived = self.fold(self.envs.step(action.reshape(-1, *action.shape[2:])))
+        except Fault as fault:
+            raise self.located(fault) from fault.__cause__
+        return whole(self.mesh, learner.unpack(leaves), specs)
+
+    def compile(self, learner: Bundle, rest: Bundle, mode: Mode, learn: bool):
+        """The two halves of an iteration, over lists: these cross into compiled code faster."""
+
+        def act(leaves, given, obs):
+            x, (hps, _, seeds) = learner.unpack(leaves), rest.unpack(given)
+            keys = member_keys(seeds, Stream.TRAIN, x.clock.iteration)
+            return self.loop.act(x.state, hps, x.actors, obs, keys, x.clock, mode)
+
+        def store_and_learn(leaves, given, arrived, answer):
+            x, (hps, demos, seeds) = learner.unpack(leaves), rest.unpack(given)
+            keys = member_keys(seeds, Stream.TRAIN, x.clock.iteration)
+            return learner.pack(
+                self.loop.store_and_learn(x, hps, demos, arrived, answer, keys, learn)
+            )
+
+        hps, demos, _ = jax.tree.unflatten(rest.structure, range(rest.structure.num_leaves))
+        given = jax.tree.leaves((all_of(MEMBERS, hps), all_of(SHARED, demos), MEMBERS))
+        x = jax.tree.unflatten(learner.structure, range(learner.structure.num_leaves))
+        leaves = jax.tree.leaves(x.specs)
+        over = partial(spread, self.loop.mesh)
+        act = over(act, (leaves, given, MEMBERS), MEMBERS)
+        store_and_learn = over(store_and_learn, (leaves, given, MEMBERS, MEMBERS), leaves)
+        made_of = dataclasses.replace(self.loop, env=None), mode, learn
+        return compiled(act, made_of), compiled(store_and_learn, made_of, donate_argnums=0)
+
+    def located(self, fault: Fault) -> ThespisError:
+        """Where in the run it was."""
+        member, env = divmod(fault.environment, self.loop.envs)
+        return fault.at(env, (self.opened + fault.step) * self.loop.envs, int(self.seeds[member]))
+
+    def fold(self, step: Step) -> Step:
+        """Leaves [members * envs, ...] -> [members, envs, ...]."""
+        return jax.tree.map(lambda x: x.reshape(self.members, -1, *x.shape[1:]), step)
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A tree as a list in which the small arrays of each type are one.
+
+    Every array that crosses into compiled code costs a core a microsecond, and most of a
+    learner's are biases and counts.
+    """
+
+    structure: Any
+    types: tuple[tuple[tuple[int, ...], Any], ...]
+    """Shape and type of every leaf."""
+    joined: tuple[tuple[int, ...], ...]
+    """Leaves that are one array together."""
+
+    @classmethod
+    def of(cls, tree: Any, join: bool) -> Bundle:
+        leaves, structure = jax.tree.flatten(tree)
+        groups: dict[Any, list[int]] = {}
+        for i, x in enumerate(leaves):
+            if join and x.nbytes <= SMALL:
+                groups.setdefault(x.dtype, []).append(i)
+        types = tuple((x.shape, x.dtype) for x in leaves)
+        return cls(structure, types, tuple(map(tuple, groups.values())))
+
+    @property
+    def alone(self) -> list[int]:
+        small = set().union(*self.joined)
+        return [i for i in range(len(self.types)) if i not in small]
+
+    def pack(self, tree: Any) -> list:
+        leaves = jax.tree.leaves(tree)
+        to = numbers_of(leaves)
+        one = lambda group: to.concatenate([to.ravel(leaves[i]) for i in group])
+        return [*map(one, self.joined), *(leaves[i] for i in self.alone)]
+
+    def unpack(self, leaves: list) -> Any:
+        """The inverse."""
+        to, n = numbers_of(leaves), len(self.joined)
+        found = dict(zip(self.alone, leaves[n:]))
+        for group, joined in zip(self.joined, leaves[:n]):
+            sizes = [math.prod(self.types[i][0]) for i in group]
+            parts = to.split(to.array(joined), np.cumsum(sizes)[:-1])
+            found |= {i: x.reshape(self.types[i][0]) for i, x in zip(group, parts)}
+        every = [found[i] for i in range(len(found))]
+        every = every if to is jnp else jax.device_put(every)
+        return jax.tree.unflatten(self.structure, every)
+
+
+def numbers_of(leaves: list) -> Any:
+    """What handles them: JAX where they are traced, else NumPy, which has nothing to compile."""
+    return jnp if any(isinstance(x, Tracer) for x in leaves) else np

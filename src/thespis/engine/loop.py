@@ -1,0 +1,408 @@
+"""One training loop for every algorithm. Everything is a population; one agent is one member.
+
+An iteration is: act on what the environments returned, learn, store the row, step the
+environments. JAX environments run thousands of iterations in one program (`epoch`); host
+environments call the two halves (`act`, `store_and_learn`) around each of their steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from jax.sharding import Mesh
+from jaxtyping import Array, Bool, Float, Int
+
+from thespis.core import Histogram, Mean, Mode, Reporting, Row, Step, where
+from thespis.engine.metric_sums import MetricSums
+from thespis.engine.streams import Stream, Use, member_keys
+from thespis.replay.priorities import Rule
+from thespis.replay.ring import Replay
+from thespis.xla.ordering import no_inline
+from thespis.xla.placement import MEMBERS, ROWS_OF_MEMBERS, SHARED, put, shardings, spread
+from thespis.xla.program_cache import compiled
+
+ONE_FOR_ALL = {"replay.head", "replay.size", "replay.priorities.written"}  # without members
+
+
+class Clock(eqx.Module):
+    """Time, alike for all members: iterations and updates done, and the fraction of one due."""
+
+    time: Int[Array, "3"]
+
+    @classmethod
+    def zero(cls) -> Clock:
+        return cls(jnp.zeros(3, jnp.int32))
+
+    iteration = property(lambda self: self.time[0])
+    updates = property(lambda self: self.time[1])
+    remainder = property(lambda self: self.time[2])
+
+    @property
+    def now(self) -> int:
+        """The iteration, outside of compiled programs."""
+        return int(np.asarray(self.time)[0])
+
+
+class Actors(eqx.Module):
+    """What acting changes, leaves [members, envs, ...] (inside `map_members`, of one member)."""
+
+    memory: Any
+    begin: Bool[Array, "..."]  # the next observation is the first of an episode
+    ep_return: Float[Array, "..."]  # see `Loop.paid`
+    ep_length: Int[Array, "..."]
+    transitions: Int[Array, "..."]
+
+
+class World(eqx.Module):
+    """JAX environments, leaves [members, envs, ...]: their states and what they returned last."""
+
+    env: Any
+    arrived: Step
+
+
+class Learner(eqx.Module):
+    """Everything that training changes: what a checkpoint holds, what populations copy."""
+
+    state: Any  # leaves [members, ...]
+    actors: Actors
+    world: Any  # a `World`; None for host environments, which keep theirs
+    replay: Replay  # leaves [capacity, members, envs, ...]
+    metric_sums: MetricSums
+    clock: Clock
+
+    @property
+    def specs(self) -> Learner:
+        """How each leaf is split over devices."""
+
+        def spec(path, _):
+            part = path[0].name
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            if part == "clock" or name in ONE_FOR_ALL:
+                return SHARED
+            return ROWS_OF_MEMBERS if part in ("replay", "metric_sums") else MEMBERS
+
+        return jax.tree_util.tree_map_with_path(spec, self)
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    algo: Any
+    env: Any
+    envs: int = 1
+    """Environments of each member."""
+    capacity: int = 1_000_000
+    """Rows kept per environment."""
+    updates_per_step: Fraction = Fraction(1)
+    """Gradient updates per row, whatever the number of environments; remainders are carried."""
+    side_by_side: bool = False
+    """Members by `vmap` (accelerators), or one after another by `lax.map` (CPU)."""
+    mesh: Mesh | None = None
+    """The devices that members are split over, if several."""
+    shared: bool = False
+    """Every member learns from the rows of all; they must be on one device."""
+
+    # --- members ----------------------------------------------------------------------------
+
+    def map_members(self, f, carried, *xs):
+        """`carried, out = f(carried, *xs)` of every member. The replay never passes through here.
+
+        On CPUs one member after another, each apart: else the compiler would merge a single
+        member with its surroundings and round it differently, and so a member equals its run
+        alone, bit for bit.
+        """
+        if self.side_by_side:
+            return jax.vmap(f)(carried, *xs)
+
+        def visit(carried, x):
+            i, given = x
+            at = lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, 0, keepdims=False)
+            put = lambda leaf, new: jax.lax.dynamic_update_index_in_dim(leaf, new, i, 0)
+            member, out = no_inline(f)(jax.tree.map(at, carried), *given)
+            return jax.tree.map(put, carried, member), out
+
+        members = jnp.arange(jax.tree.leaves(xs)[0].shape[0])
+        return jax.lax.scan(visit, carried, (members, xs))  # in place, unlike `lax.map`
+
+    # --- start ------------------------------------------------------------------------------
+
+    def init(self, seeds, hps, demos=None, arrived: Step | None = None) -> Learner:
+        """`arrived` [members, envs, ...] is what host environments returned at their reset."""
+
+        def one(key, hp):
+            k_state, k_env, k_memory = random.split(key, 3)
+            state, memory = self.algo.init(k_state, hp), self.algo.memory(k_memory, self.envs)
+            return (
+                state,
+                memory,
+                None if arrived is not None else World(*self.env.reset(k_env, self.envs)),
+            )
+
+        keys, clock = member_keys(seeds, Stream.INIT, 0), Clock.zero()
+        state, memory, world = jax.vmap(one)(keys, hps)
+        shape = (seeds.shape[0], self.envs)
+        zeros = jnp.zeros(shape, jnp.int32)
+        step = world.arrived if arrived is None else arrived  # pyright: ignore
+        returns = jnp.zeros_like(self.paid(jnp.zeros(step.reward.shape), step.obs))
+        actors = Actors(memory, jnp.ones(shape, bool), returns, zeros, zeros)
+
+        def first_row(step: Step) -> Row:
+            action, _, extra = self.act(state, hps, actors, step.obs, keys, clock, "explore")
+            return Row(*step, action, extra)
+
+        row = jax.eval_shape(first_row, step)
+        replay = Replay.empty(self.capacity, row, self.rule)
+        batches = jax.eval_shape(self.draw, replay, hps, demos, keys, clock)
+        _, metrics, _ = jax.eval_shape(self.learn, state, hps, row, batches, keys, clock)
+        told = self.episodes(actors) | jax.eval_shape(self.rollout, row) | metrics
+        return Learner(state, actors, world, replay, MetricSums.of(told, shape[0]), clock)
+
+    # --- one iteration ----------------------------------------------------------------------
+
+    def act(self, state, hps, actors: Actors, obs, keys, clock: Clock, mode: Mode):
+        """Act in every environment -> action, memory, extra, leaves [members, envs, ...]."""
+
+        def one(_, state, hp, actors: Actors, obs, key):
+            k_act, k_memory = random.split(random.fold_in(key, Use.ACT))
+            fresh = self.algo.memory(k_memory, self.envs)
+            memory = where(actors.begin, fresh, actors.memory)
+            rows = clock.iteration * self.envs
+            return None, self.algo.act(state, hp, memory, obs, k_act, rows, mode)
+
+        return self.map_members(one, None, state, hps, actors, obs, keys)[1]
+
+    def store_and_learn(
+        self, x: Learner, hps, demos, arrived: Step, answer, keys, learn: bool
+    ) -> Learner:
+        """Store what arrived with the answer to it, and learn from what was stored before."""
+        action, memory, extra = answer
+        row = Row(*arrived, action, extra)
+        begin, lived = x.actors.begin, (~x.actors.begin).astype(jnp.int32)
+        paid = self.paid(row.reward, row.obs)
+        actors = Actors(
+            memory=memory,
+            begin=row.final,
+            ep_return=where(~begin, x.actors.ep_return, jnp.zeros_like(paid)) + paid,
+            ep_length=jnp.where(begin, 0, x.actors.ep_length) + lived,
+            transitions=x.actors.transitions + lived,
+        )
+        ended = row.final.astype(jnp.float32)
+        sums = lambda v: Mean((v.astype(jnp.float32) * ended).sum(1), ended.sum(1))
+        told = self.episodes(actors)
+        seen = {name: sums(numbers) for name, numbers in told.items()}
+        seen |= self.rollout(row)
+        batches = self.draw(x.replay, hps, demos, keys, x.clock) if learn else None
+        returns = told["rollout/ep_rew_mean"] if hasattr(self.algo, "remember") else None
+        given = hps, row, batches, keys, x.clock, returns
+        state, metrics, priorities = self.learn(x.state, *given)
+        seen |= metrics
+        replay = self.store(x.replay, hps, row, batches, priorities)
+        sums = x.metric_sums.add(seen, row, x.clock.iteration)
+        return Learner(state, actors, x.world, replay, sums, self.tick(x.clock, learn))
+
+    def episodes(self, actors: Actors) -> dict[str, Array]:
+        """What is told of episodes [members, envs]: the return, also by dimension, the length."""
+        spec, returns = self.algo.spec, actors.ep_return
+        whole = returns if spec.reward_dim is None else returns[..., 0]
+        parts = {f"rollout/ep_rew_mean/{n}": returns[..., i] for i, n in enumerate(spec.rewards, 1)}
+        return {"rollout/ep_rew_mean": whole, **parts, "rollout/ep_len_mean": actors.ep_length}
+
+    def rollout(self, row: Row) -> dict[str, Mean | Histogram]:
+        """What the algorithm tells of new rows, of [members]; most tell nothing."""
+        if not isinstance(self.algo, Reporting):
+            return {}
+        over_envs = jax.tree.map(lambda x: x.sum(1), self.algo.report(row))
+        return {f"rollout/{name}": x for name, x in over_envs.items()}
+
+    def paid(self, reward, obs):
+        """What returns are sums of: a reward of one number, or one number of it and all of them.
+
+        -> [...], or [..., 1 + reward_dim].
+        """
+        if self.algo.spec.reward_dim is None:
+            return reward
+        to = np if isinstance(reward, np.ndarray) else jnp
+        return to.concatenate([self.algo.scalar_reward(reward, obs)[..., None], reward], -1)
+
+    def draw(self, replay: Replay, hps, demos, keys, clock: Clock):
+        """The batches of one iteration's updates, leaves [members, updates, ...]."""
+
+        def of_member(member, hp, key):
+            def one(i):
+                k_sample = random.fold_in(random.fold_in(key, Use.SAMPLE), i)
+                step = clock.updates + i
+                beta = None if self.rule is None else self.algo.beta(hp, step)
+                view = replay.of(None if self.shared else member, beta)
+                return self.algo.sample(view, demos, hp, k_sample, step)
+
+            return jax.vmap(one)(jnp.arange(self.slots))
+
+        return jax.vmap(of_member)(jnp.arange(keys.shape[0]), hps, keys) if self.slots else None
+
+    def learn(self, state, hps, row: Row, batches, keys, clock: Clock, returns=None):
+        """Observe the new row and do the updates of one iteration, none if there are no batches.
+
+        `returns` [members, envs] are those of episodes so far, for algorithms that remember them.
+
+        -> state, metrics {name: Mean of [members]}, and priorities [members, updates, batch], or
+        None if the replay has no use for them; those of an update that was not due are negative.
+        """
+        whole, part = self.quota
+        due = clock.remainder + part.numerator >= part.denominator
+
+        def one(state, hp, row, batches, key, returns):
+            def update(state, slot):
+                i, batch = slot
+                k_update = random.fold_in(random.fold_in(key, Use.UPDATE), i)
+                step = clock.updates + i
+                state, metrics, priorities = self.algo.update(state, hp, batch, k_update, step)
+                means = {f"train/{k}": _as_sum(v) for k, v in metrics.items()}
+                return state, (means, None if self.rule is None else priorities)
+
+            state = self.algo.observe(state, row)
+            if returns is not None:
+                state = self.algo.remember(state, row, returns)
+            if batches is None:
+                return state, ({}, None)
+            slots = (jnp.arange(self.slots), batches)
+            state, (metrics, priorities) = jax.lax.scan(
+                update, state, jax.tree.map(lambda x: x[:whole], slots)
+            )
+            metrics = jax.tree.map(lambda m: m.sum(0), metrics)
+            if part:  # the clock is shared, so this stays a branch; no replay passes through it
+                last = jax.tree.map(lambda x: x[whole], slots)
+                nothing = jax.tree.map(jnp.zeros_like, metrics)
+                unknown = jax.tree.map(lambda p: -jnp.ones_like(p[0]), priorities)
+                run, skip = lambda s: update(s, last), lambda s: (s, (nothing, unknown))
+                state, (more, found) = jax.lax.cond(due, run, skip, state)
+                metrics = jax.tree.map(jnp.add, metrics, more)
+                append = lambda p, q: jnp.concatenate([p, q[None]])
+                priorities = jax.tree.map(append, priorities, found)
+            return state, (metrics, priorities)
+
+        state, (metrics, priorities) = self.map_members(
+            one, state, hps, row, batches, keys, returns
+        )
+        return state, metrics, priorities
+
+    def store(self, replay: Replay, hps, row: Row, batches, priorities) -> Replay:
+        """Give the priorities back, those of the latest update last, and add the row."""
+        if self.rule is None:
+            return replay.add(row, after=batches)
+        alpha = hps.priority_alpha
+        if batches is not None:
+            row_of = jnp.where(priorities >= 0, batches.drawn.row, -1)
+            drawn = dataclasses.replace(batches.drawn, row=row_of)
+
+            def give(i, tree):
+                at = lambda x: jax.lax.dynamic_index_in_dim(x, i, 1, keepdims=False)
+                return tree.back(jax.tree.map(at, drawn), at(priorities), alpha)
+
+            tree = jax.lax.fori_loop(0, self.slots, give, replay.priorities)
+            replay = dataclasses.replace(replay, priorities=tree)
+        return replay.add(row, after=batches, alpha=alpha)
+
+    @property
+    def rule(self) -> Rule | None:
+        """Of the priorities of rows, if the algorithm wants them."""
+        return getattr(self.algo, "rule", lambda envs: None)(self.envs)
+
+    @property
+    def quota(self) -> tuple[int, Fraction]:
+        """Updates per iteration: whole ones, and the fraction that is carried."""
+        whole, part = divmod(self.updates_per_step * self.envs, 1)
+        return int(whole), part
+
+    @property
+    def slots(self) -> int:
+        """Batches drawn per iteration; the last may stay unused if a fraction is carried."""
+        whole, part = self.quota
+        return whole + (part > 0)
+
+    def tick(self, clock: Clock, learn: bool) -> Clock:
+        if not learn:
+            return Clock(clock.time.at[0].add(1))
+        whole, part = self.quota
+        total = clock.remainder + part.numerator
+        updates = clock.updates + whole + total // part.denominator
+        return Clock(jnp.stack([clock.iteration + 1, updates, total % part.denominator]))
+
+    # --- many iterations --------------------------------------------------------------------
+
+    def epoch(self, x: Learner, hps, demos, seeds, length, mode: Mode, learn: bool) -> Learner:
+        """`length` iterations with JAX environments; any split into epochs gives the same."""
+
+        def body(_, x: Learner) -> Learner:
+            keys, world = member_keys(seeds, Stream.TRAIN, x.clock.iteration), x.world
+            answer = self.act(x.state, hps, x.actors, world.arrived.obs, keys, x.clock, mode)
+            x = self.store_and_learn(x, hps, demos, world.arrived, answer, keys, learn)
+            world = World(*self.map_members(self.step, world.env, answer[0], keys))
+            return dataclasses.replace(x, world=world)
+
+        return jax.lax.fori_loop(0, length, body, x)
+
+    def step(self, env, action, key):
+        """One step of a member's environments -> their states, and what they returned."""
+        return self.env.step(env, action, random.fold_in(key, Use.STEP))
+
+    # --- placement --------------------------------------------------------------------------
+
+    def create(self, seeds, hps, demos=None, arrived: Step | None = None) -> Learner:
+        """`init`, compiled, every member on its device. Trees that are given away share nothing."""
+        if self.mesh is None:
+            made_of = self if arrived is None else dataclasses.replace(self, env=None)
+            return compiled(self.init, made_of)(seeds, hps, demos, arrived)
+        learner = jax.eval_shape(self.init, seeds, hps, demos, arrived)
+        made_at = shardings(self.mesh, learner.specs)
+        return jax.jit(self.init, out_shardings=made_at)(seeds, hps, demos, arrived)
+
+    def place(self, learner: Learner) -> Learner:
+        """Every member on its device."""
+        return put(self.mesh, learner, learner.specs)
+
+
+def _as_sum(metric) -> Mean | Histogram:
+    return metric if isinstance(metric, Mean | Histogram) else Mean(metric, jnp.ones(()))
+
+
+class DeviceDriver:
+    """Runs a `Loop` whose environments are JAX code: many iterations in one program."""
+
+    def __init__(self, loop: Loop, seeds):
+        self.loop = loop
+        self.programs = cache(self.compile)
+
+    def init(self, seeds, hps, demos=None) -> Learner:
+        return self.loop.create(seeds, hps, demos)
+
+    def resume(self, learner: Learner) -> Learner:
+        return self.loop.place(learner)
+
+    def run(
+        self, learner: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool
+    ) -> Learner:
+        """`length` iterations, `learner` is used up."""
+        epoch = self.programs(jax.tree.structure(learner), mode, learn)
+        return epoch(learner, hps, demos, seeds, jnp.int32(length))
+
+    def compile(self, structure, mode: Mode, learn: bool):
+        """One program per phase; it reuses the learner's memory."""
+
+        def epoch(x, hps, demos, seeds, length):
+            return self.loop.epoch(x, hps, demos, seeds, length, mode, learn)
+
+        specs = jax.tree.unflatten(structure, range(structure.num_leaves)).specs
+        given = (specs, MEMBERS, SHARED, MEMBERS, SHARED)
+        program = spread(self.loop.mesh, epoch, given, specs)
+        return compiled(program, (self.loop, mode, learn), donate_argnums=0)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,129 @@
+"""Demonstrations of a policy: whole episodes that it plays, and how alike others act to them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from jaxtyping import Array, Float
+
+from thespis.core import Box, Mode, Row, longest, where
+from thespis.engine.evaluation import FrozenPolicy, unroll
+from thespis.engine.streams import Stream, environment_seeds
+from thespis.replay.demonstrations import Episode
+from thespis.replay.ring import View
+
+
+@dataclass(frozen=True, eq=False)
+class Recorder:
+    """Whole episodes of a policy, in the environment's own units."""
+
+    algo: Any
+    env: Any
+    episodes: int
+    mode: Mode = "greedy"
+
+    def __call__(self, policy: FrozenPolicy, seed: int) -> list[Episode]:
+        """A function of the seed alone."""
+        width = min(self.episodes, 10) if hasattr(self.env, "open") else self.episodes
+        share = [len(range(i, self.episodes, width)) for i in range(width)]
+        run = self.on_host if hasattr(self.env, "open") else self.on_device
+        rows = jax.tree.map(np.asarray, run(policy, seed, share))
+        final, found = rows.terminated | rows.truncated, []
+        for i, many in enumerate(share):
+            ends = [-1, *np.flatnonzero(final[:, i])[:many]]
+            for start, end in itertools.pairwise(ends):
+                cut = slice(start + 1, end + 1)
+                found.append(self.episode(jax.tree.map(lambda x, c=cut, i=i: x[c, i], rows)))
+        return found
+
+    def episode(self, rows: Row) -> Episode:
+        action = self.env.spec.single.to_env(np.asarray(rows.action[:-1]))
+        reward: Any = rows.reward[1:]
+        return Episode(rows.obs, action, reward, bool(rows.terminated[-1]))
+
+    def on_device(self, policy: FrozenPolicy, seed: int, share: list[int]) -> Row:
+        return self.unrolled(policy, random.fold_in(random.key(int(Stream.DEMOS)), seed))
+
+    @cached_property
+    def unrolled(self):
+        given = self.episodes, self.env.limit + 1, self.mode
+        return jax.jit(lambda policy, key: unroll(self.algo, self.env, policy, key, *given))
+
+    def on_host(self, policy: FrozenPolicy, seed: int, share: list[int]) -> Row:
+        """Rows [time, environments, ...] until each has played its share of the episodes."""
+        n = len(share)
+        envs = self.env.open(n, environment_seeds([seed], Stream.DEMOS, 0, n))
+        rows, memory, begin = [], None, np.ones(n, bool)
+        done, steps = np.zeros(n, int), np.zeros(n, int)
+        try:
+            step = envs.reset()
+            while (done < share).any():
+                given = policy, memory, begin, step.obs, jnp.uint32(seed), len(rows)
+                action, memory = self.act(*given)
+                steps = np.where(begin, 0, steps + 1)
+                endless = (steps >= longest(self.env)) & ~np.asarray(step.final)
+                step = step._replace(truncated=step.truncated | endless)
+                rows.append((*step, np.asarray(action)))
+                done, begin = done + step.final, np.asarray(step.final)
+                if endless.any():
+                    envs.end(endless)
+                step = envs.step(np.asarray(action))
+        finally:
+            envs.close()
+        obs, reward, terminated, truncated, action = jax.tree.map(lambda *x: np.stack(x), *rows)
+        return Row(obs, *map(jnp.asarray, (reward, terminated, truncated, action)))
+
+    @cached_property
+    def act(self):
+        def act(policy, memory, begin, obs, seed, time):
+            key = random.fold_in(random.fold_in(random.key(int(Stream.DEMOS)), seed), time)
+            k_act, k_memory = random.split(key)
+            fresh = self.algo.memory(k_memory, begin.shape[0])
+            memory = fresh if memory is None else where(begin, fresh, memory)
+            return policy.act(self.algo, memory, obs, k_act, self.mode)[:2]
+
+        return jax.jit(act)
+
+
+def similarity(algo, policy: FrozenPolicy, demos: View) -> Float[Array, ""]:
+    """How alike one member's greedy actions are to demonstrated ones: 1 if they are the same.
+
+    Discrete: the share that agrees. Continuous: the share of the demonstrations' variance that is
+    explained; always doing what they do on average has 0.
+    """
+    ring = demos.ring
+    rows = jax.tree.map(lambda x: x[:, 0, 0], ring.rows)
+    valid = (~rows.final & (jnp.arange(ring.capacity) < ring.size)).astype(jnp.float32)
+    share = valid / jnp.maximum(valid.sum(), 1.0)
+    action = answers(algo, policy, rows)
+    if not isinstance(algo.spec.single, Box):
+        return share @ (action == rows.action).astype(jnp.float32)
+    average = share @ rows.action
+    spread = lambda x: share @ ((rows.action - x) ** 2).sum(-1)
+    return 1.0 - spread(action) / jnp.maximum(spread(average[None]), 1e-8)
+
+
+def answers(algo, policy: FrozenPolicy, rows: Row) -> Array:
+    """Greedy actions to the rows [n, ...] of one environment, one after another if they must."""
+    k_memory, k_act = random.split(random.key(0))
+    fresh = algo.memory(k_memory, 1)
+    act = lambda memory, obs, key: policy.act(algo, memory, obs, key, "greedy")[:2]
+    if fresh is None:  # then every observation is answered by itself
+        return act(None, rows.obs, k_act)[0]
+
+    def one(carry, row):
+        (memory, begin), (obs, final, t) = carry, row
+        memory = where(begin[None], fresh, memory)
+        obs = jax.tree.map(lambda x: x[None], obs)
+        action, memory = act(memory, obs, random.fold_in(k_act, t))
+        return (memory, final), action[0]
+
+    rows_in_time = rows.obs, rows.final, jnp.arange(len(rows.reward))
+    return jax.lax.scan(one, (fresh, jnp.array(True)), rows_in_time)[1]

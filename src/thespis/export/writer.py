@@ -1,0 +1,415 @@
+"""Trained policies for elsewhere: a Python file that needs NumPy alone, or an ONNX model.
+
+What is exported is the algorithm's own greedy `act`, whatever it does: it is traced and written
+down operation by operation, from the raw observation to the action in the environment's units.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from jax.tree_util import DictKey
+
+from thespis import __version__, envs
+from thespis.core import MASK, Box, Discrete
+from thespis.engine.evaluation import FrozenPolicy
+from thespis.envs import gymnasium as gym
+from thespis.errors import ThespisError
+from thespis.export import to_numpy, to_onnx
+from thespis.export.graph import Graph, Value, named, trace
+from thespis.nn import normalization
+from thespis.runs.files import output, replacing, writing
+
+TOLERANCE = 1e-5  # of actions in [-1, 1], over so many observations:
+OBSERVATIONS = 1000
+EXAMPLES = 20  # that are kept with the policy
+BLANK = "    return {}  # an export writes the operations here\n"
+
+
+def export(
+    run: Any,
+    folder: Path | str | None = None,
+    format: str = "numpy",
+    member: int | str = "best",
+    which: str = "last",
+) -> dict[str, Any]:
+    """Write the greedy policy of a run's member -> the files, and how far they are from JAX.
+
+    The folder is `<run>/export` unless given. Nothing is written that does not act as the
+    policy itself on a thousand observations.
+    """
+    if format not in ("numpy", "onnx", "all"):
+        raise ThespisError(f"format = {format}: give one of numpy, onnx, all")
+    if format != "numpy":
+        to_onnx.require()
+    number = run.member(member, which)
+    loop = run.parts[0]
+    exported = Exported(loop.algo, loop.env, run.frozen(number, which))
+    about = exported.about | {
+        "algorithm": run.config.algo,
+        "environment": envs.label(loop.env),
+        "run": str(run.path),
+        "member": number,
+        "thespis": __version__,
+    }
+    place = output(run.path, folder, "export")
+    errors: dict[str, float] = {}
+    files: dict[str, str | bytes | dict] = {}
+    if format in ("numpy", "all"):
+        code, arrays = exported.numpy(about)
+        errors["numpy"] = exported.compare(compiled(code, arrays), "NumPy")
+        files |= {"policy.py": code, "policy.npz": arrays}
+    if format in ("onnx", "all"):
+        model = to_onnx.model(exported.graph, {"about": json.dumps(about)})
+        errors["onnx"] = exported.compare(session(model), "ONNX")
+        files["policy.onnx"] = model.SerializeToString()
+    about["largest_difference"] = errors
+    files |= {"policy.json": json.dumps(about, indent=2) + "\n", "README.md": readme(about, format)}
+    write(place, files)
+    return {"files": [str(place / name) for name in files], "largest_difference": errors}
+
+
+def write(place: Path, files: dict[str, str | bytes | dict]) -> None:
+    """Texts, bytes, or arrays."""
+    with writing(place):
+        place.mkdir(parents=True, exist_ok=True)
+    for name, what in files.items():
+        with replacing(place / name) as file:
+            if isinstance(what, dict):
+                np.savez(file, **what)
+            else:
+                file.write(what.encode() if isinstance(what, str) else what)
+
+
+class Exported:
+    """One member's greedy policy as a graph, and what it is compared with."""
+
+    def __init__(self, algo: Any, env: Any, policy: FrozenPolicy):
+        self.algo, self.env, self.policy = algo, env, policy
+        key = random.key(0)
+        self.memory = algo.memory(key, 1)
+        hidden = getattr(algo, "privileged", ())  # what only critics see is no input
+        shown = algo.spec.obs
+        shown = {k: s for k, s in shown.items() if k not in hidden} if hidden else shown
+        self.obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shown)
+        # Key and memory are inputs at first, to see whether the policy uses them.
+        given = {"memory": self.memory, "obs": self.obs, "key": key}
+        graph = trace(self.act, policy, given)
+        used = {id(x) for op in graph.operations for x in op.inputs}
+        read = {x.name.partition(".")[0] for x in graph.inputs if id(x) in used}
+        if "key" in read:
+            raise ThespisError(
+                f"the greedy policy of {type(algo).__name__} draws at random with these options, "
+                "which an exported one cannot: train it without (such as epsilon_greedy = 0)"
+            )
+        if self.memory is not None and "memory" not in read:  # it is for exploration alone
+            self.memory = None
+            graph = trace(self.act, policy, given | {"memory": None})
+        inputs = [x for x in graph.inputs if x.name != "key"]
+        self.graph = Graph(inputs, graph.outputs, graph.operations)
+
+    def act(self, policy: FrozenPolicy, given: dict) -> dict[str, Any]:
+        seen = given["memory"], given["obs"], given["key"]
+        action, memory, _ = policy.act(self.algo, *seen, "greedy")
+        return {"action": own_units(self.algo.spec, action), "memory": memory}
+
+    # --- what goes in and out ---------------------------------------------------------------
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a user must know, and the runner."""
+        drawn = self.drawn()
+        shape = lambda x: {"shape": list(x.shape[1:]), "dtype": np.dtype(x.dtype).name}
+        return {
+            "observation": pruned(encoding(self.env, self.algo.spec.obs), "obs", self.names),
+            "inputs": {x.name: described(x) for x in self.graph.inputs},
+            "actions": {name: action_of(kind) for name, kind in kinds(self.algo.spec).items()},
+            "memory": {
+                name: shape(x)
+                | {"start": np.asarray(x)[0].tolist(), "drawn_at_random": name in drawn}
+                for name, x in named(self.memory)
+            },
+        }
+
+    @property
+    def names(self) -> set[str]:
+        return {x.name for x in self.graph.inputs}
+
+    def drawn(self) -> set[str]:
+        """Which parts of the memory are drawn anew for every episode."""
+        graph = trace(
+            lambda _, given: {"memory": self.algo.memory(given["key"], 1)},
+            {},
+            {"key": random.key(0)},
+        )
+        return {name.partition(".")[2] for name, x in graph.outputs.items() if isinstance(x, Value)}
+
+    # --- written ----------------------------------------------------------------------------
+
+    def numpy(self, about: dict[str, Any]) -> tuple[str, dict[str, np.ndarray]]:
+        """The text of policy.py and the arrays of policy.npz."""
+        body, arrays = to_numpy.source(self.graph)
+        before, after = (Path(__file__).parent / "runner.py").read_text().split(BLANK)
+        code = before + "".join(f"    {line}\n" for line in body.splitlines()) + after
+        start = {f"memory.{name}": np.asarray(x) for name, x in named(self.memory)}
+        kept = {"about": np.array(json.dumps(about))}
+        return code, arrays | start | self.examples() | kept
+
+    def examples(self) -> dict[str, np.ndarray]:
+        """Observations of one episode, and the actions of the policy itself."""
+        obs, played = self.played
+        seen = [(name, x) for name, x in named({"obs": obs}) if name in self.names]
+        kept = [*seen, *named({"action": played["action"]})]
+        return {f"example.{name}": np.asarray(x)[:EXAMPLES] for name, x in kept}
+
+    # --- compared ---------------------------------------------------------------------------
+
+    @cached_property
+    def played(self) -> tuple[Any, dict[str, Any]]:
+        """Observations, and what the policy itself makes of them."""
+        obs = self.observations(OBSERVATIONS)
+        return obs, self.play(obs)
+
+    def play(self, obs: Any) -> dict[str, Any]:
+        """The policy itself on observations [n, 1, ...] of one episode: actions, memories after."""
+
+        def act(policy, memory, now):
+            obs, time = now
+            key = random.fold_in(random.key(0), time)
+            out = self.act(policy, {"memory": memory, "obs": obs, "key": key})
+            return out["memory"], out
+
+        rows = obs, jnp.arange(OBSERVATIONS)[: len(jax.tree.leaves(obs)[0])]
+        run = jax.jit(lambda policy, memory, x: jax.lax.scan(partial(act, policy), memory, x)[1])
+        return jax.tree.map(np.asarray, run(self.policy, self.memory, rows))
+
+    def observations(self, n: int) -> Any:
+        """Plausible ones, leaves [n, 1, ...]: as the statistics say, if there are any."""
+        rng = np.random.default_rng(0)
+        stats = getattr(self.policy.state, "stats", None)
+
+        def draw(s: Any) -> Any:
+            shape = (n, *s.shape)
+            if s.dtype == jnp.bool_:
+                return rng.random(shape) < 0.7
+            if jnp.issubdtype(s.dtype, jnp.integer):
+                return rng.integers(0, 256, shape).astype(s.dtype)
+            return rng.normal(size=shape).astype(s.dtype)
+
+        obs = jax.tree.map(draw, self.obs)
+        for path, x in jax.tree_util.tree_leaves_with_path(obs):
+            if path[-1:] == (DictKey(MASK),):
+                x[..., 0] = True  # one action at least is legal
+        running = lambda x: isinstance(x, normalization.Running)
+        known = dict(jax.tree_util.tree_leaves_with_path(stats, is_leaf=running))
+
+        def scaled(path: Any, x: Any) -> Any:
+            s: Any = known.get(path)
+            if not running(s) or s.mean.shape != x.shape[2:]:
+                return x
+            return np.asarray(s.mean) + np.sqrt(s.var) * x
+
+        return jax.tree_util.tree_map_with_path(scaled, obs)
+
+    def compare(self, other: Callable[[dict], dict], where: str) -> float:
+        """The largest difference of actions, as a share of half their range, and of memories."""
+        (obs, played), worst, half = self.played, 0.0, half_ranges(self.algo.spec)
+        before = lambda first, after: np.concatenate([np.asarray(first)[None], after[:-1]])
+        memory = jax.tree.map(before, self.memory, played["memory"])
+        given, wanted = named({"memory": memory, "obs": obs}), named(played)
+        for t in range(len(given[-1][1])):
+            got = other({name: x[t] for name, x in given if name in self.names})
+            for name, x in wanted:
+                error = np.abs(np.asarray(got[name], np.float64) - x[t].astype(np.float64))
+                worst = max(worst, float(np.max(error / half.get(name, 1.0), initial=0.0)))
+        if not worst <= TOLERANCE:
+            raise ThespisError(
+                f"the {where} policy differs from the trained one by {worst:.1e} in {OBSERVATIONS} "
+                f"observations, more than {TOLERANCE:g}: nothing is written; please report it"
+            )
+        return worst
+
+
+# --- actions --------------------------------------------------------------------------------
+
+
+def kinds(spec: Any) -> dict[str, Box | Discrete]:
+    """Actions by the names of the outputs, one of each of several agents."""
+    agents = getattr(spec, "agents", ())
+    if not agents:
+        return {"action": spec.action}
+    return {f"action.{name}": kind for name, kind in zip(agents, spec.actions, strict=True)}
+
+
+def own_units(spec: Any, action: Any) -> Any:
+    """What the environment takes, of what algorithms give: [n, ...]; a dict for several agents."""
+    every = kinds(spec)
+    if list(every) == ["action"]:
+        return in_units(spec.action, action)
+    parts = ((name.partition(".")[2], kind) for name, kind in every.items())
+    size = lambda kind: kind.size if isinstance(kind, Box) else None
+    of = lambda i, kind: action[:, i, : size(kind)] if isinstance(kind, Box) else action[:, i]
+    return {name: in_units(kind, of(i, kind)) for i, (name, kind) in enumerate(parts)}
+
+
+def in_units(kind: Box | Discrete, action: Any) -> Any:
+    if isinstance(kind, Discrete):
+        return (action + kind.start).astype(jnp.int32)
+    action = jnp.clip(action, -1.0, 1.0).reshape(-1, *kind.shape)
+    bound = lambda x: jnp.asarray(x, jnp.float32).reshape((1, *kind.shape))
+    return 0.5 * ((1 - action) * bound(kind.low) + (1 + action) * bound(kind.high))
+
+
+def action_of(kind: Box | Discrete) -> dict[str, Any]:
+    if isinstance(kind, Discrete):
+        return {"kind": "one of", "first": kind.start, "last": kind.start + kind.n - 1}
+    bounds = {"low": list(kind.low), "high": list(kind.high)}
+    return {"kind": "numbers", "shape": list(kind.shape), **bounds}
+
+
+def half_ranges(spec: Any) -> dict[str, Any]:
+    """By which differences are divided: then they are those of actions in [-1, 1]."""
+    half = lambda kind: np.reshape(np.subtract(kind.high, kind.low) / 2, (1, *kind.shape))
+    return {name: half(kind) for name, kind in kinds(spec).items() if isinstance(kind, Box)}
+
+
+# --- observations ---------------------------------------------------------------------------
+
+
+def encoding(env: Any, spec: Any) -> dict[str, Any]:
+    """How an observation, as the environment gives it, becomes the named inputs."""
+    if hasattr(env, "node"):
+        return of_node(env.node)
+    return of_tree(spec)
+
+
+def pruned(node: dict[str, Any], name: str, names: set[str]) -> dict[str, Any]:
+    """Without parts that the policy does not read."""
+    if "parts" not in node:
+        return node
+    inside = lambda key: {n for n in names if n == key or n.startswith(f"{key}.")}
+    parts = [(key, at, child, f"{name}.{key}") for key, at, child in node["parts"]]
+    kept = [[k, at, pruned(c, full, names)] for k, at, c, full in parts if inside(full)]
+    return node | {"parts": kept}
+
+
+def of_node(node: Any) -> dict[str, Any]:
+    if not isinstance(node, gym.Leaf):
+        return {"parts": [[name, key, of_node(child)] for name, key, child in node]}
+    if node.choices is not None:
+        return {"choices": [np.asarray(x).tolist() for x in node.choices]}
+    return {"shape": list(node.shape), "dtype": np.dtype(node.dtype).name}
+
+
+def of_tree(tree: Any) -> dict[str, Any]:
+    if isinstance(tree, dict):
+        return {"parts": [[str(key), key, of_tree(child)] for key, child in sorted(tree.items())]}
+    if isinstance(tree, tuple | list):
+        return {"parts": [[str(i), i, of_tree(child)] for i, child in enumerate(tree)]}
+    if dataclasses.is_dataclass(tree):
+        raise ThespisError("observations that are dataclasses are not exported: make them dicts")
+    return {"shape": list(tree.shape), "dtype": np.dtype(tree.dtype).name}
+
+
+def described(x: Any) -> dict[str, Any]:
+    return {"shape": list(x.shape), "dtype": np.dtype(x.dtype).name}
+
+
+# --- running what was written ---------------------------------------------------------------
+
+
+def compiled(code: str, arrays: dict[str, np.ndarray]) -> Callable[[dict], dict]:
+    """The function in the text of policy.py."""
+    space: dict[str, Any] = {"__name__": "policy", "__file__": "policy.py"}
+    exec(compile(code, "policy.py", "exec"), space)
+    return lambda inputs: space["compute"](arrays, inputs)
+
+
+def session(model: Any) -> Callable[[dict], dict]:
+    """An ONNX model at work: by onnxruntime if it is there, else by ONNX's own reference."""
+    try:
+        import onnxruntime  # pyright: ignore[reportMissingImports]
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        running = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, ["CPUExecutionProvider"]
+        )
+    except ImportError:
+        from onnx.reference import ReferenceEvaluator
+
+        running = ReferenceEvaluator(model)
+    names = [x.name for x in model.graph.output]
+    strip = lambda name: name.removeprefix(to_onnx.NEXT)
+
+    def run(inputs: dict) -> dict:
+        return dict(zip(map(strip, names), running.run(None, inputs), strict=True))
+
+    return run
+
+
+# --- in words -------------------------------------------------------------------------------
+
+
+def in_words(action: dict[str, Any]) -> str:
+    if action["kind"] == "numbers":
+        return f"float32{action['shape']} within {action['low']} .. {action['high']}"
+    return f"a whole number from {action['first']} to {action['last']}"
+
+
+def readme(about: dict[str, Any], format: str) -> str:
+    """What goes in, what comes out, and how."""
+    rows = [f"| `{name}` | {x['dtype']}{x['shape']} |" for name, x in about["inputs"].items()]
+    out = [f"| `{name}` | {in_words(x)} |" for name, x in about["actions"].items()]
+    lines = [
+        f"# {about['algorithm']} on {about['environment']}",
+        "",
+        "The greedy policy of a trained agent: from the observation as the environment gives it",
+        "(normalisation is inside) to the action in the environment's own units.",
+        "",
+        "| input | type |",
+        "|---|---|",
+        *rows,
+        "",
+        "| output | type |",
+        "|---|---|",
+        *out,
+    ]
+    if about["memory"]:
+        drawn = [name for name, x in about["memory"].items() if x["drawn_at_random"]]
+        lines += ["", "It has a memory, which must be reset at the start of every episode."]
+        if drawn:
+            lines.append(f"Training drew {', '.join(drawn)} anew then: choose it yourself.")
+    if format in ("numpy", "all"):
+        names = [n for n, x in about["memory"].items() if x["drawn_at_random"]]
+        given = ", ".join(f"{n}={about['memory'][n]['start']}" for n in names if n.isidentifier())
+        lines += [
+            "",
+            "```python",
+            "from policy import Policy  # policy.py and policy.npz; needs NumPy only",
+            "",
+            "policy = Policy()",
+            f"policy.reset({given})",
+            "action = policy(observation)",
+            "```",
+        ]
+    if format in ("onnx", "all"):
+        memory = ", its memory from `next.` outputs" if about["memory"] else ""
+        lines += ["", f"`policy.onnx` takes the inputs of the table (a batch of one){memory}."]
+    differ = ", ".join(f"{k} {v:.0e}" for k, v in about["largest_difference"].items())
+    lines += [
+        "",
+        f"Compared with the trained policy on {OBSERVATIONS:,} observations, actions in [-1, 1]: "
+        f"{differ}.",
+        "Shapes, bounds and the encoding of observations are in policy.json.",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""Networks and what belongs to them: encoders, distributions, normalisation, optimisers."""

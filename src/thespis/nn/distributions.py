@@ -1,0 +1,139 @@
+"""Distributions: the tanh-Gaussian, the categorical one that knows legal actions, mixtures."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import nn, random
+from jaxtyping import Array, Bool, Float, Int
+
+from thespis.core import Key
+from thespis.xla import fast_random
+
+Std = Literal["exp", "softplus"]  # exp(clip(raw, -20, 2)), or softplus(raw) + 0.001
+LogDerivative = Literal["exact", "epsilon"]  # of tanh: stable form, or log(1 - a^2 + 1e-6)
+
+
+class TanhGaussian(eqx.Module):
+    """a = tanh(u), u ~ N(mean, exp(log_std)^2). Log-probabilities are taken at u, hence stable."""
+
+    mean: Float[Array, "... n"]
+    log_std: Float[Array, "... n"]
+    log_derivative: LogDerivative = eqx.field(static=True, default="exact")
+    used: Bool[Array, "agents n"] | None = None  # numbers that count in log-probabilities
+
+    @classmethod
+    def of(cls, raw: Float[Array, "... raw"], std: Std, log_derivative: LogDerivative, used=None):
+        """From a network's output: means first, then raw scales."""
+        mean, scale = jnp.split(raw, 2, -1)
+        if std == "exp":
+            return cls(mean, jnp.clip(scale, -20, 2), log_derivative, used)
+        return cls(mean, jnp.log(nn.softplus(scale) + 0.001), log_derivative, used)
+
+    def sample(self, key: Key) -> tuple[Float[Array, "... n"], Float[Array, "..."]]:
+        """A reparameterised action and its log-probability."""
+        draw = fast_random.normal(key, self.mean.shape)
+        u = self.mean + jnp.exp(self.log_std) * draw
+        return jnp.tanh(u), self._log_p(u, draw)
+
+    def log_prob(self, action: Float[Array, "... n"], edge: float = 1e-3) -> Float[Array, "..."]:
+        """Of actions from elsewhere; those nearer than `edge` to a bound count as if there."""
+        u = jnp.arctanh(jnp.clip(action, edge - 1, 1 - edge))
+        return self._log_p(u, (u - self.mean) / jnp.exp(self.log_std))
+
+    def _log_p(self, u, draw) -> Float[Array, "..."]:
+        """At u, the `draw` of a standard normal away from the mean."""
+        log_normal = -0.5 * draw**2 - self.log_std - 0.5 * math.log(2 * math.pi)
+        if self.log_derivative == "exact":
+            log_det = log_derivative_of_tanh(u)
+        else:
+            log_det = jnp.log(1 - jnp.tanh(u) ** 2 + 1e-6)
+        log_p = log_normal - log_det
+        if self.used is not None:
+            log_p = jnp.where(self.used.reshape(*[1] * (u.ndim - 2), *self.used.shape), log_p, 0.0)
+        return log_p.sum(-1)
+
+    def mode(self) -> Float[Array, "... n"]:
+        return jnp.tanh(self.mean)
+
+
+@jax.custom_jvp
+def log_derivative_of_tanh(u: Float[Array, "..."]) -> Float[Array, "..."]:
+    """log(1 - tanh(u)^2), for u of any size."""
+    return 2 * (math.log(2) - jnp.abs(u) - jnp.log(1 + jnp.exp(-2 * jnp.abs(u))))
+
+
+log_derivative_of_tanh.defjvps(lambda du, _, u: -2 * jnp.tanh(u) * du)
+
+
+class Categorical(eqx.Module):
+    """One of n actions. Those that are not legal have probability 0, whatever their logits.
+
+    Where none is legal, all probabilities are 0, so that entropy and expectations are as well.
+    """
+
+    logits: Float[Array, "... n"]
+    legal: Bool[Array, "... n"]
+
+    @classmethod
+    def of(cls, logits: Float[Array, "... n"], legal: Bool[Array, "... n"] | None = None):
+        """Without a mask every action is legal."""
+        return cls(logits, jnp.ones_like(logits, bool) if legal is None else legal)
+
+    @property
+    def log_p(self) -> Float[Array, "... n"]:
+        """Log-probabilities, and 0 where they would be minus infinity."""
+        log_p = nn.log_softmax(jnp.where(self.legal, self.logits, -1e30))
+        return jnp.where(self.legal, log_p, 0.0)
+
+    @property
+    def p(self) -> Float[Array, "... n"]:
+        return jnp.where(self.legal, jnp.exp(self.log_p), 0.0)
+
+    def expect(self, values: Float[Array, "... n"]) -> Float[Array, "..."]:
+        """The exact mean of a value per action; those of illegal actions do not matter."""
+        return (self.p * jnp.where(self.legal, values, 0.0)).sum(-1)
+
+    def entropy(self) -> Float[Array, "..."]:
+        return -(self.p * self.log_p).sum(-1)
+
+    def sample(self, key: Key) -> Int[Array, "..."]:
+        return random.categorical(key, jnp.where(self.legal, self.logits, -jnp.inf))
+
+    def mode(self) -> Int[Array, "..."]:
+        return jnp.where(self.legal, self.logits, -jnp.inf).argmax(-1)
+
+
+class Mixture(eqx.Module):
+    """Gaussians of which one, chosen by chance, gives the value; their coordinates are apart."""
+
+    logits: Float[Array, "... parts"]
+    mean: Float[Array, "... parts n"]
+    std: Float[Array, "... parts n"]
+
+    @classmethod
+    def of(cls, raw: Float[Array, "... raw"], parts: int, n: int, scale, learned: bool):
+        """From a network's output: logits, means, and if learned raw scales.
+
+        Standard deviations are `scale`, or learned ones that are never less.
+        """
+        logits, mean, *rest = jnp.split(raw, [parts, parts + parts * n], -1)
+        mean = mean.reshape(*mean.shape[:-1], parts, n)
+        std = jnp.broadcast_to(jnp.asarray(scale, jnp.float32), mean.shape)
+        if learned:
+            std = std + nn.softplus(rest[0]).reshape(mean.shape)
+        return cls(logits, mean, std)
+
+    def log_prob(self, x: Float[Array, "... n"]) -> Float[Array, "..."]:
+        """log sum_k w_k prod_i N(x_i; mean_ki, std_ki^2); leading axes may be broadcast."""
+        deviation = (x[..., None, :] - self.mean) / self.std
+        log_normal = -0.5 * deviation**2 - jnp.log(self.std) - 0.5 * math.log(2 * math.pi)
+        return nn.logsumexp(nn.log_softmax(self.logits) + log_normal.sum(-1), axis=-1)
+
+    def expect(self) -> Float[Array, "... n"]:
+        """The mean."""
+        return (nn.softmax(self.logits)[..., None] * self.mean).sum(-2)

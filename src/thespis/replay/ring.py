@@ -1,0 +1,262 @@
+"""The replay: one ring of rows for all members, time-major, each observation stored once."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import random
+from jaxtyping import Array, Float, Int
+
+from thespis.core import MASK, Key, Row, Transition, where
+from thespis.replay.priorities import Drawn, Priorities, Rule
+from thespis.xla import fast_random
+from thespis.xla.ordering import order_after
+
+
+class Index(NamedTuple):
+    """Where rows lie, leaves [batch]; `time` counts from the oldest row."""
+
+    time: Int[Array, "batch"]
+    env: Int[Array, "batch"]
+
+    def later(self, by: Int[Array, "batch"]) -> Index:
+        return Index(self.time + by, self.env)
+
+    def window(self, first: int, last: int) -> Index:
+        """Leaves [last - first, batch]: the rows `first` .. `last - 1` after each."""
+        time = self.time[None] + jnp.arange(first, last)[:, None]
+        return Index(time, jnp.broadcast_to(self.env[None], time.shape))
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """A leaf of an observation that is to be read as a stack."""
+
+    ring: Array
+
+
+class Replay(eqx.Module):
+    """Leaves [capacity, members, envs, ...]: one clock, so one head for all members."""
+
+    rows: Row
+    head: Int[Array, ""]  # where the next row is written
+    size: Int[Array, ""]  # rows stored so far
+    priorities: Priorities | None = None  # None: all rows are drawn alike
+
+    @classmethod
+    def empty(cls, capacity: int, row: Row, rule: Rule | None = None) -> Replay:
+        """`row` is an example, leaves [members, envs, ...]; with a rule, rows have priorities."""
+        rows = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), row)
+        shape = capacity, *row.terminated.shape
+        priorities = None if rule is None else Priorities.none(shape, rule)
+        return cls(rows, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), priorities)
+
+    @property
+    def capacity(self) -> int:
+        return self.rows.reward.shape[0]
+
+    @property
+    def oldest(self) -> Int[Array, ""]:
+        """Where the oldest row is."""
+        return jnp.where(self.size == self.capacity, self.head, 0)
+
+    def add(self, row: Row, after=None, alpha=None) -> Replay:
+        """Write one row of every environment, leaves [members, envs, ...], over the oldest.
+
+        `after` is whatever was read from this ring before: then the row is written in place,
+        where the compiler might otherwise keep a copy of the ring for the reader. `alpha`
+        [members] is the exponent of priorities, if there are any.
+        """
+        head = self.head if after is None else order_after(self.head, after)
+        write = lambda ring, x: jax.lax.dynamic_update_index_in_dim(ring, x, head, 0)
+        rows = jax.tree.map(write, self.rows, row)
+        priorities = self.priorities
+        if priorities is not None:
+            enters = priorities.entering(self.head)
+            final = rows.terminated[enters] | rows.truncated[enters]
+            priorities = priorities.add(self.head, final, alpha)
+        head = (self.head + 1) % self.capacity
+        return Replay(rows, head, jnp.minimum(self.size + 1, self.capacity), priorities)
+
+    def of(self, member: Int[Array, ""] | None, beta=None) -> View:
+        """The rows of one member, or of all."""
+        return View(self, member, beta)
+
+
+class View(eqx.Module):
+    """One member's part of the ring, or all of it, without a copy: what an algorithm samples from.
+
+    Without a member, an index counts the environments of all members.
+    """
+
+    ring: Replay
+    member: Int[Array, ""] | None
+    beta: Float[Array, ""] | None = None  # exponent of the importance weights
+    frames: int = eqx.field(static=True, default=1)  # observations at once
+    whole: bool = eqx.field(static=True, default=False)  # its rows are whole episodes, all of them
+
+    def stacked(self, frames: int) -> View:
+        """The same rows, whose observations are stacks [..., frames, ...], oldest first.
+
+        A stack ends where its episode began: that first observation is repeated instead. An
+        action mask is not stacked.
+        """
+        return dataclasses.replace(self, frames=frames)
+
+    def draw(self, key: Key, batch: int, length: int, recent: int | None = None) -> Index:
+        """Starts of `length` consecutive rows, none of which reaches past the newest row.
+
+        They are uniform, or follow the priorities if there are any. That many rows must be
+        stored: else they are rows of zeros, which the caller has to leave out. `recent` draws
+        uniformly from the last so many rows of every environment.
+        """
+        priorities = self.ring.priorities
+        if priorities is not None and self.member is not None and recent is None:
+            assert length <= priorities.rule.ahead + 1, "windows are longer than was planned for"
+            slot, env = priorities.draw(key, batch, self.member)
+            return Index((slot - self.ring.oldest) % self.ring.capacity, env)
+        first, count = self.starts(length)
+        old = 0 if recent is None else jnp.maximum(count - recent, 0)
+        # The remainder of 32 random bits favours none by more than starts / 2^32.
+        time, env = fast_random.bits(key, (2, batch))
+        rest = lambda bits, n: (bits % n.astype(jnp.uint32)).astype(jnp.int32)
+        return Index(first + old + rest(time, count - old), rest(env, jnp.asarray(self.envs)))
+
+    def spread(
+        self, key: Key, batch: int, length: int, evenly: bool, share: float = 0.0, recent: int = 1
+    ) -> Index:
+        """Starts as `draw` gives them, unless there are no priorities and something else is asked.
+
+        `evenly`: the i-th of an environment lies in the i-th part of its time, and all have equally
+        many; what cannot be shared out evenly is drawn as ever. The last `share` of the batch comes
+        from the last so many `recent` rows.
+        """
+        if self.ring.priorities is not None:
+            return self.draw(key, batch, length)
+        k_draw, k_even, k_recent = random.split(key, 3)
+        start, i, late = self.draw(k_draw, batch, length), jnp.arange(batch), round(share * batch)
+        if evenly:
+            each, (first, count) = (batch - late) // self.envs, self.starts(length)
+            part = (i // self.envs).astype(jnp.float32) + fast_random.uniform(k_even, (batch,))
+            time = jnp.floor(part / max(each, 1) * count.astype(jnp.float32)).astype(jnp.int32)
+            even = Index(first + jnp.minimum(time, count - 1), i % self.envs)
+            start = where(i < each * self.envs, even, start)
+        if late:
+            newest = self.draw(k_recent, batch, length, recent)
+            start = where(i >= batch - late, newest, start)
+        return start
+
+    def starts(self, length: int) -> tuple[Int[Array, ""], Int[Array, ""]]:
+        """The first time at which `length` rows may start, and how many such times there are."""
+        # The oldest rows of a full ring may have lost some of their stack.
+        full = (self.ring.size == self.ring.capacity) & (not self.whole)
+        lost = jnp.where(full, self.frames - 1, 0)
+        return lost, self.ring.size - length + 1 - lost
+
+    @property
+    def envs(self) -> int:
+        """Environments that an index counts."""
+        _, members, envs, *_ = self.ring.rows.reward.shape
+        return envs * members if self.member is None else envs
+
+    def at(self, index: Index, leaf=lambda rows: rows):
+        """The rows at an index of any shape, or the `leaf` of them."""
+        rows, of = self.ring.rows, self.place
+        if self.frames == 1:
+            return jax.tree.map(lambda x: x[of(index)], leaf(rows))
+        history = self.history(index)
+
+        def gather(x):
+            if not isinstance(x, Stacked):
+                return x[of(index)]
+            return jnp.moveaxis(x.ring[of(history)], 0, index.time.ndim)
+
+        obs = rows.obs
+        masked = {MASK: obs[MASK]} if isinstance(obs, dict) and MASK in obs else {}
+        marked = jax.tree.map(Stacked, obs)
+        marked = marked | masked if masked else marked
+        return jax.tree.map(gather, leaf(dataclasses.replace(rows, obs=marked)))
+
+    def history(self, index: Index) -> Index:
+        """The rows of each stack, leaves [frames, ...], oldest first."""
+        back, going = jnp.zeros_like(index.time), jnp.ones_like(index.time)
+        backs = [back]
+        for i in range(1, self.frames):
+            before = Index(index.time - i, index.env)
+            place, rows = self.place(before), self.ring.rows
+            ended = rows.terminated[place] | rows.truncated[place]
+            going = going * ((before.time >= 0) & ~ended).astype(jnp.int32)
+            back = back + going
+            backs.append(back)
+        time = index.time[None] - jnp.stack(backs[::-1])
+        return Index(time, jnp.broadcast_to(index.env[None], time.shape))
+
+    def place(self, index: Index) -> tuple[Array, Array, Array]:
+        """Slot, member and environment of an index."""
+        member, env = self.member, index.env
+        if member is None:
+            member, env = jnp.divmod(env, self.ring.rows.reward.shape[2])
+        return self.slot(index), member, env
+
+    def slot(self, index: Index) -> Int[Array, "..."]:
+        """Where in the ring an index lies."""
+        return (self.ring.oldest + index.time) % self.ring.capacity
+
+    def importance(self, start: Index) -> tuple[Float[Array, "batch"], Drawn | None]:
+        """Weights of a batch that begins there, 0 if it must be left out, and which rows it has."""
+        priorities, batch = self.ring.priorities, start.env.shape[0]
+        if priorities is None or self.member is None:
+            return jnp.ones(batch), None
+        where = self.slot(start), start.env, self.member
+        first = priorities.written - self.ring.size
+        return priorities.importance(*where, self.beta), Drawn(first + start.time, start.env)
+
+    def windows(self, key: Key, batch: int, length: int) -> Row:
+        """Rows [length, batch, ...]; they may cross the end of an episode, and say so."""
+        return self.at(self.draw(key, batch, length).window(0, length))
+
+    def transitions(
+        self, key: Key, batch: int, gamma, n: int = 1, recent: int | None = None, paid=None
+    ) -> Transition:
+        """n-step transitions; shorter where the episode ends, with the true final observation.
+
+        Where rows are drawn uniformly, one that ends an episode starts no transition: it is kept as
+        an invalid entry, because moving to its neighbour would favour that one. All entries are
+        invalid while fewer than n + 1 rows are stored. `paid(reward, obs)` makes other rewards of
+        those that came with observations.
+        """
+        # Where the newest row ends an episode, what would follow it is never looked at.
+        needed = 1 if self.whole else n
+        start = self.draw(key, batch, needed + 1, recent)
+        parts = lambda r: (r.obs if paid else None, r.reward, r.terminated, r.truncated)
+        came, reward, *flags = self.at(start.window(0, n + 1), parts)  # [n + 1, batch]
+        reward = paid(reward, came) if paid else reward
+        terminated, truncated = (f.astype(jnp.float32) for f in flags)
+        going = 1.0 - jnp.maximum(terminated, truncated)
+        first = jnp.ones((1, batch))
+        alive = jnp.cumprod(jnp.concatenate([first, going[1:-1]]), 0)  # up to and with the end
+        last = alive * jnp.concatenate([1.0 - going[1:-1], first])  # 1 in the last step only
+        share = alive * jnp.power(gamma, jnp.arange(n, dtype=jnp.float32))[:, None]
+        steps = alive.sum(0)
+        weight, drawn = self.importance(start)
+        there = (self.ring.size > needed) & (weight > 0)
+
+        obs, action, extra = self.at(start, lambda r: (r.obs, r.action, r.extra))
+        return Transition(
+            obs=obs,
+            action=action,
+            reward=(share.reshape(n, batch, *[1] * (reward.ndim - 2)) * reward[1:]).sum(0),
+            next_obs=self.at(start.later(steps.astype(jnp.int32)), lambda r: r.obs),
+            terminated=(last * terminated[1:]).sum(0),
+            truncated=(last * truncated[1:]).sum(0),
+            steps=steps,
+            valid=going[0] * there.astype(jnp.float32),
+            weight=weight,
+            extra=extra,
+            drawn=drawn,
+        )

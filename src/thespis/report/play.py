@@ -1,0 +1,223 @@
+"""Watching a policy: frames of whole episodes, to a video file or into a window."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+from thespis import envs
+from thespis.core import Step, longest
+from thespis.envs import Autoreset
+from thespis.errors import ThespisError, one_line
+from thespis.report import draw, video
+from thespis.runs.files import output
+
+FPS = 30  # of tasks that do not say how fast time goes
+
+
+def play(
+    run: Any,
+    member: int | str = "best",
+    which: str = "last",
+    path: Path | str | None = None,
+    episodes: int = 1,
+    seed: int = 0,
+    human: bool = False,
+    skill: Any = None,
+) -> tuple[Path | None, list[Any]]:
+    """Play whole episodes of a run's policy -> the video (None for a window), their returns.
+
+    Of "all" members it is one film in which all play side by side, and returns of each.
+    """
+    if episodes < 1:
+        raise ThespisError(f"episodes = {episodes}: give at least 1")
+    if not 0 <= seed < 2**31:
+        raise ThespisError(f"seed = {seed}: give a number from 0 to {2**31 - 1}")
+    offscreen()
+    everybody = member == "all" and run.config.members > 1
+    env, members = run.parts[1], run.chosen(0 if member == "all" and not everybody else member)
+    if human and everybody:
+        raise ThespisError("--human shows one member: give --member N or best")
+    who = "_all" if everybody else f"_member{members[0]}"
+    several = who if run.config.members > 1 else ""
+    name = f"{envs.label(env)}{several}_seed{seed}{video.default_suffix()}"
+    file = output(run.path, path, "videos", name)
+    if not human:
+        video.check(file)
+    limit, films, returns, fps = longest(env), [], [], FPS
+    for number in members:
+        policy = run.policy(number, which, skill=skill)
+        stage = (DeviceStage if isinstance(env, Autoreset) else HostStage)(env, seed, human)
+        try:
+            label = f"member {number}" if everybody else f"{run.config.algo}  {envs.label(env)}"
+            played = [episode(stage, policy, seed + i, limit, label) for i in range(episodes)]
+        finally:
+            stage.close()
+        films.append([frames for frames, _ in played])
+        returns.append([total for _, total in played])
+        fps = stage.fps
+    if human:
+        return None, returns[0]
+    if not everybody:
+        return video.write([x for frames in films[0] for x in frames], file, fps), returns[0]
+    together = [x for one in zip(*films, strict=True) for x in video.side_by_side(one)]
+    return video.write(together, file, fps), returns
+
+
+def episode(stage, policy, seed: int, limit: int, label: str) -> tuple[list[np.ndarray], float]:
+    """One episode from its first to its final observation -> frames (unless shown), return.
+
+    Of a policy that may repeat itself, every frame in which it acts anew is marked.
+    """
+    policy.reset(seed)
+    step, frames, total, anew = stage.reset(seed), [], 0.0, []
+    for time in range(limit + 1):
+        total += float(policy.algo.scalar_reward(np.asarray(step.reward), step.obs)[0])
+        ends = bool(step.final[0]) or time == limit
+        action = None if ends else policy.act(step.obs)
+        repeats = getattr(policy.memory, "repeats", None)
+        if repeats is not None and not ends:
+            anew.append(bool(repeats[0] == 1))
+        frame = stage.frame(step)
+        if frame is not None:
+            frame = video.caption(frame, f"{label}  return {total:,.1f}")
+            frames.append(video.beats(frame, anew) if anew else frame)
+        if ends:
+            break
+        step = stage.step(action)
+    return frames, total
+
+
+def offscreen() -> None:
+    """Let MuJoCo draw without a display, by whichever library there is."""
+    if os.environ.get("MUJOCO_GL") or os.environ.get("DISPLAY") or sys.platform != "linux":
+        return
+    found = [way for way in ("EGL", "OSMesa") if ctypes.util.find_library(way)]
+    if found:
+        os.environ["MUJOCO_GL"] = found[0].lower()
+
+
+class HostStage:
+    """One Gymnasium environment, drawn by us if we know it, else by itself."""
+
+    def __init__(self, env: Any, seed: int, human: bool):
+        self.name, self.human = env.name, human
+        mode = "human" if human else None if env.name in draw.TASKS else "rgb_array"
+        try:
+            self.envs = env.open(1, seed, mode)
+        except ThespisError as error:
+            raise ThespisError(f"{error}{no_graphics(str(error))}") from error
+        self.step, self.close = self.envs.step, self.envs.close
+        # Faster films skip frames, slower ones are as the task says.
+        self.fps = min(int(self.envs.envs[0].metadata.get("render_fps") or FPS), 50)
+
+    def reset(self, seed: int) -> Step:
+        return self.envs.reset()  # seeded when it was opened
+
+    def frame(self, step: Step) -> np.ndarray | None:
+        if self.human:
+            return None  # the environment shows itself
+        if self.name in draw.TASKS:
+            return draw.frame(self.name, step.obs[0])
+        try:
+            picture = self.envs.render()[0]
+        except ThespisError as error:
+            raise ThespisError(f"{error}{no_graphics(str(error))}") from error
+        if not isinstance(picture, np.ndarray):
+            raise ThespisError(f"{self.name} cannot be drawn: it has no render_mode 'rgb_array'")
+        return picture
+
+
+class DeviceStage:
+    """One JAX environment, drawn by us or, if it has a method `picture(state)`, by itself."""
+
+    def __init__(self, env: Autoreset, seed: int, human: bool):
+        self.task = env.task
+        self.name = getattr(env.task, "name", type(env.task).__name__)
+        self.goal = getattr(env.task, "goal", (0.0, 0.0))
+        self.fps = getattr(env.task, "fps", FPS)
+        self.begin = jax.jit(lambda seed: env.reset(random.key(seed), 1))
+        self.advance = jax.jit(lambda state, action: env.step(state, action, random.key(0)))
+        self.window = Window(self.name) if human else None
+
+    def reset(self, seed: int) -> Step:
+        self.trail: list[np.ndarray] = []
+        self.state, step = self.begin(seed)
+        return step
+
+    def step(self, action: np.ndarray) -> Step:
+        # The key is used by resets alone, and none follows before the episode's end.
+        self.state, step = self.advance(self.state, jnp.asarray(action))
+        return step
+
+    def frame(self, step: Step) -> np.ndarray | None:
+        picture = self.picture(step)
+        if picture is None:
+            raise ThespisError(f"{self.name} cannot be drawn: there is no picture of it")
+        if not self.window:
+            return picture
+        self.window.show(picture)
+        return None
+
+    def picture(self, step: Step) -> np.ndarray | None:
+        if hasattr(self.task, "picture"):
+            try:
+                return np.asarray(self.task.picture(jax.tree.map(lambda x: x[0], self.state.task)))
+            except ThespisError:
+                raise
+            except Exception as error:
+                reason = one_line(error)
+                raise ThespisError(
+                    f"{self.name} cannot be drawn: {reason}{no_graphics(reason)}"
+                ) from error
+        self.trail.append(jax.tree.map(lambda x: np.asarray(x)[0], step.obs))
+        return draw.frame(self.name, self.trail[-1], trail=self.trail[:-1], goal=self.goal)
+
+    def close(self) -> None:
+        if self.window:
+            self.window.close()
+
+
+def no_graphics(reason: str) -> str:
+    """What to do if it was the graphics library that failed."""
+    signs = ("opengl", "glfw", "egl", "osmesa", "mujoco_gl", "gl context", "display")
+    if not any(sign in reason.lower() for sign in signs):
+        return ""
+    return (
+        "; MuJoCo draws with EGL (Debian: libegl1 libegl-mesa0 libgl1, MUJOCO_GL=egl) or OSMesa "
+        "(libosmesa6, MUJOCO_GL=osmesa), chosen before Python starts"
+    )
+
+
+class Window:
+    """A window that shows one frame after another."""
+
+    def __init__(self, title: str):
+        import matplotlib.pyplot as plt
+        from matplotlib.backends.registry import BackendFilter, backend_registry
+
+        still = backend_registry.list_builtin(BackendFilter.NON_INTERACTIVE)
+        if plt.get_backend().lower() in still:
+            raise ThespisError("--human: there is no display; leave it out to write a file")
+        self.plt = plt
+        self.figure = plt.figure(title)
+        self.picture = None
+
+    def show(self, frame: np.ndarray) -> None:
+        if self.picture is None:
+            axes = self.figure.add_axes((0, 0, 1, 1))
+            axes.axis("off")
+            self.picture = axes.imshow(frame)
+        self.picture.set_data(frame)
+        self.plt.pause(1 / FPS)
+
+    def close(self) -> None:
+        self.plt.close(self.figure)

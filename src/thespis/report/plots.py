@@ -1,0 +1,349 @@
+"""Learning curves over seeds, made from the run folders alone."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from thespis.errors import ThespisError, printable
+from thespis.report import statistics
+from thespis.runs import directory, files, metrics
+from thespis.values import show
+
+# Okabe and Ito's colours without the yellow, which vanishes on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
+LINES = ("-", "--", ":", "-.")  # take over when the colours begin again
+INK, GREY, FAINT = "#262626", "#8C8C8C", "#E8E8E8"
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": GREY,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "figure.titlesize": 12,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "legend.title_fontsize": 8.5,
+    "lines.solid_joinstyle": "round",
+    "text.parse_math": False,  # names are names, with a $ in them too
+    "text.usetex": False,  # whatever a matplotlibrc in the current folder says
+    "pdf.fonttype": 42,  # publishers refuse Type 3 fonts
+    "svg.hashsalt": "thespis",  # the same curves give the same file
+}
+WORDS = {
+    "eval/mean_reward": "evaluation return",
+    "eval/diversity_reward": "evaluation return of diversity",
+    "eval/skill_dependence": "dependence on the skill",
+    "rollout/ep_rew_mean": "training return",
+}
+STATISTICS = {"iqm": statistics.iqm, "mean": statistics.mean}
+NEUTRAL = (  # what stands in the label anyway, or has no influence on learning
+    *("algo", "env", "preset", "tuner", "objective", "options", "hp", "pbt"),
+    *("seeds", "steps", "stop_reward", "patience", "threads", "devices", "command", "versions"),
+    *("eval_freq", "eval_episodes", "log_freq", "log_keys", "wandb", "checkpoint_freq"),
+    "identity",
+)
+UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a plot: (steps, values) of every seed. Curves of one `env` share a panel."""
+
+    label: str
+    runs: list[tuple[np.ndarray, np.ndarray]]
+    env: str = ""
+
+
+# --- from run folders to curves -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are one curve: the members of all of them are its seeds."""
+
+    label: str
+    env: str
+    folders: list[Path]
+
+
+def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
+    """Runs belong together that differ in nothing that influences learning but their seeds.
+
+    Others are told apart by what they differ in. Runs that repeat a seed are not independent:
+    each of them is a group of its own, named after its folder.
+    """
+    runs = [(f, directory.read_config(f)) for f in map(directory.find, run_folders)]
+    differing = differences([config for _, config in runs])
+    alike: dict[tuple, list[tuple[Path, dict]]] = {}
+    for folder, config in runs:
+        kind, settings = kind_of(config), settings_of(config)
+        apart = tuple((name, settings[name]) for name in differing[kind] if name in settings)
+        alike.setdefault((kind, config["env"], apart), []).append((folder, config))
+
+    labels = [(", ".join([kind, *brief(apart)]), env) for kind, env, apart in alike]
+    groups = []
+    for (label, env), members in zip(labels, alike.values(), strict=True):
+        seeds = [seed for _, config in members for seed in config.get("seeds", [])]
+        if len(seeds) > len(set(seeds)):
+            groups += [Group(f"{label} {folder.name}", env, [folder]) for folder, _ in members]
+            continue
+        folders = [folder for folder, _ in members]
+        unique = labels.count((label, env)) == 1
+        groups.append(Group(label if unique else f"{label} {folders[0].name}", env, folders))
+    return [
+        replace(group, label=printable(group.label), env=printable(group.env)) for group in groups
+    ]
+
+
+def kind_of(config: dict[str, Any]) -> str:
+    """Algorithm, objective, preset and tuner, as a label has them."""
+    objective = config.get("options", {}).get("objective", config["algo"])  # of imitators
+    objective = None if objective == config["algo"] else objective
+    more = objective, config.get("preset"), config.get("tuner")
+    return " ".join([config["algo"].upper().replace("_", " "), *filter(None, more)])
+
+
+def settings_of(config: dict[str, Any]) -> dict[str, str]:
+    """All else that influences learning; hyper-parameters that are tuned or change are one."""
+    hp, schedule = config.get("hp", {}), config.get("schedule") or []
+    named = {name: show(value) for name, value in hp.items()}
+    settings = config | config.get("options", {})
+    settings |= {f"pbt.{name}": value for name, value in config.get("pbt", {}).items()}
+    settings["schedule"] = f"{named} {schedule}" if schedule else ""
+    if config.get("tuner"):
+        settings["members"] = len(config["seeds"])
+        settings["given"] = ", ".join(f"{name} = {value}" for name, value in named.items())
+    elif not schedule:
+        settings |= named
+    told = {n: x for n, x in settings.items() if n not in NEUTRAL and not n.endswith("_given")}
+    small = lambda x: str(x).lower() if x is None or isinstance(x, bool) else show(x)
+    return {name: small(value) for name, value in told.items()}
+
+
+def differences(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """{kind: the settings in which its runs on one environment differ}."""
+    found: dict[str, list[str]] = {kind_of(config): [] for config in configs}
+    values: dict[tuple[str, str, str], set[str]] = {}
+    for config in configs:
+        kind = kind_of(config)
+        for name, value in settings_of(config).items():
+            seen = values.setdefault((kind, config["env"], name), set())
+            seen.add(value)
+            if len(seen) > 1 and name not in found[kind]:
+                found[kind].append(name)
+    return found
+
+
+def brief(settings: Sequence[tuple[str, str]]) -> list[str]:
+    """At most three settings in words, or two and how many more there are."""
+
+    def words(name: str, value: str) -> str:
+        if name == "schedule":
+            return value and "scheduled"
+        if name == "given":
+            return value
+        parts = value.split()
+        return f"{name} = {value if len(parts) <= 4 else f'{parts[0]} … {parts[-1]}'}"
+
+    told = [text for text in (words(*setting) for setting in settings) if text]
+    return told if len(told) <= 3 else [*told[:2], f"{len(told) - 2} more"]
+
+
+def curves_of(run_folders: Iterable[Path | str], metric: str = "eval/mean_reward") -> list[Curve]:
+    """One curve over all members of every group of runs."""
+    curves = []
+    for group in groups_of(run_folders):
+        members = [run for folder in group.folders for run in _members(folder, metric)]
+        curves.append(Curve(group.label, members, group.env))
+    if not curves:
+        raise ThespisError("no runs to plot: name at least one run folder")
+    return curves
+
+
+def _members(folder: Path, metric: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(steps, values) of every member that has this metric."""
+    path, members = folder / "metrics.csv", len(directory.read_config(folder)["seeds"])
+    columns = metrics.read(path, members) if os.path.lexists(path) else {}
+    if not columns or not len(columns["step"]):
+        raise ThespisError(f"{folder} has no data yet: wait for its first lines in metrics.csv")
+    if metric not in columns:
+        names = [name for name in columns if name not in ("step", "member")]
+        near = difflib.get_close_matches(metric, names, n=3, cutoff=0.3) or names
+        raise ThespisError(f"{path} has no metric {metric!r}: try {', '.join(near)}")
+    runs = list(members_of(columns, metric).values())
+    if not runs:
+        raise ThespisError(f"{folder} has no {metric} yet: wait for its first value")
+    return runs
+
+
+def members_of(
+    table: dict[str, np.ndarray], metric: str, against: str = "step"
+) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """{member: (steps or another column, values)} of those that have finite values."""
+    x, member, value = table[against], table["member"], table[metric]
+    present, found = np.isfinite(value) & np.isfinite(x), {}
+    for m in np.unique(member[present]):
+        mine = present & (member == m)
+        # In order of steps; of a step written twice the later line counts.
+        steps, last = np.unique(x[mine][::-1], return_index=True)
+        found[int(m)] = steps, value[mine][::-1][last]
+    return found
+
+
+# --- from curves to a picture ---------------------------------------------------------------
+
+
+def learning_curve(
+    curves: Sequence[Curve],
+    path: Path | str,
+    metric: str = "eval/mean_reward",
+    statistic: Literal["iqm", "mean"] = "iqm",
+    title: str | None = None,
+) -> Path:
+    """Draw every seed, their statistic and its 95 % bootstrap band; .png, .svg or .pdf."""
+    path = Path(path)
+    if not curves or not all(curve.runs for curve in curves):
+        raise ThespisError("nothing to plot: a curve has no runs")
+    if statistic not in STATISTICS:
+        raise ThespisError(f"no statistic {statistic!r}: choose {' or '.join(STATISTICS)}")
+
+    envs = list(dict.fromkeys(curve.env for curve in curves))
+    labels = list(dict.fromkeys(curve.label for curve in curves))
+    columns = 2 if len(envs) == 4 else min(len(envs), 3)
+    rows = math.ceil(len(envs) / columns)
+    width, height = (6.4, 4.0) if len(envs) == 1 else (3.6 * columns, 2.9 * rows + 0.4)
+
+    with Sheet(path, (width, height)) as figure:
+        panels = figure.subplots(rows, columns, squeeze=False)
+        for env, panel in zip(envs, panels.flat, strict=False):
+            here = [curve for curve in curves if curve.env == env]
+            for curve in here:
+                _draw(panel, curve, *look(labels.index(curve.label)), STATISTICS[statistic])
+            dress(panel, end=max(steps[-1] for curve in here for steps, _ in curve.runs))
+            panel.set_title(env)
+        for panel in panels.flat[len(envs) :]:
+            panel.set_axis_off()
+        for panel in panels[-1]:
+            panel.set_xlabel("environment steps")
+        if title and len(envs) == 1:
+            panels[0, 0].set_title(title)
+        elif title:
+            figure.suptitle(title)
+        for panel in panels[:, 0]:
+            panel.set_ylabel(WORDS.get(metric, metric))
+        name = "IQM" if statistic == "iqm" else statistic
+        banded = any(len(curve.runs) > 1 for curve in curves)
+        meaning = f"{name} over seeds with 95 % bootstrap interval" if banded else None
+        _legend(figure, curves, labels, meaning)
+    return path
+
+
+def look(index: int) -> tuple[str, str]:
+    return PALETTE[index % len(PALETTE)], LINES[index // len(PALETTE) % len(LINES)]
+
+
+def _draw(panel, curve: Curve, colour: str, line: str, statistic) -> None:
+    for steps, values in curve.runs:
+        panel.plot(steps, values, _mark(steps), color=colour, linewidth=0.7, alpha=0.3, zorder=2)
+    grid, values = statistics.on_grid(*zip(*curve.runs, strict=True))
+    band = statistics.bootstrap(values, statistic)
+    if band is not None:
+        panel.fill_between(grid, *band, color=colour, alpha=0.18, linewidth=0, zorder=1)
+    panel.plot(grid, statistic(values), line + _mark(grid), color=colour, linewidth=2, zorder=3)
+
+
+def _mark(steps: np.ndarray) -> str:
+    """A line through a single evaluation would be invisible."""
+    return "o" if len(steps) == 1 else ""
+
+
+def dress(panel, end: float) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    end = max(end, 1)
+    panel.set_xlim(-0.01 * end, 1.01 * end)
+    panel.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: thousands(x)))
+    panel.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+    panel.grid(axis="y", color=FAINT, linewidth=0.8)
+    panel.set_axisbelow(True)
+
+
+class Sheet:
+    """A figure in the house style that is written to a file in the end."""
+
+    def __init__(self, path: Path | str, size: tuple[float, float]):
+        self.path, self.size = Path(path), size
+        self.form = self.path.suffix[1:].lower()
+        if self.form not in UNDATED:
+            raise ThespisError(f"cannot write {self.path.name}: a plot is .png, .svg or .pdf")
+
+    def __enter__(self) -> Any:
+        import matplotlib
+        from matplotlib.figure import Figure
+
+        self.style = matplotlib.rc_context(STYLE)
+        self.style.__enter__()
+        self.figure = Figure(figsize=self.size, layout="constrained")
+        return self.figure
+
+    def __exit__(self, *error: Any) -> None:
+        from matplotlib.text import Text
+
+        for text in self.figure.findobj(Text):
+            text.set_text(printable(text.get_text()))
+        try:
+            if error[0] is None:
+                with files.writing(self.path):
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                given = {"format": self.form, "metadata": UNDATED[self.form]}
+                with files.replacing(self.path) as file:
+                    self.figure.savefig(Path(file.name), dpi=200, **given)
+        finally:
+            self.style.__exit__(*error)
+
+
+def _legend(figure, curves: Sequence[Curve], labels: list[str], title: str | None) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles, names = [], []
+    for index, label in enumerate(labels):
+        colour, line = look(index)
+        seeds = sorted({len(curve.runs) for curve in curves if curve.label == label})
+        count = "–".join(map(str, seeds[:1] + seeds[1:][-1:]))
+        band = [Patch(facecolor=colour, alpha=0.18)] * (seeds[-1] > 1)
+        handles.append((*band, Line2D([], [], color=colour, ls=line, lw=2)))
+        names.append(f"{label} ({count} seed{'s' * (count != '1')})")
+    widest = max(1.8, 0.6 + 0.07 * max(map(len, names)))  # inches
+    columns = max(1, min(len(names), int(figure.get_figwidth() / widest)))
+    legend = figure.legend(handles, names, loc="outside lower center", ncols=columns, title=title)
+    legend.get_title().set_color(GREY)
+
+
+def thousands(steps: float) -> str:
+    """20000 -> 20k, 1500000 -> 1.5M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(steps) >= size:
+            return f"{steps / size:g}{letter}"
+    return f"{steps:g}"

@@ -1,0 +1,144 @@
+"""When an agent that may repeat itself acts anew: its actions over time, and how long runs are."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import random
+
+from thespis.core import Step, ThespisError, longest
+from thespis.envs import Autoreset, label
+from thespis.report.plots import FAINT, GREY, PALETTE, Sheet
+from thespis.runs.files import output
+
+MOST = 6  # action dimensions that have a panel
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Actions [steps, n] in [-1, 1], the steps [steps] that began a new trajectory, the return."""
+
+    actions: np.ndarray
+    anew: np.ndarray
+    total: float
+
+    @property
+    def runs(self) -> list[int]:
+        """Lengths of the runs between one new trajectory and the next, or the end."""
+        starts = [*np.flatnonzero(self.anew), len(self.anew)]
+        return [int(b - a) for a, b in pairwise(starts)]
+
+    @property
+    def repeat_rate(self) -> float:
+        """The share of steps, after the first, that went on with what was begun before."""
+        return 1 - float(self.anew[1:].mean()) if len(self.anew) > 1 else 0.0
+
+
+def play(
+    run: Any, member: int | str = "best", which: str = "last", episodes: int = 10, seed: int = 0
+) -> list[Episode]:
+    """Greedy episodes of a run whose policy remembers how long it has repeated itself."""
+    policy, env = run.policy(member, which), run.parts[1]
+    with closing(Stage(env)) as stage:
+        return [episode(run, policy, stage, longest(env), seed + i) for i in range(episodes)]
+
+
+def episode(run: Any, policy: Any, stage: Stage, limit: int, seed: int) -> Episode:
+    policy.reset(seed)
+    arrived, actions, anew, total = stage.begin(seed), [], [], 0.0
+    while not arrived.final[0] and len(actions) < limit:
+        actions.append(policy.act(arrived.obs)[0])
+        repeats = getattr(policy.memory, "repeats", None)
+        if repeats is None:
+            raise ThespisError(f"{run.config.algo} acts anew at every step: plot a taac run")
+        anew.append(repeats[0] == 1)
+        arrived = stage.step(actions[-1][None])
+        reward = policy.algo.scalar_reward(np.asarray(arrived.reward), arrived.obs)
+        total += float(reward[0])
+    return Episode(np.array(actions), np.array(anew, bool), total)
+
+
+class Stage:
+    """One environment of either kind."""
+
+    def __init__(self, env: Any):
+        self.env, self.opened = env, None
+        if isinstance(env, Autoreset):
+            self.start = jax.jit(lambda seed: env.reset(random.key(seed), 1))
+            self.move = jax.jit(lambda state, action: env.step(state, action, random.key(0)))
+
+    def begin(self, seed: int) -> Step:
+        if isinstance(self.env, Autoreset):
+            self.state, arrived = self.start(seed)
+            return arrived
+        self.close()
+        self.opened = self.env.open(1, seed)
+        return self.opened.reset()
+
+    def step(self, action: np.ndarray) -> Step:
+        if self.opened is not None:
+            return self.opened.step(action)
+        self.state, arrived = self.move(self.state, action)
+        return arrived
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.close()
+
+
+def draw(episodes: list[Episode], path: Path | str, title: str = "") -> Path:
+    """The first episode's actions with every new trajectory marked, and all run lengths."""
+    from matplotlib.ticker import MaxNLocator
+
+    first = episodes[0]
+    shown = min(first.actions.shape[1], MOST)
+    time = np.arange(len(first.actions))
+    with Sheet(path, (7.2, 1.3 * shown + 2.6)) as figure:
+        heights = [*[1.0] * shown, 1.8]
+        grid = figure.subplots(shown + 1, 1, height_ratios=heights, squeeze=False)
+        *panels, bottom = grid[:, 0]
+        for i, panel in enumerate(panels):
+            action, colour = first.actions[:, i], PALETTE[i % len(PALETTE)]
+            panel.vlines(time[first.anew], -1.1, 1.1, color=FAINT, linewidth=0.8, zorder=1)
+            panel.step(time, action, where="post", color=colour, linewidth=1.2, zorder=2)
+            panel.plot(
+                time[first.anew], action[first.anew], "o", color=colour, markersize=3, zorder=3
+            )
+            panel.set_ylim(-1.1, 1.1)
+            panel.set_ylabel("action" if shown == 1 else f"action {i}")
+            panel.sharex(panels[0])
+            panel.tick_params(labelbottom=i == shown - 1)
+        panels[-1].set_xlabel("step of one episode; dots begin a new trajectory")
+        panels[0].set_title(title)
+
+        runs = np.array([length for episode in episodes for length in episode.runs])
+        rate = np.mean([episode.repeat_rate for episode in episodes])
+        bottom.hist(runs, np.arange(0.5, runs.max() + 1.5), color=PALETTE[0])
+        bottom.axvline(runs.mean(), color=GREY, linestyle="--", linewidth=1)
+        bottom.set_title(f"runs last {runs.mean():.1f} steps on average; repeat rate {rate:.2f}")
+        bottom.set_xlabel(f"steps of a run, {len(episodes)} episodes")
+        bottom.set_ylabel("runs")
+        bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return Path(path)
+
+
+def plot(
+    run: Any,
+    path: Path | str | None = None,
+    member: int | str = "best",
+    which: str = "last",
+    episodes: int = 10,
+    seed: int = 0,
+) -> Path:
+    """Play and draw; by default into the run's plots."""
+    if episodes < 1:
+        raise ThespisError(f"episodes = {episodes}: give at least 1")
+    played = play(run, member, which, episodes, seed)
+    title = f"{run.config.algo.upper()}  {label(run.parts[1])}  return {played[0].total:,.1f}"
+    return draw(played, output(run.path, path, "plots", "repeats.png"), title)

@@ -1,0 +1,513 @@
+"""One page that tells a run, or compares several: curves, population, films, configuration.
+
+The page is made from the run folders alone, holds everything it shows and opens from the disk.
+Here runs become charts, which are plain data; `page/report.js` draws them.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+import mimetypes
+import os
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from thespis import __version__
+from thespis.errors import ThespisError
+from thespis.report import lineage_plots, statistics
+from thespis.report.plots import WORDS, Group, groups_of, members_of
+from thespis.runs import directory, files, metrics
+from thespis.runs.files import output
+
+RETURN = "eval/mean_reward"
+NUMBERS = 1_000_000  # in all charts of a page: some 5 MB
+POINTS = 1000  # of a line
+PICTURES = 4.0  # megabytes of plots that are put into the page; the rest is linked
+OURS = ("learning_curve", "members", "family_tree", "schedules")  # plots the page draws itself
+FILMS, STILLS = (".mp4", ".webm", ".gif"), (".png", ".svg", ".jpg", ".jpeg", ".webp")
+SECTIONS = {"eval": "Evaluations", "rollout": "Episodes", "train": "Learning", "time": "Speed"}
+PAGE = Path(__file__).with_name("page")
+
+
+def report(
+    runs: Sequence[Path | str],
+    path: Path | str | None = None,
+    films: float = 16.0,
+    live: float | None = None,
+) -> Path:
+    """Write the page of a run (by default its report.html), or of several -> its path.
+
+    At most `films` megabytes of videos are put into the page, others are linked. A page that is
+    `live` loads itself again after so many seconds.
+    """
+    folders = list(dict.fromkeys(map(directory.find, runs)))
+    if not folders:
+        raise ThespisError("no runs to report: name at least one run folder")
+    alone = len(folders) == 1
+    file = output(folders[0], path, "report.html") if alone else Path(path or "report.html")
+    if file.suffix.lower() not in (".html", ".htm"):
+        raise ThespisError(f"cannot write {file.name}: a report is .html")
+    with files.writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    content = page(list(map(Source, folders)), file.parent, films, live)
+    files.write(file, content.encode())
+    return file
+
+
+def watch(
+    runs: Sequence[Path | str],
+    path: Path | str | None = None,
+    films: float = 16.0,
+    every: float = 5.0,
+) -> Iterable[Path]:
+    """Keep a page up to date while one of its runs goes on; yields it whenever it is written."""
+    seen = None
+    try:
+        while any(directory.status_of(folder)["state"] == "running" for folder in runs):
+            now = [stamp(directory.find(folder)) for folder in runs]
+            if now != seen:
+                yield report(runs, path, films, live=every)
+            seen = now
+            time.sleep(every)
+    finally:  # however it ends, the page does not wait for more
+        written = report(runs, path, films)
+    yield written
+
+
+def stamp(folder: Path) -> list[float]:
+    """What changes when there is something new to show."""
+    watched = ("metrics.csv", "status.json", "videos", "plots")
+    return [x.lstat().st_mtime for name in watched if os.path.lexists(x := folder / name)]
+
+
+# --- what is known of a run -----------------------------------------------------------------
+
+
+class Source:
+    """A run folder, as far as there is something in it yet."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.config = directory.read_config(folder)
+        self.seeds = self.config["seeds"]
+        self.status = directory.status_of(folder)
+        self.programs = directory.programs_of(folder)
+
+    @cached_property
+    def table(self) -> dict[str, np.ndarray]:
+        path = self.folder / "metrics.csv"
+        found = metrics.read(path, len(self.seeds)) if os.path.lexists(path) else {}
+        return found if found and len(found["step"]) else {}
+
+    @cached_property
+    def story(self) -> lineage_plots.Story | None:
+        """That of a population that was tuned, once there is one."""
+        if not os.path.lexists(self.folder / "lineage.csv"):
+            return None
+        fitness = self.config.get("pbt", {}).get("fitness", RETURN)
+        try:
+            return lineage_plots.read(self.folder, fitness if fitness in self.table else RETURN)
+        except ThespisError:
+            return None
+
+    def name(self, member: int) -> str:
+        if self.config.get("tuner"):
+            return f"member {member}"
+        return f"seed {self.seeds[member]}" if member < len(self.seeds) else f"member {member}"
+
+    def last(self, column: str) -> float:
+        """The newest value of a column of the whole run."""
+        values = self.table.get(column, np.zeros(0))
+        values = values[np.isfinite(values)]
+        return float(values[-1]) if len(values) else math.nan
+
+
+# --- charts ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Numbers:
+    """Arrays, each kept once, as text; charts refer to them by their place."""
+
+    packed: list[str] = field(default_factory=list)
+    places: dict[bytes, int] = field(default_factory=dict)
+
+    def put(self, values: Any, kind: str = "<f4") -> int:
+        raw = np.asarray(values, kind).tobytes()
+        if raw not in self.places:
+            self.places[raw] = len(self.packed)
+            self.packed.append(kind[-1] + base64.b64encode(raw).decode())
+        return self.places[raw]
+
+    def points(self, x: Any, most: int, **values: Any) -> dict[str, int]:
+        """A line: x in doubles, since steps may be many, and its values in singles."""
+        some = thin(len(x), most)
+        packed = {name: self.put(np.asarray(y)[some]) for name, y in values.items()}
+        return {"x": self.put(np.asarray(x)[some], "<f8"), **packed}
+
+
+def thin(n: int, most: int) -> np.ndarray:
+    """At most so many of n places, evenly spread, the first and the last among them."""
+    return np.unique(np.linspace(0, n - 1, min(n, max(most, 2))).round().astype(int))
+
+
+def returns(groups: list[Group], sources: dict[Path, Source], numbers: Numbers) -> list[dict]:
+    """Evaluations over steps and over time: a chart per environment."""
+    return [
+        {
+            "id": f"returns-{i}",
+            "title": env,
+            "y": WORDS[RETURN],
+            "floor": True,
+            "note": "IQM over seeds with 95 % bootstrap interval",
+            "series": [
+                line
+                for j, group in enumerate(groups)
+                if group.env == env
+                for line in curve(group, j, RETURN, sources, numbers, POINTS, band=True)
+            ],
+        }
+        for i, env in enumerate(dict.fromkeys(group.env for group in groups))
+    ]
+
+
+def curve(
+    group: Group,
+    colour: int,
+    metric: str,
+    sources: dict[Path, Source],
+    numbers: Numbers,
+    most: int,
+    band: bool = False,
+) -> list[dict]:
+    """The line of a group, with its interval if wanted, and faint ones of its members."""
+    here = [sources[folder] for folder in group.folders if metric in sources[folder].table]
+    lines: dict[str, list] = {"steps": [], "time": []}
+    names = []
+    for source in here:
+        by_steps = members_of(source.table, metric)
+        if len(by_steps) > 1 and same(list(by_steps.values())):  # as the speed of a program is
+            by_steps = dict([next(iter(by_steps.items()))])
+        clock = "time/elapsed_s" if "time/elapsed_s" in source.table else "step"
+        by_time = members_of(source.table, metric, clock)
+        names += [source.name(m) for m in by_steps]
+        lines["steps"] += by_steps.values()
+        lines["time"] += [by_time[m] for m in by_steps]
+    if not names:
+        return []
+    whole = {"name": group.label, "group": group.label, "colour": colour, "bold": True}
+    whole["members"] = len(names)
+    if len(names) == 1:
+        by = {axis: numbers.points(x, most, y=y) for axis, [(x, y)] in lines.items()}
+        return [whole | {"by": by}]
+    faint = [
+        {"name": name, "group": group.label, "colour": colour}
+        | {"by": {axis: numbers.points(x, most, y=y) for axis, (x, y) in zip(lines, both)}}
+        for name, *both in zip(names, *lines.values(), strict=True)
+    ]
+    by = {}
+    for axis, pairs in lines.items():
+        try:
+            grid, values = statistics.on_grid(*zip(*pairs, strict=True))
+        except ThespisError:  # one has ended before another began
+            continue
+        some = thin(len(grid), most)
+        grid, values = grid[some], values[:, some]
+        middle = statistics.iqm(values) if band else statistics.mean(values)
+        interval = statistics.bootstrap(values, statistics.iqm, draws=1000) if band else None
+        low_high = dict(zip(("low", "high"), interval)) if interval else {}
+        by[axis] = numbers.points(grid, most, y=middle, **low_high)
+    return [*faint, *([whole | {"by": by}] if by else [])]
+
+
+def same(lines: list[tuple[np.ndarray, np.ndarray]]) -> bool:
+    """Whether all members have the same line."""
+    first = lines[0]
+    return all(np.array_equal(a, b) for line in lines[1:] for a, b in zip(first, line))
+
+
+def panels(groups: list[Group], sources: dict[Path, Source], numbers: Numbers) -> list[dict]:
+    """A small chart of every other metric that changes, by section."""
+    names = list(dict.fromkeys(name for x in sources.values() for name in x.table))
+    left_out = ("step", "member", RETURN, "time/elapsed_s", "time/transitions", "train/n_updates")
+    tuned = all(x.config.get("tuner") for x in sources.values())
+    names = [
+        name
+        for name in names
+        if name not in left_out
+        and not name.startswith(("hparams_asked/", *["hparams/"] * tuned))
+        and any(changes(x.table.get(name)) for x in sources.values())
+    ]
+    members = sum(len(x.seeds) for x in sources.values())
+    most = min(POINTS, max(50, NUMBERS // max(1, members * len(names))))
+    charts = []
+    for name in names:
+        found = [
+            line for j, g in enumerate(groups) for line in curve(g, j, name, sources, numbers, most)
+        ]
+        section = name.partition("/")[0]
+        charts.append(
+            {
+                "id": name,
+                "title": name.partition("/")[2] or name,
+                "section": SECTIONS.get(section, section),
+                "series": found,
+            }
+        )
+    order = [*SECTIONS.values()]
+    place = lambda chart: order.index(chart["section"]) if chart["section"] in order else 2.5
+    return sorted((chart for chart in charts if chart["series"]), key=place)
+
+
+def changes(values: np.ndarray | None) -> bool:
+    known = values[np.isfinite(values)] if values is not None else ()
+    return len(known) > 0 and not np.all(known == known[0])
+
+
+def told(story: lineage_plots.Story, numbers: Numbers) -> dict[str, Any]:
+    """A population: its members with the winning line, its schedules and its family tree."""
+    line, edges = story.line(story.winner), np.array(story.edges)
+    winner = {"name": "winning line", "group": "winning line", "colour": 0, "bold": True}
+    other = {"group": "other members", "colour": -1}
+
+    def life(slot: int) -> dict[str, Any]:
+        """What lived in a slot, one after another, with gaps between."""
+        lives = [life for life in lineage_plots._lives(story, slot) if life[0]]
+        gap = lambda values, end: [x for life in values for x in (*life, end)]
+        x = gap([steps for steps, _ in lives], story.end)
+        y = gap([values for _, values in lives], math.nan)
+        return {"name": f"member {slot}", **other, "by": {"steps": numbers.points(x, 10**9, y=y)}}
+
+    x, y = lineage_plots._along(story, line)
+    best = winner | {"by": {"steps": numbers.points(x, POINTS, y=y)}}
+    members = {
+        "id": "members",
+        "title": f"{story.members} members, and the line that won",
+        "y": WORDS.get(story.metric, story.metric),
+        "floor": True,
+        "note": "copies branch off from their parents",
+        "series": [*map(life, range(story.members)), best],
+    }
+    schedules = []
+    for name, values in story.schedules.items():
+        stairs = lambda y: {"steps": numbers.points(edges, 10**9, y=[*y, y[-1]])}
+        lines = [
+            {"name": f"member {m}", **other, "step": True, "by": stairs(values[:, m])}
+            for m in range(story.members)
+        ]
+        mine = stairs(story.schedule(name, line))
+        lines.append(winner | {"step": True, "by": mine})
+        scale = lineage_plots.scale_of(name, values)
+        chart = {"id": f"schedule-{name}", "title": name, "scale": scale, "series": lines}
+        schedules.append(chart)
+    copies = [
+        [one.step, one.parent_of(m), m]
+        for one in story.rounds
+        for m in one.member.tolist()
+        if one.parent_of(m) != m
+    ]
+    tree = {
+        "id": "family-tree",
+        "title": "Family tree",
+        "note": "a row per member, coloured by its score; a curve is a copy being made",
+        "tree": {
+            "members": story.members,
+            "edges": story.edges,
+            "line": line,
+            "metric": WORDS.get(story.metric, story.metric),
+            "scores": numbers.put(lineage_plots._scores(story)),
+            "copies": copies,
+            "tuned": {name: numbers.put(values) for name, values in story.schedules.items()},
+        },
+    }
+    return {"members": members, "schedules": schedules, "tree": tree, "winner": story.winner}
+
+
+# --- facts ----------------------------------------------------------------------------------
+
+
+def facts(source: Source, colour: int) -> dict[str, Any]:
+    """What stands in the tables: state, results of every member, speed."""
+    config, table = source.config, source.table
+    evaluated = members_of(table, RETURN) if RETURN in table else {}
+    rows = [
+        {
+            "name": source.name(m),
+            "last": rewards[-1],
+            "best": rewards.max(),
+            "at": steps[rewards.argmax()],
+        }
+        for m, (steps, rewards) in evaluated.items()
+    ]
+    last = np.array([row["last"] for row in rows])
+    interval = statistics.bootstrap(last[:, None], statistics.iqm) if len(last) > 1 else None
+    tuned = bool(config.get("tuner"))
+    step, total = source.status["step"], config.get("steps") or math.nan
+    step = max(step, int(table["step"].max()) if table else 0)
+    speed, elapsed = source.last("time/fps"), source.last("time/elapsed_s")
+    compiled = source.last("time/compile_s")
+    running = source.status["state"] == "running"
+    return {
+        "path": str(source.folder),
+        "title": f"{config['algo']} on {config['env']}",
+        "colour": colour,
+        "state": source.status["state"],
+        "error": source.status.get("error"),
+        "step": step,
+        "steps": total,
+        "tuned": tuned,
+        "members": rows,
+        "last": statistics.iqm(last) if len(last) and not tuned else last.max(initial=-math.inf),
+        "interval": [x[0] for x in interval] if interval and not tuned else None,
+        "best": max((row["best"] for row in rows), default=math.nan),
+        "fps": (step - 0) / (elapsed - compiled) if elapsed > compiled else speed,
+        "updates": source.last("train/n_updates"),
+        "elapsed": elapsed,
+        "compiled": compiled,
+        "programs": source.programs,
+        "left": (total - step) / speed if running and speed > 0 else None,
+        "seeds": source.seeds,
+        "config": settings(config),
+        "command": config.get("command"),
+    }
+
+
+def settings(config: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """All that was chosen, as text, in groups."""
+    groups = {
+        "hp": "Hyper-parameters",
+        "options": "Algorithm",
+        "pbt": "Population",
+        "versions": "Versions",
+    }
+    apart = (*groups, "command", "schedule")
+    plain = {name: x for name, x in config.items() if name not in apart}
+    found = {"Run": plain} | {title: config.get(name) or {} for name, title in groups.items()}
+    schedule = {f"from step {step:,}": changed for step, changed in config.get("schedule") or ()}
+    found |= {"Schedule": schedule}
+    return {title: {k: text(v) for k, v in x.items()} for title, x in found.items() if x}
+
+
+def text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return " ".join(map(text, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {text(v)}" for k, v in value.items())
+    if value is None or isinstance(value, bool):
+        return {None: "–", True: "yes", False: "no"}[value]
+    return str(value)
+
+
+def media(sources: list[Source], here: Path, films: float) -> dict[str, list[dict]]:
+    """Videos and pictures of the runs: inside the page as far as there is room, else linked."""
+    found: dict[str, list[dict]] = {"films": [], "pictures": []}
+    for kind, folder, forms, room in (
+        ("films", "videos", FILMS, films),
+        ("pictures", "plots", STILLS, PICTURES),
+    ):
+        left = room * 2**20
+        for source in sources:
+            place = source.folder / folder
+            for file in sorted(place.rglob("*")) if not place.is_symlink() else ():
+                form = file.suffix.lower()
+                ours = file.stem in OURS and folder == "plots"
+                if form not in forms or ours or file.name.startswith("."):
+                    continue
+                content, size = b"", 0
+                try:
+                    with files.open_regular(file) as opened:  # no link leads elsewhere from here
+                        size = os.fstat(opened.fileno()).st_size
+                        content = opened.read(size) if size <= left else b""
+                except OSError:  # it is something else, or somebody has just removed it
+                    continue
+                inside = size <= left
+                left -= size if inside else 0
+                name = file.stem.replace("_", " ").replace("-", " ")
+                several = f"{source.config['algo']} {source.folder.name}: "
+                found[kind].append(
+                    {
+                        "name": (several if len(sources) > 1 else "") + name,
+                        "moves": form in (".mp4", ".webm"),
+                        "inside": inside,
+                        "megabytes": size / 2**20,
+                        "source": embedded(file, content) if inside else link(file, here),
+                    }
+                )
+    return found
+
+
+def embedded(file: Path, content: bytes) -> str:
+    kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def link(file: Path, here: Path) -> str:
+    """A relative address, so that the page and the run may move together."""
+    from urllib.parse import quote
+
+    return quote(os.path.relpath(file, here).replace(os.sep, "/"))
+
+
+# --- the page -------------------------------------------------------------------------------
+
+
+def page(sources: list[Source], here: Path, films: float, live: float | None) -> str:
+    """The whole page."""
+    by_folder = {source.folder: source for source in sources}
+    groups, numbers = groups_of(by_folder), Numbers()
+    colour = {folder: i for i, group in enumerate(groups) for folder in group.folders}
+    labels, tasks = (list(dict.fromkeys(x)) for x in zip(*((g.label, g.env) for g in groups)))
+    title = f"{listed(labels)} on {listed(tasks)}"
+    alone = sources[0] if len(sources) == 1 else None
+    story = alone.story if alone else None
+    data = {
+        "title": title if len(title) < 100 else f"{len(sources)} runs",
+        "version": __version__,
+        "made": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "live": live,
+        "groups": [group.label for group in groups],
+        "runs": [facts(source, colour[source.folder]) for source in sources],
+        "returns": [] if story else returns(groups, by_folder, numbers),
+        "population": told(story, numbers) if story else None,
+        "panels": panels(groups, by_folder, numbers),
+        **media(sources, here, films),
+    }
+    data["numbers"] = numbers.packed
+    parts = {
+        "title": html.escape(data["title"]),
+        "style": (PAGE / "report.css").read_text("utf-8"),
+        "script": (PAGE / "report.js").read_text("utf-8"),
+        # Nothing in a run may end the element that holds it.
+        "data": json.dumps(clean(data), allow_nan=False).replace("<", "\\u003c"),
+    }
+    frame = (PAGE / "report.html").read_text("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
+
+
+def listed(names: list[str]) -> str:
+    """A, B and C."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def clean(value: Any) -> Any:
+    """As JSON has it: no NaN, no NumPy."""
+    if isinstance(value, dict):
+        return {str(k): clean(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(v) for v in value]
+    if isinstance(value, np.generic | np.ndarray):
+        return clean(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value

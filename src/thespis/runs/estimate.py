@@ -1,0 +1,188 @@
+"""What training would take, before it starts: memory, placement, compilation and time."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from thespis import envs
+from thespis.engine.loop import Loop
+from thespis.runs import sizes
+from thespis.runs.build import build
+from thespis.runs.config import Config
+from thespis.runs.reporter import Silent
+from thespis.runs.sizes import Sizes
+from thespis.runs.trainer import Trainer
+
+SECONDS = 3.0  # that each phase is measured for, about
+
+
+class Times(NamedTuple):
+    """Seconds of a whole run, by what it does; measured on its own programs."""
+
+    compiling: float
+    warm_up: float
+    learning: float
+    evaluating: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """`times` are None if nothing was tried out."""
+
+    config: Config
+    env: str
+    member: Sizes
+    memory: int
+    platform: str
+    devices: int
+    times: Times | None = None
+
+    @property
+    def needed(self) -> int:
+        """Bytes of all members, and of the process they are in."""
+        return sizes.base() + self.member.total * self.config.members
+
+    @property
+    def largest(self) -> int:
+        """Members that fit."""
+        return max(0, self.memory - sizes.base()) // self.member.total
+
+    @property
+    def fits(self) -> bool:
+        return self.largest >= self.config.members
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Of each member, while it learns."""
+        if self.times is None:
+            return None
+        return (self.config.steps - (self.config.learning_starts or 0)) / self.times.learning
+
+    def as_dict(self) -> dict[str, Any]:
+        c, member = self.config, self.member
+        return {
+            "algo": c.algo,
+            "env": self.env,
+            "steps": c.steps,
+            "members": c.members,
+            "fits": self.fits,
+            "largest_population": self.largest,
+            "bytes_per_member": {**member._asdict(), "total": member.total},
+            "bytes_base": sizes.base(),
+            "bytes_needed": self.needed,
+            "bytes_there": self.memory,
+            "devices": self.devices,
+            "platform": self.platform,
+            "members_per_device": c.members // self.devices,
+            "seconds": self.times and {**self.times._asdict(), "total": self.times.total},
+            "steps_per_second": self.steps_per_second,
+        }
+
+    def __str__(self) -> str:
+        c, member = self.config, self.member
+        each = f"{written(member.replay)} of replay, {written(member.state)} of networks"
+        many = f", {c.members} members" if c.members > 1 else ""
+        on = f"{self.devices} {self.platform} device{'s' * (self.devices > 1)}"
+        share = c.members // self.devices
+        lines = [
+            f"{c.algo} on {self.env}: {c.steps:,} steps{many}",
+            f"memory     {written(self.needed)} of {written(self.memory)}: {written(sizes.base())} "
+            f"whatever is trained; a member has {each}",
+            f"placement  {on}, {share} member(s) on each, {c.threads} thread(s)",
+            f"population {self.largest:,} members fit"
+            + ("" if self.fits else f", not {c.members:,}: lower buffer_size or members"),
+        ]
+        if self.times is not None:
+            t = self.times
+            lines += [
+                f"compiling  {duration(t.compiling)} this time; programs are kept for the next",
+                f"time       {duration(t.total)}: warm-up {duration(t.warm_up)}, learning "
+                f"{duration(t.learning)}, evaluations {duration(t.evaluating)}",
+                f"speed      {self.steps_per_second:,.0f} steps of each member per second",
+            ]
+        return "\n".join(lines)
+
+
+def plan(config: Config, probe: bool = True) -> Plan:
+    """Sizes by shapes alone and, if it fits, times from a short run of the very programs."""
+    one = dataclasses.replace(config, seeds=config.seeds[:1], hp={}, tuner=None, devices=1)
+    loop, _ = build(one)  # refuses what not even one member can have
+    found = Plan(
+        config=config,
+        env=envs.label(loop.env),
+        member=sizes.of_member(loop),
+        memory=sizes.memory(),
+        platform=jax.default_backend(),
+        devices=config.devices or 1,
+    )
+    if not found.fits:
+        return found
+    pieces = build(config)
+    mesh = pieces[0].mesh
+    found = dataclasses.replace(found, devices=1 if mesh is None else mesh.size)
+    return dataclasses.replace(found, times=tried(config, pieces) if probe else None)
+
+
+def tried(config: Config, pieces: tuple[Loop, Any]) -> Times:
+    """Every phase for a few seconds, and an evaluation."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(Trainer(config, pieces, Path(folder), Silent())) as trainer,
+    ):
+        trainer.start()
+        start, end = trainer.start_of_learning, trainer.iterations(config.steps)
+        warm_up = per_iteration(trainer, learn=False) * start
+        learning = per_iteration(trainer, learn=True) * (end - start)
+        began, compiled = time.monotonic(), trainer.ledger.seconds
+        x = trainer.learner
+        trainer.evaluate(trainer.policies, trainer.seeds, x.clock.iteration)
+        evaluating = time.monotonic() - began - (trainer.ledger.seconds - compiled)
+        evaluations = config.steps // (config.eval_freq or config.steps)
+        compiling = trainer.ledger.seconds
+        return Times(compiling, warm_up, learning, max(evaluating, 0.0) * evaluations)
+
+
+def per_iteration(trainer: Trainer, learn: bool) -> float:
+    """Seconds, compilation apart."""
+    mode = "explore" if learn or trainer.config.warm_up == "policy" else "random"
+
+    def go(length: int) -> float:
+        began = time.monotonic()
+        demos = trainer.demos_at(trainer.iteration)
+        given = trainer.learner, trainer.hps, demos, trainer.seeds
+        trainer.learner = jax.block_until_ready(trainer.driver.run(*given, length, mode, learn))
+        return time.monotonic() - began
+
+    go(2)  # compiles
+    length, spent = 2, go(2)
+    while spent < SECONDS / 4 and length < 10**6:
+        length = max(2 * length, int(min(SECONDS / max(spent, 1e-6), 16) * length))
+        spent = go(length)
+    return spent / length
+
+
+def written(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,162 @@
+"""What a run imitates: a file, or another run's policy, which plays new episodes all the time."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from thespis.engine import recorder
+from thespis.engine.evaluation import FrozenPolicy
+from thespis.engine.loop import Loop
+from thespis.engine.recorder import Recorder
+from thespis.errors import ThespisError
+from thespis.replay import demonstrations
+from thespis.replay.demonstrations import Episode
+from thespis.replay.ring import View
+from thespis.runs.build import shapes
+from thespis.runs.config import Config
+from thespis.runs.directory import read_json, write_json
+from thespis.runs.files import regular
+from thespis.xla.multihost import read
+from thespis.xla.placement import MEMBERS, SHARED, all_of, put, spread
+
+EPISODES = 10  # of an expert's, at a time
+HELD_OUT = 0.1  # of the episodes, never learned from
+
+
+class Demonstrations:
+    """Those of a run: shared by all members, the same on both sides of a resume.
+
+    Of two or more episodes some are held out; a policy is judged by how it agrees with these.
+    """
+
+    def __init__(self, config: Config, loop: Loop):
+        self.loop, self.spec, self.source = loop, loop.env.spec, config.demos
+        episodes = config.demo_episodes or EPISODES
+        self.expert = expert_of(self.source, loop, episodes, config.trust)
+        self.time = -1
+        if self.expert:
+            self.checksum, length = self.expert.checksum, self.expert.recorder.env.limit
+        else:
+            episodes = chosen(demonstrations.load(self.source), config.demo_episodes, self.name)
+            demonstrations.check(self.spec, episodes, self.name)
+            self.checksum, length = demonstrations.checksum(episodes), None
+            self.put(episodes)
+        self.rows = length and length + 1  # that an expert's episode may have
+
+    @property
+    def name(self) -> str:
+        return label(self.source)
+
+    def at(self, time: int) -> View:
+        """What is learned from, from that time on; another one only of an expert that plays on."""
+        if self.expert and time != self.time:
+            self.put(self.expert(time))
+        self.time = time
+        return self.view
+
+    def put(self, episodes: list[Episode]) -> None:
+        """Episodes to learn from, and to be judged by."""
+        held = max(1, round(HELD_OUT * len(episodes))) if len(episodes) > 1 else 0
+        learned, judged = episodes[: len(episodes) - held], episodes[len(episodes) - held :]
+        self.view, self.held_out = (
+            self.placed(demonstrations.view(self.spec, part, self.capacity(i, part)))
+            for i, part in enumerate((learned, judged or episodes))
+        )
+
+    def capacity(self, i: int, episodes: list[Episode]) -> int | None:
+        """Rows of episodes, whichever an expert plays: so programs compile once."""
+        if not self.expert:
+            return None
+        if self.rows:
+            return self.rows * len(episodes)
+        if self.time < 0:  # no limit is known: later ones have the room of the first
+            return None
+        return (self.view, self.held_out)[i].ring.capacity
+
+    def placed(self, view: View) -> View:
+        return put(self.loop.mesh, view, all_of(SHARED, view))
+
+    def similarity(self, policies: FrozenPolicy) -> np.ndarray:
+        """Of every member [members]: see `demos.similarity`."""
+        return read(self.judge(policies, self.held_out))
+
+    @cached_property
+    def judge(self):
+        def all_members(policies, held_out):
+            def one(_, policy):
+                return None, recorder.similarity(self.loop.algo, policy, held_out)
+
+            return self.loop.map_members(one, None, policies)[1]
+
+        given = (MEMBERS, SHARED)
+        return jax.jit(spread(self.loop.mesh, all_members, given, MEMBERS))
+
+    def pin(self, folder: Path) -> None:
+        """Remember in config.json what they are, or make sure that they are still the same."""
+        saved = read_json(folder / "config.json")
+        known = saved.setdefault("demos_checksum", self.checksum)
+        if known != self.checksum:
+            raise ThespisError(
+                f"demos = {self.name} are not what {folder} began with (checksum "
+                f"{self.checksum[:12]}, not {known[:12]}): restore them"
+            )
+        write_json(folder / "config.json", saved)
+
+
+class Expert:
+    """The trained policy of another run, in this run's environment."""
+
+    def __init__(self, run: Any, loop: Loop, episodes: int):
+        expert, env = run.parts[0], loop.env
+        there, here = shapes(expert.env.spec), shapes(env.spec)
+        if there != here or expert.env.spec.action != env.spec.action:
+            raise ThespisError(
+                f"demos = {run.path} was trained on {there}, {expert.env.spec.action}, but env "
+                f"has {here}, {env.spec.action}: give a run on the same environment"
+            )
+        self.policy = run.frozen(run.member("best"), "last")
+        self.recorder = Recorder(expert.algo, env, episodes)
+
+    def __call__(self, time: int) -> list[Episode]:
+        return self.recorder(self.policy, time)
+
+    @property
+    def checksum(self) -> str:
+        digest = hashlib.sha256()
+        learned = self.policy.state, self.policy.hp
+        for path, x in jax.tree_util.tree_leaves_with_path(learned):
+            digest.update(f"{jax.tree_util.keystr(path)} {x.dtype} {x.shape}".encode())
+            digest.update(np.asarray(x).tobytes())
+        return digest.hexdigest()
+
+
+def expert_of(source: Any, loop: Loop, episodes: int, trust: bool) -> Expert | None:
+    """Of a run, by its folder or opened; None of anything else."""
+    from thespis.runs.run import SavedRun
+
+    if isinstance(source, str | Path):
+        if not regular(Path(source) / "config.json"):
+            return None
+        source = SavedRun(source, trust=trust)
+        if source.saved.get("env_given"):
+            source.env = loop.env
+    return Expert(source, loop, episodes) if isinstance(source, SavedRun) else None
+
+
+def chosen(episodes: list[Episode], n: int | None, name: str) -> list[Episode]:
+    """The first n of them, or all."""
+    if n is not None and n > len(episodes):
+        raise ThespisError(f"demo_episodes = {n}: demos = {name} has {len(episodes)}; give fewer")
+    return episodes[:n]
+
+
+def label(source: Any) -> str:
+    """How demonstrations are called in config.json and in messages."""
+    path = getattr(source, "path", source)
+    return str(path) if isinstance(path, str | Path) else f"a {type(source).__name__}"

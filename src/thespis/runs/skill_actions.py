@@ -1,0 +1,117 @@
+"""Frozen skills as actions: a task, or a Gymnasium environment, whose steps are whole skills.
+
+An outer agent chooses a skill, which then acts for some steps. So any algorithm learns on top of
+what a run of skills has learned: SAC if skills are points, Discrete SAC if they can be counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import nn
+
+from thespis import envs
+from thespis.core import Box, Discrete, where
+from thespis.envs.autoreset import Autoreset, strong
+from thespis.envs.gymnasium import Gymnasium, reader, write
+from thespis.envs.gymnasium import empty as blank
+from thespis.errors import ThespisError
+from thespis.runs.skilled import Skilled
+
+
+def over_skills(env: Any, run: Any, hold: int) -> Any:
+    """An environment whose actions are skills of a run that was trained on it, each for `hold`."""
+    skilled = Skilled(run)
+    wanted, given = envs.label(skilled.env), envs.label(env)
+    if wanted != given:
+        raise ThespisError(
+            f"skills_from = {run.path} was trained on {wanted}, not on {given}: give env = {wanted}"
+        )
+    if isinstance(skilled.env, Autoreset):
+        return Autoreset(SkillTask(skilled.env, skilled, hold))
+    return Gymnasium(lambda **options: SkillEnv(skilled.env.instance(**options), skilled, hold))
+
+
+def actions(skilled: Skilled) -> Box | Discrete:
+    n = skilled.algo.skills
+    if skilled.algo.skill_kind == "one-hot":
+        return Discrete(n)
+    return Box((-1.0,) * n, (1.0,) * n, (n,))
+
+
+@dataclass(frozen=True, eq=False)
+class SkillTask:
+    """A JAX task: `hold` steps of the inner one, the sum of its rewards, until it terminates."""
+
+    env: Autoreset
+    skilled: Skilled
+    hold: int
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env.task, name)
+
+    @property
+    def action(self) -> Box | Discrete:
+        return actions(self.skilled)
+
+    @property
+    def limit(self) -> int:
+        return -(-self.env.limit // self.hold)
+
+    def step(self, state: Any, action: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
+        task, n = self.env.task, self.skilled.algo.skills
+        one_hot = self.skilled.algo.skill_kind == "one-hot"
+        skill = nn.one_hot(action, n) if one_hot else self.skilled.algo.nearest(action)
+
+        def one(carry, _):
+            state, total, over = carry
+            obs = jax.tree.map(lambda x: x[None], task.observe(state))
+            moved, reward, ended = task.step(
+                state, self.env.rescale(self.skilled.act(obs, skill[None])[0])[0]
+            )
+            total = jnp.where(over, total, total + reward)
+            return strong((where(over, state, moved), total, over | ended)), None
+
+        start = strong((state, jnp.zeros(()), jnp.zeros((), bool)))
+        return jax.lax.scan(one, start, length=self.hold)[0]
+
+
+class SkillEnv(gymnasium.Wrapper):
+    """The same for a Gymnasium environment; ends and limits are the inner one's."""
+
+    def __init__(self, env: gymnasium.Env, skilled: Skilled, hold: int):
+        super().__init__(env)
+        self.skilled, self.hold, kind = skilled, hold, actions(skilled)
+        self.node = reader(env.observation_space, skilled.env.name)
+        if isinstance(kind, Discrete):
+            self.action_space = spaces.Discrete(kind.n)
+        else:
+            self.action_space = spaces.Box(-1, 1, kind.shape, np.float32)
+
+    def reset(self, **given):
+        self.obs, info = self.env.reset(**given)
+        return self.obs, info
+
+    def step(self, action):
+        one_hot = isinstance(self.action_space, spaces.Discrete)
+        n = self.skilled.algo.skills
+        skill = np.eye(n)[action] if one_hot else np.asarray(action)
+        total, told = 0.0, self.skilled.algo.nearest(jnp.asarray(skill[None], jnp.float32))
+        box: Any = self.env.action_space
+        ended, cut, info = False, False, {}
+        for _ in range(self.hold):
+            obs: Any = blank(self.node, 1)
+            write(self.node, obs, 0, self.obs)
+            unit = np.clip(np.asarray(self.skilled.act(obs, told)[0])[0], -1, 1)
+            inner = box.low + 0.5 * (unit.reshape(box.shape) + 1) * (box.high - box.low)
+            self.obs, reward, ended, cut, info = self.env.step(inner.astype(box.dtype))
+            total += float(reward)
+            if ended or cut:
+                break
+        return self.obs, total, ended, cut, info

@@ -1,0 +1,97 @@
+"""Which numbers of an observation are meant: coordinates, names and functions, given as text.
+
+0,1   2:   observation[0:3]   descriptor   descriptor[2:]   none   my_module:my_function
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from thespis import plugins
+from thespis.errors import ThespisError, or_all, shown
+
+DESCRIPTOR = "descriptor"  # key of a dict observation: the numbers that tell where a state is
+BASES = ("observation", DESCRIPTOR)
+
+
+def coordinates(name: str, text: str, size: int) -> tuple[int, ...]:
+    """Of `size` numbers those of "0,1", "2:" or "0,3:5", each at most once."""
+    found: list[int] = []
+    for part in text.replace(",", " ").split():
+        match = re.fullmatch(r"(\d+)|(\d*):(\d*)", part)
+        if not match:
+            raise ThespisError(f"{name} = {text}: give coordinates such as 0,1 or 2:")
+        if match[1]:
+            first, last = int(match[1]), int(match[1]) + 1
+        else:
+            first, last = int(match[2] or 0), int(match[3] or size)
+        if first >= last or last > size:
+            raise ThespisError(
+                f"{name} = {text}: {part} is not within the {size} coordinates there are, "
+                f"0 to {size - 1}"
+            )
+        found += [i for i in range(first, last) if i not in found]
+    return tuple(found)
+
+
+def choice(name: str, text: str, sizes: dict[str, int]) -> tuple[str, tuple[int, ...]]:
+    """What is meant by BASE, BASE[COORDINATES], none, or coordinates of the observation alone.
+
+    -> base, coordinates. `sizes` are those of the bases.
+    """
+    if text == "none":
+        return BASES[0], ()
+    match = re.fullmatch(r"([a-z]+)(?:\[([\d:, ]+)\])?", text)
+    if match and match[1] not in sizes:
+        raise ThespisError(f"{name} = {text}{or_all(match[1], ['none', *sizes])}")
+    base, inner = (match[1], match[2] or ":") if match else (BASES[0], text)
+    return base, coordinates(name, inner, sizes[base])
+
+
+def is_function(text: str) -> bool:
+    """MODULE:NAME, and not the coordinates 0:2."""
+    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text) is not None
+
+
+def function(name: str, text: str) -> Callable[[Any], Any]:
+    """The function MODULE:NAME."""
+    module, _, attribute = text.partition(":")
+    try:
+        main = sys.modules.get("__main__")
+        running = Path(getattr(main, "__file__", None) or "").stem == module
+        home = main if running and hasattr(main, attribute) else plugins.load(module)
+        return getattr(home, attribute)
+    except (ImportError, AttributeError) as error:
+        raise ThespisError(
+            f"{name} = {text} cannot be found: {error}; give MODULE:NAME of a function in a module "
+            "that Python can import, such as one in this folder"
+        ) from error
+
+
+def name_of(given: Any) -> str:
+    """Text, or the name of a function, for messages."""
+    return given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
+
+
+def named(name: str, given: Any) -> str:
+    """Text for what is given from Python: text, coordinates, or a function of a module."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list | tuple | range):
+        return ",".join(map(str, given))
+    if not callable(given):
+        raise ThespisError(f"{name} = {shown(given)}: give text, coordinates or a function")
+    module, attribute = getattr(given, "__module__", ""), getattr(given, "__qualname__", "")
+    if module == "__main__":
+        module = Path(getattr(sys.modules["__main__"], "__file__", None) or "").stem
+    text = f"{module}:{attribute}"
+    if not is_function(text) or function(name, text) is not given:
+        raise ThespisError(
+            f"{name} = {attribute}: a run must find it again by its name; define it in a module, "
+            "outside of other functions"
+        )
+    return text

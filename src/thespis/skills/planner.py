@@ -1,0 +1,219 @@
+"""Planning with skills that were learned without any task: choose those that lead to a goal.
+
+The skill dynamics foresee where a skill leads, and model-predictive path integral control looks
+for the best. Sharma et al. 2020, https://arxiv.org/abs/1907.01657, algorithm 2.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import nn, random
+from jaxtyping import Array, Float
+
+from thespis.errors import ThespisError
+from thespis.runs.skilled import Skilled
+from thespis.selection import DESCRIPTOR
+from thespis.skills.rollout import Stage
+
+MOST = 10_000  # plans that are enumerated
+
+
+@dataclass(frozen=True)
+class Planner:
+    """How plans are sought; the defaults are the paper's."""
+
+    horizon: int = 1
+    """Skills in a plan."""
+    hold: int = 10
+    """Steps that each of them is kept."""
+    candidates: int = 50
+    """Plans that are compared in a round."""
+    rounds: int = 10
+    """Rounds, each around the best of the one before."""
+    sharpness: float = 10.0
+    """How much better plans count for more, if the best is 1 better than the worst."""
+    variance: float = 1.5
+    """Of the candidates in the first round; then it shrinks, to a tenth in the last."""
+    smoothing: float = 0.9
+    """How much a candidate's deviations follow those of the skill before."""
+
+
+def foresee(algo: Any, state: Any, hp: Any, x: Array, skill: Array) -> Array:
+    """The expected x [..., n] after one step of a skill [..., size]."""
+    base, coordinates = algo.views["dynamics_sees"]
+    seen = (numbers(algo, base, x) if coordinates else x)[..., np.asarray(coordinates, int)]
+    if state.input_stats is not None:
+        seen = state.input_stats(seen, floor=1e-12)
+    change = algo.predict(state.dynamics.params, hp, seen, skill).expect()
+    stats = state.change_stats
+    if stats is not None:
+        lead = (1,) * (x.ndim - 1)
+        scale = jnp.sqrt(jnp.clip(stats.var, 1e-12, 1e6)).reshape(*lead, -1)
+        change = stats.mean.reshape(*lead, -1) + scale * change
+    return x + change
+
+
+def numbers(algo: Any, base: str, x: Array) -> Array:
+    """The observation or the descriptor, made of what is predicted."""
+    predicted, coordinates = algo.views["predicts"]
+    plain = isinstance(algo.spec.obs, jax.ShapeDtypeStruct)
+    if coordinates != tuple(range(len(coordinates))) or len(coordinates) != algo.sizes[predicted]:
+        predicted = "a part"
+    if predicted == base:
+        return x
+    if predicted == "observation" and base == DESCRIPTOR and plain:
+        return algo.describe(x)
+    raise ThespisError(
+        f"plans need the {base}, but the skill dynamics foresee {algo.predicts}: train with "
+        "dynamics_sees = none or descriptor, or with predicts = observation"
+    )
+
+
+def lead(algo: Any, state: Any, x: Array, goal: Array) -> Float[Array, "... size"]:
+    """METRA's skill from descriptors [..., n] to goals: the way there in its representation."""
+    base, coordinates = algo.views["dynamics_sees"]
+    if base != DESCRIPTOR and not algo.describes_all:
+        raise ThespisError(
+            f"a goal is a descriptor, but metra's representation sees the {base}: train with "
+            "dynamics_sees = descriptor"
+        )
+    place = lambda x: algo.scaled(state, x[..., np.asarray(coordinates, int)])
+    phi = state.dynamics.params
+    return algo.nearest(phi(place(goal)) - phi(place(x)))
+
+
+def plan(
+    algo: Any,
+    state: Any,
+    hp: Any,
+    planner: Planner,
+    x: Float[Array, "n"],
+    reward: Callable[[Array], Array],
+    key: Any,
+) -> Float[Array, "horizon size"]:
+    """The skills that should bring the most reward of descriptors [..., size] -> [...]."""
+    if algo.metra:
+        raise ThespisError("metra foresees nothing: it pursues goals, and other plans need dads")
+
+    def worth(skills: Float[Array, "plans horizon size"]) -> Array:
+        """The foreseen sum of rewards."""
+        each = jnp.repeat(skills, planner.hold, 1).swapaxes(0, 1)
+
+        def step(x, skill):
+            x = foresee(algo, state, hp, x, skill)
+            return x, reward(numbers(algo, DESCRIPTOR, x))
+
+        start = jnp.broadcast_to(x[None], (skills.shape[0], x.shape[0]))
+        return jax.lax.scan(step, start, each)[1].sum(0)
+
+    size = algo.skills
+    if algo.skill_kind == "one-hot":
+        if size**planner.horizon > MOST:
+            raise ThespisError(
+                f"horizon = {planner.horizon}: {size} skills make more than {MOST} plans"
+            )
+        plans = np.array(list(itertools.product(np.eye(size), repeat=planner.horizon)), np.float32)
+        return jnp.asarray(plans)[worth(jnp.asarray(plans)).argmax()]
+
+    k_first, k_rounds = random.split(key)
+    shape = (planner.candidates, planner.horizon, size)
+
+    def round_(mean, i):
+        noise = random.normal(random.fold_in(k_rounds, i), shape)
+        shrink = 0.1 ** (i.astype(jnp.float32) / max(planner.rounds - 1, 1))
+        noise = jnp.sqrt(planner.variance * shrink) * smooth(noise, planner.smoothing)
+        plans = jnp.clip(mean[None] + noise, -1, 1)
+        value = worth(plans)
+        # The paper's rewards are metres; over their range, plans do not depend on the unit.
+        value = (value - value.max()) / jnp.maximum(value.max() - value.min(), 1e-12)
+        weight = nn.softmax(planner.sharpness * value)
+        return (weight[:, None, None] * plans).sum(0), None
+
+    start = jnp.clip(random.normal(k_first, shape[1:]), -1, 1)
+    return jax.lax.scan(round_, start, jnp.arange(planner.rounds))[0]
+
+
+def smooth(noise: Float[Array, "plans horizon size"], by: float) -> Array:
+    """Deviations that follow those before them, of the same variance."""
+    keep, new = by, np.sqrt(1 - by**2)
+    steps = [noise[:, 0]]
+    for i in range(1, noise.shape[1]):
+        steps.append(keep * steps[-1] + new * noise[:, i])
+    return jnp.stack(steps, 1)
+
+
+class Pursuit(NamedTuple):
+    """What came of plans, leaves [goals, ...]."""
+
+    goals: np.ndarray  # [goals, size]
+    paths: np.ndarray  # [goals, steps + 1, size]
+    skills: np.ndarray  # [goals, plans, size]
+    scores: np.ndarray  # [goals]
+
+    @property
+    def distances(self) -> np.ndarray:
+        """To the goal, after every step [goals, steps]."""
+        return np.linalg.norm(self.paths[:, 1:] - self.goals[:, None], axis=-1)
+
+
+def pursue(
+    skilled: Skilled,
+    goals: np.ndarray,
+    planner: Planner | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+    blind: bool = False,
+) -> Pursuit:
+    """Plan to goals [n, size] in descriptor space; `blind` draws skills at random instead.
+
+    The score is minus the mean distance over an episode, in units of the goal's distance from
+    the origin: 0 if it was there at once, -1 if it never moved. It stays where an episode ends.
+    """
+    algo, n = skilled.algo, len(goals)
+    size = algo.sizes[DESCRIPTOR]
+    if goals.ndim != 2 or goals.shape[1] != size:
+        raise ThespisError(f"goal = {goals.tolist()}: give {size} numbers, as the descriptor has")
+    span = min(steps or skilled.limit, skilled.limit)
+    targets = jnp.asarray(goals, jnp.float32)
+    planner = planner or Planner()
+
+    @jax.jit
+    def choose(obs, time):
+        keys = random.split(random.fold_in(random.key(seed), time), n)
+        if blind:
+            return jax.vmap(lambda k: algo.draw_skills(k, 1)[0])(keys)
+        if algo.metra:
+            return lead(algo, skilled.state, algo.describe(obs), targets)
+        x = algo.look("predicts", obs)
+
+        def one(x, goal, key):
+            towards = lambda place: -jnp.linalg.norm(place - goal[None], axis=-1)
+            return plan(algo, skilled.state, skilled.hp, planner, x, towards, key)[0]
+
+        return jax.vmap(one)(x, targets, keys)
+
+    stage = Stage(skilled.env, n, seed)
+    chosen: list[Any] = []
+    try:
+        step = stage.reset()
+        paths, over = [np.asarray(skilled.describe(step.obs))], np.zeros(n, bool)
+        for t in range(span):
+            if t % planner.hold == 0:
+                chosen.append(choose(step.obs, t))
+            step = stage.step(skilled.act(step.obs, chosen[-1])[0])
+            place = np.asarray(skilled.describe(step.obs))
+            paths.append(np.where(over[:, None], paths[-1], place))
+            over = over | np.asarray(step.final)
+    finally:
+        stage.close()
+    path = np.stack(paths, 1)
+    away = np.linalg.norm(path[:, 1:] - goals[:, None], axis=-1).mean(1)
+    scores = -away / np.linalg.norm(goals, axis=-1)
+    return Pursuit(goals, path, np.stack([np.asarray(x) for x in chosen], 1), scores)

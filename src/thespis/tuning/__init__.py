@@ -1,0 +1,30 @@
+"""Populations that tune themselves.
+
+A tuner is a frozen dataclass of static choices. It says with which hyper-parameters the members
+begin, and after every round of training who takes over whose state and with which new ones.
+"""
+
+from thespis.tuning.base import Inherit, Tuner, exchange, priors, replaced, varying
+from thespis.tuning.controls import NoTuning, RandomSearch
+from thespis.tuning.multi_frequency import MultiFrequencyPBT
+from thespis.tuning.pb2 import PB2
+from thespis.tuning.pbt import PBT, better
+from thespis.tuning.tuners import TUNERS, preset_hp, tuner
+
+__all__ = [
+    "PB2",
+    "PBT",
+    "TUNERS",
+    "Inherit",
+    "MultiFrequencyPBT",
+    "NoTuning",
+    "RandomSearch",
+    "Tuner",
+    "better",
+    "exchange",
+    "preset_hp",
+    "priors",
+    "replaced",
+    "tuner",
+    "varying",
+]

@@ -1,0 +1,220 @@
+"""What every tuner shares: what is asked of it, what copies inherit, and how members compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import random
+from jaxtyping import Array, Bool, Float, Int
+
+from thespis.core import Key
+from thespis.errors import ThespisError, or_all, shown
+from thespis.tuning import hyper
+from thespis.tuning.hyper import Uniform
+from thespis.values import Option, convert, fields
+
+
+@runtime_checkable
+class Tuner(Protocol):
+    """What a run asks of PBT and its controls.
+
+    `inherit` in engine/population.py obeys its other fields.
+    """
+
+    interval: int | None
+    fitness: str | None
+
+    def check(self, Hyper, members: int, episodes: int) -> None:
+        """Refuse what cannot work, before anything starts."""
+        ...
+
+    def tunes(self, Hyper, given: dict[str, Any]) -> list[str]:
+        """The hyper-parameters it may change: those of lineage.csv."""
+        ...
+
+    def begin(self, key: Key, Hyper, given: dict[str, Any], members: int) -> tuple[Any, Any]:
+        """-> hps, leaves [members], and the tuner's memory, a pytree of arrays.
+
+        What was `given` (a number, or one per member) is not tuned.
+        """
+        ...
+
+    def exchange(
+        self,
+        memory: Any,
+        key: Key,
+        hps: Any,
+        scores: Float[Array, "members n"],
+        age: Int[Array, "members"],
+    ) -> tuple[Any, Int[Array, "members"], Any]:
+        """One round -> memory, parents, hps. parents[i] == i where member i stays as it is.
+
+        A member whose scores are not finite is always replaced and never a parent. `age` counts
+        the environment steps since a member was last replaced. Whatever becomes of what was given
+        here, it stays with its member's number (see `exchange` below).
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Inherit:
+    """When members exchange, and what a replaced one takes over from its parent."""
+
+    interval: int | None = None
+    """Environment steps between exchanges; by default a twentieth of the steps."""
+    fitness: str | None = None
+    """Any metric of metrics.csv; by default what the algorithm is for: the mean return of an
+    evaluation, eval/skill_dependence of skills, eval/similarity of imitators."""
+    networks: Literal["parent", "own"] = "parent"
+    """Networks, targets and temperature of a replaced member."""
+    optimizer: Literal["parent", "own", "fresh"] = "parent"
+    """Adam's moments of a replaced member; fresh ones are zero."""
+    normalizer: Literal["parent", "own"] = "parent"
+    """Running statistics of the observations of a replaced member."""
+    replay: Literal["own", "parent", "shared"] = "own"
+    """Replay of a replaced member; shared: one of which all members learn, all the time."""
+
+    def __post_init__(self):
+        for option in fields(type(self)):
+            object.__setattr__(self, option.name, clean(option, getattr(self, option.name)))
+
+
+def clean(option: Option, value: Any) -> Any:
+    """A choice as the type of its field; {"gamma": Uniform(0.9, 1), "tau": None} as text."""
+    if isinstance(value, Mapping):
+        value = tuple(written(name, prior) for name, prior in value.items())
+    return convert(option.name, option.kind, value)
+
+
+# --- hyper-parameters -----------------------------------------------------------------------
+
+
+def priors(Hyper, tuned: Any) -> dict[str, Uniform]:
+    """The priors of what is tuned: NAME and NAME=KIND:LOW:HIGH, or all but special ones."""
+    known = hyper.declared(Hyper)
+    if tuned is None:
+        return {name: d.prior for name, d in known.items() if not d.special}
+    found = {}
+    for text in tuned:
+        name, equals, prior = text.partition("=")
+        if name not in known:
+            raise ThespisError(f"tuned = {name}: unknown hyper-parameter{or_all(name, known)}")
+        found[name] = hyper.parse(name, prior) if equals else known[name].prior
+        hyper.check(Hyper, {name: list(found[name].limits)}, 2)
+    return found
+
+
+def explored(Hyper, tuned: Any) -> list[str]:
+    """What is tuned, without what would have no effect later unless it is named."""
+    known = hyper.declared(Hyper)
+    return [n for n in priors(Hyper, tuned) if tuned is not None or not known[n].initial]
+
+
+def written(name: Any, prior: Any) -> str:
+    """The text of one entry of `tuned`."""
+    if prior is None:
+        return name
+    kind = next((k for k, cls in hyper.KINDS.items() if type(prior) is cls), None)
+    if kind is None:
+        raise ThespisError(f"tuned = {name}: {shown(prior)} is no prior; give Uniform(LOW, HIGH)")
+    return f"{name}={kind}:{prior.low!r}:{prior.high!r}"
+
+
+def drawn(key: Key, Hyper, tuned, given: dict[str, Any], members: int):
+    """What is tuned and not given is drawn from its prior; all else is as given, or the default."""
+    chosen = {n: p for n, p in priors(Hyper, tuned).items() if n not in given}
+    hps = hyper.sample(Hyper, key, members, chosen)
+    return replace(hps, {name: getattr(hyper.fill(Hyper, given, members), name) for name in given})
+
+
+def replace(hps, values: dict[str, Array]):
+    """hps with these values."""
+    return eqx.tree_at(lambda h: [getattr(h, n) for n in values], hps, list(values.values()))
+
+
+def varying(tuner: Tuner, Hyper, given: dict[str, Any]) -> list[str]:
+    """In which members may differ: what is tuned, and what was given one per member."""
+    each = [name for name, value in given.items() if len(hyper.numbers(name, value)) > 1]
+    return [*tuner.tunes(Hyper, given), *each]
+
+
+def mask(Hyper, names: list[str]) -> Bool[Array, "hypers"]:
+    """Which of all hyper-parameters have these names."""
+    return jnp.array([name in names for name in hyper.declared(Hyper)], bool)
+
+
+def where(who: Bool[Array, "members"], which: Bool[Array, "hypers"], a, b):
+    """Some hyper-parameters of some members from `a`, all others from `b`."""
+    pick = lambda i, x, y: jnp.where(who & which[i], x, y)
+    values = {n: pick(i, getattr(a, n), x) for i, (n, x) in enumerate(vars(b).items())}
+    return replace(b, values)
+
+
+# --- rounds ---------------------------------------------------------------------------------
+
+
+def exchange(
+    tuner: Tuner,
+    given: Iterable[str],
+    memory: Any,
+    key: Key,
+    hps: Any,
+    scores: Float[Array, "members n"],
+    age: Int[Array, "members"],
+) -> tuple[Any, Int[Array, "members"], Any]:
+    """One round of any tuner -> memory, parents, hps.
+
+    What was `given` belongs to a member's place: whoever takes that, it stays. Only a member that
+    broke gets its parent's: its own may be what broke it, and would again.
+    """
+    memory, parents, new = tuner.exchange(memory, key, hps, scores, age)
+    broken = ~jnp.isfinite(scores.mean(1))
+    kept = {name: jnp.where(broken, getattr(new, name), getattr(hps, name)) for name in given}
+    return memory, parents, replace(new, kept)
+
+
+# --- members --------------------------------------------------------------------------------
+
+
+def of(parents: Int[Array, "members"], hps):
+    """The hyper-parameters of everybody's parent."""
+    return jax.tree.map(lambda x: x[parents], hps)
+
+
+def replaced(parents: Int[Array, "members"]) -> Bool[Array, "members"]:
+    return parents != jnp.arange(parents.size)
+
+
+def ranked(
+    scores: Float[Array, "members n"],
+) -> tuple[Int[Array, "members"], Bool[Array, "members"]]:
+    """The rank of every member by its mean score, 0 the best; and whether that is a number."""
+    mean, own = scores.mean(1), jnp.arange(scores.shape[0])
+    finite = jnp.isfinite(mean)
+    mean = jnp.where(finite, mean, -jnp.inf)
+    tie = (mean[None] == mean[:, None]) & (own[None] < own[:, None])
+    return ((mean[None] > mean[:, None]) | tie).sum(1), finite
+
+
+def copies(
+    key: Key, out: Bool[Array, "members"], pool: Bool[Array, "members"]
+) -> Int[Array, "members"]:
+    """Parents: for those who are `out` a random one of the pool, for others themselves."""
+    chosen = draw(key, jnp.broadcast_to(pool[None], (out.size, pool.size)))
+    return jnp.where(out & pool.any(), chosen, jnp.arange(out.size))
+
+
+def draw(key: Key, pools: Bool[Array, "members members"]) -> Int[Array, "members"]:
+    """For everybody a random one of its pool; the first of all if that is empty."""
+    place = pick(random.uniform(key, pools.shape[:1]), pools.sum(1))
+    return jnp.argmax(jnp.cumsum(pools, 1) > place[:, None], 1).astype(jnp.int32)
+
+
+def pick(share: Float[Array, "..."], n) -> Int[Array, "..."]:
+    """One of 0 .. n-1 by a number in [0, 1)."""
+    return jnp.floor(share * jnp.asarray(n, jnp.float32)).astype(jnp.int32)

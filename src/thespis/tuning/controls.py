@@ -1,0 +1,55 @@
+"""Controls: populations that are not tuned, to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jax import random
+
+from thespis.tuning import hyper
+from thespis.tuning.base import Inherit, copies, drawn, mask, priors, ranked, replaced, where
+from thespis.tuning.hyper import Uniform
+
+
+@dataclass(frozen=True)
+class RandomSearch(Inherit):
+    """A control: every member keeps what it drew. One that breaks is replaced, and draws again."""
+
+    tuned: tuple[str, ...] | Mapping[str, Uniform | None] | None = None
+    """Hyper-parameters that are drawn, as NAME or NAME=KIND:LOW:HIGH; by default all not given."""
+
+    def check(self, Hyper, members, episodes) -> None:
+        priors(Hyper, self.tuned)
+
+    def tunes(self, Hyper, given) -> list[str]:
+        return [name for name in priors(Hyper, self.tuned) if name not in given]
+
+    def begin(self, key, Hyper, given, members):
+        hps = drawn(key, Hyper, self.tuned, given, members)
+        return hps, mask(Hyper, self.tunes(Hyper, given))
+
+    def exchange(self, memory, key, hps, scores, age):
+        k_parents, k_draw = random.split(key)
+        _, finite = ranked(scores)
+        parents = copies(k_parents, ~finite, finite)
+        new = drawn(k_draw, type(hps), self.tuned, {}, parents.size)
+        return memory, parents, where(replaced(parents), memory, new, hps)
+
+
+@dataclass(frozen=True)
+class NoTuning(Inherit):
+    """A control: all members have the same hyper-parameters. Only one that breaks is replaced."""
+
+    def check(self, Hyper, members, episodes) -> None:
+        pass
+
+    def tunes(self, Hyper, given) -> list[str]:
+        return []
+
+    def begin(self, key, Hyper, given, members):
+        return hyper.fill(Hyper, given, members), None
+
+    def exchange(self, memory, key, hps, scores, age):
+        _, finite = ranked(scores)
+        return memory, copies(key, ~finite, finite), hps

@@ -1,0 +1,146 @@
+"""Typed values from what people write, on the command line or in Python, and where they go."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import math
+import os
+import textwrap
+import types
+import typing
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Literal, NewType
+
+from thespis import selection
+from thespis.errors import ThespisError, shown
+
+Reference = NewType("Reference", str)  # coordinates or a function, by name (see selection.py)
+MOST = 2**20  # values of one field, and members
+UNSET = (None, (), dataclasses.MISSING)  # defaults that say nothing
+
+
+@dataclass(frozen=True)
+class Option:
+    """A value that users may give; `kind` is its Python type."""
+
+    name: str
+    kind: Any
+    help: str = ""
+    default: Any = None
+
+
+# --- values ---------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """Numbers and arrays of NumPy or JAX as Python's own, and all that has an order as a list."""
+    if isinstance(value, list | tuple | range | deque | Iterator):
+        return [plain(item) for item in itertools.islice(value, MOST + 1)]
+    if isinstance(value, type) or not callable(getattr(value, "tolist", None)):
+        return value
+    return value.tolist()
+
+
+def convert(name: str, kind: Any, value: Any) -> Any:
+    """A value as the type of its field, whether it is text or already a Python object."""
+    if kind is Any:
+        return value
+    value = plain(value)
+    if optional(kind):
+        if value is None or (isinstance(value, str) and value == "none"):
+            return None
+        kind = needed(kind)
+    if typing.get_origin(kind) is tuple:
+        items = value.replace(",", " ").split() if isinstance(value, str) else value
+        items = items if isinstance(items, list) else [items]
+        return tuple(convert(name, typing.get_args(kind)[0], item) for item in items)
+    if typing.get_origin(kind) is Literal:
+        return one_of(name, typing.get_args(kind), value)
+    if kind is Reference:
+        return selection.named(name, value)
+    if kind is bool:
+        return (
+            value if isinstance(value, bool) else one_of(name, ("true", "false"), value) == "true"
+        )
+    if kind in (int, float):
+        return number(name, value, kind is int)
+    if kind is str and not isinstance(value, str | os.PathLike):
+        raise ThespisError(f"{name} = {shown(value)}: give text")
+    return str(value) if kind is str else value
+
+
+def one_of(name: str, choices: tuple[str, ...], value: Any) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise ThespisError(f"{name} = {shown(value)}: give one of {', '.join(choices)}")
+    return value
+
+
+def number(name: str, value: Any, whole: bool = False) -> float:
+    """A finite number; people write 1e6 and 1_000_000 for a million."""
+    try:
+        x = float(value) if isinstance(value, Real | str) and not isinstance(value, bool) else None
+        if x is None or not math.isfinite(x) or (whole and x != int(x)):
+            raise ValueError
+    except (ValueError, OverflowError):
+        noun = "a whole number" if whole else "a number"
+        raise ThespisError(f"{name} = {shown(value)}: give {noun}") from None
+    return int(x) if whole else x
+
+
+def counted(name: str, value: Any) -> int:
+    """A whole number of things, at least one."""
+    n = convert(name, int, value)
+    if n < 1:
+        raise ThespisError(f"{name} = {n}: give at least 1")
+    return n
+
+
+def optional(kind: Any) -> bool:
+    return typing.get_origin(kind) in (typing.Union, types.UnionType)
+
+
+def needed(kind: Any) -> Any:
+    """The type of a field apart from None."""
+    if not optional(kind):
+        return kind
+    return next(k for k in typing.get_args(kind) if k is not type(None))
+
+
+# --- the fields of a dataclass, as options --------------------------------------------------
+
+
+def fields(cls: type, prefix: str = "", skip: tuple[str, ...] = ()) -> list[Option]:
+    """Options of a dataclass: its metadata, or a string below a field, is the help."""
+    kinds, helps = typing.get_type_hints(cls), docstrings(cls)
+    about = lambda f: f.metadata.get("help", helps.get(f.name, ""))
+    return [
+        Option(prefix + f.name, kinds[f.name], about(f), f.default)
+        for f in dataclasses.fields(cls)
+        if f.name not in skip
+    ]
+
+
+def docstrings(cls: type) -> dict[str, str]:
+    """The string that stands below each field in the source, inherited ones too."""
+    inherited = [docstrings(base) for base in cls.__bases__ if dataclasses.is_dataclass(base)]
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore
+    own = {
+        field.target.id: " ".join(text.value.value.split())  # type: ignore
+        for field, text in itertools.pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+    }
+    return {name: text for helps in [*inherited, own] for name, text in helps.items()}
+
+
+def show(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return " ".join(str(v) for v in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

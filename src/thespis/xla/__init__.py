@@ -1,0 +1,1 @@
+"""All that exists because of the compiler: placement, threads, cached programs, several hosts."""

@@ -1,0 +1,343 @@
+"""Several processes, on one host or many, that train one population together.
+
+Each process has the members of its own devices and steps their environments. All run the same
+code and decide the same; process 0 leads: it alone writes files and speaks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from thespis.errors import ThespisError
+from thespis.xla import threads
+
+WATCH, FAREWELL = "thespis/watch", b"."  # where process 0 is heard, and the last word
+GONE = "another process has ended or cannot be reached: see what it said, then resume"
+SOON = 5.0  # seconds in which a broken connection is noticed
+BLOCK = 2**26  # bytes of one process that cross to the others at a time
+
+
+def join(
+    coordinator: str,
+    processes: int | None = None,
+    process: int | None = None,
+    wait: int = 120,
+) -> None:
+    """Meet the other processes at HOST:PORT of process 0, before JAX starts.
+
+    With "auto" as address all else is what Slurm, Open MPI or Kubernetes tell. Whoever waits in
+    vain for so many seconds ends with one line, and exit code 2.
+    """
+    if threads.started():
+        raise ThespisError("JAX has started: call join before any other function of JAX")
+    auto = coordinator == "auto"
+    if not auto and None in (processes, process):
+        raise ThespisError(
+            f"coordinator = {coordinator} needs processes, and the process's own number from 0"
+        )
+    if processes is not None and process is not None and not 0 <= process < processes:
+        raise ThespisError(f"process = {process}: give a number from 0 to {processes - 1}")
+    where = "the launcher's coordinator" if auto else coordinator
+    if not auto and not coordinator.rpartition(":")[2].isdecimal():
+        raise ThespisError(f"coordinator = {coordinator}: give HOST:PORT, or auto")
+    with timeout_guard(wait, where, process, processes):
+        try:
+            devices = None
+            if auto:
+                coordinator, processes, process, devices = launched(processes, process, wait)
+            jax.distributed.initialize(
+                coordinator if process == 0 else relay(coordinator),
+                processes,
+                process,
+                devices,
+                cluster_detection_method="deactivate",
+                initialization_timeout=wait + 60,
+                shutdown_timeout_seconds=60,
+            )
+        except ValueError as error:
+            raise ThespisError(
+                "coordinator = auto finds no launcher: start with srun, mpirun or Kubernetes, or "
+                "give coordinator, processes and process"
+            ) from error
+        except jax.errors.JaxRuntimeError as error:
+            text = " ".join(str(error).split())
+            raise ThespisError(f"cannot meet at {where}: {text}; try another port") from error
+        watch_others(coordinator)
+
+
+def launched(processes: int | None, process: int | None, wait: int) -> tuple[str, int, int, Any]:
+    """Coordinator, number of processes, own number and devices, as the launcher tells them."""
+    from jax._src.clusters import ClusterEnv
+
+    given = os.environ.get("JAX_COORDINATOR_ADDRESS"), processes, process, None, None, wait + 60
+    address, count, number, devices = ClusterEnv.auto_detect_unset_distributed_params(*given)
+    if address is None or count is None or number is None:
+        raise ValueError("no launcher")
+    return address, count, number, devices
+
+
+@contextmanager
+def timeout_guard(
+    wait: int, where: str, process: int | None, processes: int | None
+) -> Iterator[None]:
+    """End the process if the block takes too long: nothing else stops JAX from waiting."""
+
+    def give_up() -> None:
+        missing = f"not all {processes} processes came to" if process == 0 else "nobody answers at"
+        text = f"{missing} {where} in {wait} s: check the address, the port and the other hosts"
+        print(f"thespis: {text}", file=sys.stderr, flush=True)
+        os._exit(2)
+
+    timer = threading.Timer(wait, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def leave(code: int) -> None:
+    """End at once if others train along: their connections break, and they end, too.
+
+    Alone, this does nothing.
+    """
+    if several():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+# --- others that die ------------------------------------------------------------------------
+
+
+def relay(coordinator: str) -> str:
+    """An address on this host from which all goes on to the coordinator, and back.
+
+    XLA aborts when its connection to process 0 breaks. This one does not: `watch` has the word.
+    """
+    door = socket.create_server(("127.0.0.1", 0))
+
+    def hand_on(source: socket.socket, target: socket.socket, last: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(2**16):
+                target.sendall(data)
+            if last:
+                target.shutdown(socket.SHUT_WR)
+
+    def serve() -> None:
+        while True:
+            near, _ = door.accept()
+            try:
+                far = socket.create_connection(place_of(coordinator))
+            except OSError:  # not there yet: XLA tries again
+                near.close()
+                continue
+            for ends in ((near, far, True), (far, near, False)):
+                threading.Thread(target=hand_on, args=ends, daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return f"127.0.0.1:{door.getsockname()[1]}"
+
+
+def place_of(address: str, port: str = "") -> tuple[str, int]:
+    """HOST:PORT, or another port there."""
+    host, _, own = address.rpartition(":")
+    return host.strip("[]"), int(port or own)
+
+
+def watch_others(coordinator: str) -> None:
+    """Keep a connection between process 0 and every other one: when it breaks, one has died.
+
+    XLA notices that after a minute, and aborts with a trace of its own; the operating system at
+    once. A process that has done its work says farewell.
+    """
+    from jax._src.distributed import global_state as known
+
+    client: Any = known.client
+    if leads():
+        door = socket.create_server(("", 0), backlog=known.num_processes)
+        password = secrets.token_hex(16)
+        client.key_value_set(WATCH, f"{door.getsockname()[1]} {password}")
+        missing = known.num_processes - 1
+        while missing:
+            line, _ = door.accept()
+            if received(line, len(password)) == password.encode():
+                line.sendall(FAREWELL)  # the other goes on
+                watch(line)
+                missing -= 1
+            else:
+                line.close()
+        door.close()
+    else:
+        port, password = client.blocking_key_value_get(WATCH, 10**6).split()
+        line = socket.create_connection(place_of(coordinator, port))
+        line.sendall(password.encode())
+        received(line, len(FAREWELL))
+        watch(line)
+
+
+def watch(line: socket.socket) -> None:
+    """End this process when the line breaks without a farewell."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):  # so that a host that falls silent is noticed, too
+            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+    def listen() -> None:
+        if received(line, len(FAREWELL)) != FAREWELL:
+            time.sleep(SOON / 5)  # if this process fails of the same cause, that is said instead
+            print(f"thespis: {GONE}", file=sys.stderr, flush=True)
+            os._exit(2)
+
+    threading.Thread(target=listen, daemon=True).start()
+    atexit.register(take_leave, line)
+
+
+def take_leave(line: socket.socket) -> None:
+    with suppress(OSError):
+        line.sendall(FAREWELL)
+
+
+def received(line: socket.socket, size: int) -> bytes:
+    """So many bytes; fewer if the line breaks."""
+    data = b""
+    with suppress(OSError):
+        while len(data) < size and (more := line.recv(size - len(data))):
+            data += more
+    return data
+
+
+# --- who is who -----------------------------------------------------------------------------
+
+
+def several() -> bool:
+    return threads.process_index_and_count()[1] > 1
+
+
+def leads() -> bool:
+    """Whether this is the process that writes and speaks."""
+    return threads.process_index_and_count()[0] == 0
+
+
+# --- what crosses ---------------------------------------------------------------------------
+
+
+def collective(f: Callable, *args: Any, **choices: Any) -> Any:
+    """What comes of f, in which all processes take part; an error if one of them is gone."""
+    if not several():
+        return f(*args, **choices)
+    try:
+        with quiet():
+            return jax.block_until_ready(f(*args, **choices))
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        if isinstance(error, ValueError) and "gloo" not in str(error).lower():
+            raise
+        time.sleep(SOON)  # whoever watches the others ends this process with one line
+        raise ThespisError(GONE) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without what libraries print about their connections."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def read(tree: Any) -> Any:
+    """All of it as NumPy arrays, in every process."""
+    return jax.tree.map(_read_leaf, tree)
+
+
+def _read_leaf(x: Any) -> np.ndarray:
+    from jax.experimental.multihost_utils import process_allgather
+
+    split = isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated)
+    return collective(process_allgather, x, tiled=True) if split else np.asarray(x)
+
+
+def gather(tree: Any) -> Any:
+    """What each process has of its own members, put together: NumPy leaves [members, ...]."""
+    return from_all(tree, tiled=True)
+
+
+def of_leader(tree: Any) -> Any:
+    """What process 0 says, wherever rounding may differ between hosts."""
+    return jax.tree.map(lambda x: x[0], from_all(tree)) if several() else tree
+
+
+def from_all(tree: Any, tiled: bool = False) -> Any:
+    """NumPy leaves of all processes, stacked, or as longer arrays."""
+    from jax.experimental.multihost_utils import process_allgather
+
+    if not several():
+        return jax.tree.map(lambda x: np.asarray(x) if tiled else np.asarray(x)[None], tree)
+    tree = jax.tree.map(np.asarray, tree)
+    return collective(process_allgather, tree, tiled=tiled)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The first rows of an array that may be split over processes, to be written to a file."""
+
+    array: Any
+    rows: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.rows, *self.array.shape[1:])
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """All rows, a few at a time: nobody needs memory for a second copy of all."""
+        length = self.array.shape[0]
+        size = min(length, max(1, BLOCK * self.rows // max(self.nbytes, 1)))
+        if isinstance(self.array, jax.Array) and not self.array.is_fully_addressable:
+            for start in range(0, self.rows, size):
+                # The last block is as long as the others, so that one program serves for all.
+                first = min(start, length - size)
+                block = read(jax.lax.dynamic_slice_in_dim(self.array, first, size))
+                yield block[start - first :][: self.rows - start]
+            return
+        parts = parts_of(self.array)
+        for start in range(0, self.rows, size):
+            rows = [part[start : min(start + size, self.rows)] for part in parts]
+            yield rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
+
+
+def parts_of(array: Any) -> list[np.ndarray]:
+    """What each device of this process has of an array that is split along its second axis.
+
+    On a CPU nothing is copied, unlike by `np.asarray` of the whole.
+    """
+    if not isinstance(array, jax.Array) or array.is_fully_replicated:
+        return [np.asarray(array)]
+    shards = sorted(array.addressable_shards, key=lambda shard: shard.index[1].start or 0)
+    return [np.asarray(shard.data) for shard in shards]

@@ -1,0 +1,175 @@
+"""Compiled programs, kept on disk by what they are made of.
+
+`jax.jit` has to trace and lower a function before it can look for it in its cache, which takes
+longer than all else that a run does before its first update. The command `thespis` need not:
+Thespis's own source, the loop and the types of the arguments say what a program is. In Python
+any of it may have been changed by hand; there, and for code of users, it is `jax.jit` alone.
+
+A kept program is code of this machine, whatever wraps it: JAX unpickles and runs it. So it is
+fetched only from a folder, and a file, that nobody but this user may write (private_files.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import io
+import os
+import pickle
+import platform
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jaxlib
+import numpy as np
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
+
+from thespis.xla import compile_cache, private_files, threads
+from thespis.xla.compile_times import FETCHED, KEPT
+
+SIMULATORS = ("brax", "mujoco", "mujoco-mjx", "playground")  # packages whose tasks are kept
+OURS = {"builtins", "fractions", "jax", "jaxlib", "ml_dtypes", "numpy", "thespis"}
+OURS |= {"brax", "mujoco_playground"}  # modules of which the version tells all
+APART = {"cli", "export", "report"}  # packages of which nothing is kept
+SHORTEST = "jax_persistent_cache_min_compile_time_secs"
+
+
+def compiled(f: Callable, made_of: Any, **options: Any) -> Callable:
+    """`jax.jit(f)`, kept if `made_of` decides all that f does."""
+    recipe = recipe_of(made_of) if compile_cache.keeping and cache_folder() else None
+    return jax.jit(f, **options) if recipe is None else CachedProgram(f, recipe, options)
+
+
+def cache_folder() -> Path | None:
+    """Where this process keeps programs; None if it should not, or trains along with others."""
+    folder = jax.config.jax_compilation_cache_dir  # type: ignore
+    on = jax.config.jax_enable_compilation_cache and jax.default_backend() == "cpu"  # type: ignore
+    local = folder and "://" not in folder and threads.process_index_and_count() == (0, 1)
+    return Path(folder) if on and local and compile_cache.believed(folder) else None
+
+
+class CachedProgram:
+    """Programs of a function, each fetched or compiled when first called with its types."""
+
+    def __init__(self, f: Callable, recipe: bytes, options: dict[str, Any]):
+        self.f, self.name, self.recipe, self.options = f, f.__name__, recipe, options
+        self.known: dict[Path, Callable] = {}
+        self.latest: Callable | None = None
+
+    def __call__(self, *args):
+        if self.latest is None:
+            self.latest = self.program(args)
+        try:
+            return self.latest(*args)
+        except TypeError:  # these are of other types, and nothing has been done yet
+            self.latest = self.program(args)
+            return self.latest(*args)
+
+    def program(self, args: tuple) -> Callable:
+        file = self.file(args)
+        if file not in self.known:
+            self.known[file] = self.fetch(file, args) or self.compile(file, args)
+        return self.known[file]
+
+    def file(self, args: tuple) -> Path:
+        types = [str(jax.typeof(x)) for x in jax.tree.leaves(args)], str(jax.tree.structure(args))
+        given = repr((self.name, types, self.options)).encode()
+        digest = hashlib.sha256(b"".join([self.recipe, given, settings(), source()]))
+        return cache_folder() / f"thespis-{self.name}-{digest.hexdigest()}"  # type: ignore
+
+    def fetch(self, file: Path, args: tuple) -> Callable | None:
+        began = time.monotonic()
+        try:
+            program, result = pickle.loads(private_files.read(file))
+            trees = jax.tree.structure((args, {})), jax.tree.structure(result)
+            found = deserialize_and_load(program, *trees, execution_devices=jax.devices()[:1])
+        except Exception:  # not there, damaged, or made for another machine: compile it anew
+            return None
+        spent = time.monotonic() - began
+        jax.monitoring.record_event_duration_secs(FETCHED, spent, fun_name=self.name)
+        return found
+
+    def compile(self, file: Path, args: tuple) -> Callable:
+        """Past JAX's own cache, under a name of its own: what comes from there cannot be kept."""
+        kept = lambda *args: self.f(*args)
+        kept.__name__ = KEPT + self.name
+        shortest = getattr(jax.config, SHORTEST)
+        jax.config.update(SHORTEST, float("inf"))
+        try:
+            program = jax.jit(kept, **self.options).lower(*args).compile()
+            binary, _, structure = serialize(program)
+            result = jax.tree.unflatten(structure, range(structure.num_leaves))
+            private_files.write(file, pickle.dumps((binary, result)))
+            return program
+        except (NotImplementedError, OSError, ValueError, pickle.PicklingError):
+            return jax.jit(self.f, **self.options)  # not written; JAX's own cache may have it
+        finally:
+            jax.config.update(SHORTEST, shortest)
+
+
+# --- what a program is made of --------------------------------------------------------------
+
+
+class Foreign(Exception):
+    """Code that may change without anybody telling."""
+
+
+class Recipe(pickle.Pickler):
+    """Writes down objects of known classes and functions."""
+
+    def reducer_override(self, obj):
+        code = isinstance(obj, type) or hasattr(obj, "__code__")
+        if code and obj.__module__.partition(".")[0] not in OURS:
+            raise Foreign
+        return NotImplemented
+
+
+def recipe_of(made_of: Any) -> bytes | None:
+    """Bytes that decide it, the same in every process; None if something is not known.
+
+    What reaches code by a name (a descriptor, an environment of Brax) must hold what it found
+    there: text does not tell whether the code has changed.
+    """
+    written = io.BytesIO()
+    try:
+        Recipe(written).dump(made_of)
+    except (AttributeError, Foreign, TypeError, pickle.PicklingError):
+        return None
+    return written.getvalue()
+
+
+def version(package: str) -> str | None:
+    """That of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def settings() -> bytes:
+    """Of JAX and XLA, and the machine's instructions."""
+    versions = [module.__version__ for module in (jax, jaxlib, eqx, np)]
+    versions += map(version, SIMULATORS)
+    flags = sorted(jax.config.values.items(), key=lambda flag: flag[0])
+    known = [os.environ.get(name) for name in ("XLA_FLAGS", "NPROC")]
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
+    cpu = {line for line in lines if line.startswith(("flags", "Features", "model name"))}
+    here = [platform.python_version(), platform.machine(), threads.cores(), sorted(cpu)]
+    return repr([versions, flags, known, here]).encode()
+
+
+@cache
+def source() -> bytes:
+    """The digest of all that programs are made from."""
+    package, digest = Path(__file__).parents[1], hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        if file.relative_to(package).parts[0] not in APART:
+            digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes())
+    return digest.digest()

@@ -1,0 +1,569 @@
+"""Tuners: who is replaced, by whom, and with which hyper-parameters."""
+
+import dataclasses
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import random
+
+from thespis import tuning, values
+from thespis.algos import SAC, TD3
+from thespis.cli.options import parse
+from thespis.core import ThespisError
+from thespis.tuning import (
+    PBT,
+    TUNERS,
+    NoTuning,
+    RandomSearch,
+    better,
+    hyper,
+    preset_hp,
+    priors,
+    tuner,
+)
+from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+
+
+class Hyper(eqx.Module):
+    rate: float = prior(3e-4, LogUniform(1e-5, 1e-2), "learning rate", low=0)
+    gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
+    entropy: float = prior(-1.0, Uniform(-2, 0), "wanted entropy")
+    start: float = prior(1.0, LogUniform(0.1, 1), "where it begins", low=0, initial=True)
+
+
+NAMES = ["rate", "gamma", "entropy", "start"]
+
+
+def begin(t, members=8, given=None, seed=0):
+    return t.begin(random.key(seed), Hyper, given or {}, members)
+
+
+def exchange(t, scores, age=10**6, seed=1, given=None):
+    """-> parents, hps before, hps after, as NumPy arrays."""
+    scores = jnp.asarray(scores, jnp.float32)
+    scores = scores[:, None] if scores.ndim == 1 else scores
+    before, memory = begin(t, len(scores), given)
+    age = jnp.broadcast_to(jnp.asarray(age, jnp.int32), len(scores))
+    _, parents, after = t.exchange(memory, random.key(seed), before, scores, age)
+    table = lambda hps: np.stack([getattr(hps, name) for name in NAMES], 1)
+    return np.asarray(parents), table(before), table(after)
+
+
+def fails(*words):
+    return pytest.raises(ThespisError, match=r"(?s)" + ".*".join(words))
+
+
+# --- beginnings -----------------------------------------------------------------------------
+
+
+def test_members_begin_with_draws_from_the_priors_but_what_is_given_stays():
+    hps, _ = begin(PBT(), given={"gamma": 0.9, "entropy": tuple(range(-8, 0))})
+    assert len(np.unique(hps.rate)) == len(np.unique(hps.start)) == 8
+    assert hps.rate.min() >= 1e-5
+    assert hps.rate.max() <= 1e-2
+    np.testing.assert_array_equal(hps.gamma, np.float32([0.9] * 8))
+    np.testing.assert_array_equal(hps.entropy, range(-8, 0))
+
+
+def test_what_is_not_tuned_has_its_default():
+    hps, _ = begin(PBT(tuned=("rate",)))
+    assert len(np.unique(hps.rate)) == 8
+    np.testing.assert_array_equal(hps.gamma, np.float32([0.99] * 8))
+
+
+def test_the_random_search_begins_like_pbt_and_no_tuning_with_the_defaults():
+    jax.tree.map(np.testing.assert_array_equal, begin(PBT())[0], begin(RandomSearch())[0])
+    hps, _ = begin(NoTuning(), given={"rate": 1e-3})
+    jax.tree.map(np.testing.assert_array_equal, hps, hyper.fill(Hyper, {"rate": 1e-3}, 8))
+
+
+def test_every_beginning_gives_hypers_of_one_type():
+    """Else another tuner would compile another program."""
+    for kind in TUNERS.values():
+        for leaf in jax.tree.leaves(begin(kind(), given={"gamma": 1})[0]):
+            assert (leaf.shape, leaf.dtype, leaf.weak_type) == ((8,), jnp.float32, False)
+
+
+def test_a_tuner_says_what_it_may_change():
+    assert PBT().tunes(Hyper, {"gamma": 0.9}) == ["rate", "entropy"]
+    assert PBT(tuned=("start", "gamma")).tunes(Hyper, {}) == ["start", "gamma"]
+    assert RandomSearch().tunes(Hyper, {"gamma": 0.9}) == ["rate", "entropy", "start"]
+    assert NoTuning().tunes(Hyper, {}) == []
+
+
+@pytest.mark.parametrize("name", TUNERS)
+def test_what_is_given_stays_with_the_members_number(name):
+    """Also where everybody else is replaced; who broke takes over what its parent was given."""
+    t, each = tuner(name), tuple(np.linspace(-2, 0, 8).tolist())
+    chosen = {"gamma": 0.9, "entropy": each}
+    hps, memory = begin(t, given=chosen)
+    scores, age = jnp.asarray([jnp.nan, *range(7)])[:, None], jnp.full(8, 10**6)
+    for key in random.split(random.key(1), 2):
+        known = memory, key, hps, scores, age
+        before = np.asarray(hps.entropy)
+        memory, parents, hps = jax.jit(lambda *x: tuning.exchange(t, chosen, *x))(*known)
+        assert parents[0] != 0
+        np.testing.assert_array_equal(hps.gamma, np.float32([0.9] * 8))
+        np.testing.assert_array_equal(hps.entropy[1:], np.float32(each[1:]))
+        takes_over = name not in ("random", "none")  # whose members keep all that they have
+        assert hps.entropy[0] == before[parents[0] if takes_over else 0]
+    assert tuning.varying(t, Hyper, chosen) == [*t.tunes(Hyper, chosen), "entropy"]
+
+
+# --- truncation -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("members", "best", "replaced", "expected"),
+    [
+        (8, 0.25, 0.25, (2, 2)),
+        (10, 0.2, 0.4, (2, 4)),
+        (100, 0.29, 0.57, (29, 57)),  # which in binary are a little less
+        (3, 0.25, 0.25, (1, 1)),  # at least one
+        (2, 0.5, 0.5, (1, 1)),
+        (8, 3, 5, (3, 5)),
+        (8, 1, 0, (1, 0)),
+        (8, 0, 0, (0, 0)),
+    ],
+)
+def test_counts_and_fractions(members, best, replaced, expected):
+    assert PBT(best=best, replaced=replaced).counts(members) == expected
+
+
+@pytest.mark.parametrize(
+    ("members", "best", "replaced"), [(4, 3, 2), (10, 0.6, 0.5), (1, 0.25, 0.25), (4, 5, 0)]
+)
+def test_more_best_and_replaced_than_members_are_refused(members, best, replaced):
+    """All counts are of the whole population, wherever its members are."""
+    with fails("best", "replaced", f"{members} members"):
+        PBT(best=best, replaced=replaced).check(Hyper, members, 10)
+
+
+def test_nobody_to_copy_is_refused():
+    with fails("best = 0", "nobody to copy"):
+        PBT(best=0, replaced=1).check(Hyper, 4, 10)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"best": -1},
+        {"replaced": 1.5},
+        {"resample": 2},
+        {"min_age": -1},
+        {"factors": (0, 1)},
+        {"factors": ()},
+    ],
+)
+def test_impossible_choices_are_refused(given):
+    (name,) = given
+    with fails(name):
+        PBT(**given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"exploit": "guess"}, {"explore": "not"}, {"replay": "all"}, {"min_age": 0.5}],
+)
+def test_choices_are_checked(given):
+    (name,) = given
+    with fails(name):
+        tuner("pbt", **given)
+
+
+def test_nobody_is_replaced_if_zero_are():
+    parents, before, after = exchange(PBT(best=0, replaced=0), np.arange(8.0))
+    np.testing.assert_array_equal(parents, range(8))
+    np.testing.assert_array_equal(before, after)
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    st.lists(st.one_of(st.integers(-5, 5), st.just(math.nan)), min_size=8, max_size=8),
+    st.integers(0, 99),
+)
+def test_the_worst_become_copies_of_the_best(scores, seed):
+    best, replaced = 2, 3
+    t, scores = PBT(best=best, replaced=replaced), np.array(scores, float)
+    parents, before, after = exchange(t, scores, seed=seed)
+    finite = np.isfinite(scores)
+    order = np.argsort(-np.where(finite, scores, -np.inf), kind="stable")
+    pool = {i for i in order[:best] if finite[i]}
+    out = (set(order[-replaced:]) | set(np.flatnonzero(~finite))) if pool else set()
+    assert {i for i in range(8) if parents[i] != i} == out
+    assert {parents[i] for i in out} <= pool
+    stayed = sorted(set(range(8)) - out)
+    np.testing.assert_array_equal(before[stayed], after[stayed])
+
+
+def test_only_copies_change_their_hypers_and_only_what_is_tuned():
+    parents, before, after = exchange(PBT(), np.arange(8.0), given={"gamma": 0.9})
+    changed = parents != np.arange(8)
+    assert changed.tolist() == [True] * 2 + [False] * 6
+    np.testing.assert_array_equal(before[2:], after[2:])
+    assert (after[:2, [0, 2]] != before[parents[:2]][:, [0, 2]]).all()
+    np.testing.assert_array_equal(after[:, 1], before[:, 1])
+
+
+def test_what_has_its_effect_at_the_start_is_inherited_and_not_explored():
+    parents, before, after = exchange(PBT(), np.arange(8.0))
+    np.testing.assert_array_equal(after[:, 3], before[parents, 3])
+    parents, before, after = exchange(PBT(tuned=("start",)), np.arange(8.0))
+    assert (after[:2, 3] != before[parents[:2], 3]).all()  # unless it is asked for
+
+
+def test_the_pool_of_parents_grows_with_the_population():
+    scores = np.arange(8.0)
+    for best in (1, 2, 4):
+        t = PBT(best=best / 8, replaced=0.5)
+        found = {p for seed in range(6) for p in exchange(t, scores, seed=seed)[0][:4]}
+        assert found == set(range(8 - best, 8))
+
+
+def test_another_round_draws_other_parents():
+    t, scores = PBT(best=4, replaced=4), np.arange(8.0)
+    one, same, other = (exchange(t, scores, seed=seed)[0] for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+
+
+def test_the_mean_of_many_scores_decides():
+    scores = np.repeat(np.arange(1.0, 9)[:, None], 2, 1)
+    scores[4] = 100, -100
+    parents, *_ = exchange(PBT(best=1, replaced=1), scores)
+    np.testing.assert_array_equal(parents, [0, 1, 2, 3, 7, 5, 6, 7])
+
+
+def test_the_young_are_not_replaced():
+    t = PBT(best=2, replaced=2, min_age=100)
+    parents, *_ = exchange(t, np.arange(8.0), age=[99, 100, 0, 0, 0, 0, 0, 0])
+    assert parents[0] == 0
+    assert parents[1] in (6, 7)
+
+
+def test_all_that_are_broken_are_replaced_however_many_and_young():
+    scores = np.array([1.0, np.nan, np.inf, 4, -np.inf, np.nan, 2, 3])
+    for t in (
+        PBT(best=1, replaced=1, min_age=100),
+        PBT(best=0, replaced=0),
+        RandomSearch(),
+        NoTuning(),
+    ):
+        parents, *_ = exchange(t, scores, age=0)
+        assert parents[[0, 3, 6, 7]].tolist() == [0, 3, 6, 7]
+        assert set(parents[[1, 2, 4, 5]]) <= {0, 3, 6, 7}
+
+
+def test_where_all_are_broken_nobody_is_a_parent():
+    for t in (PBT(), PBT(exploit="t-test"), RandomSearch(), NoTuning()):
+        parents, before, after = exchange(t, np.full((8, 2), np.nan))
+        np.testing.assert_array_equal(parents, range(8))
+        np.testing.assert_array_equal(before, after)
+
+
+def test_one_bad_score_of_many_is_enough():
+    scores = np.arange(16.0).reshape(8, 2)
+    scores[7, 0] = np.inf
+    assert exchange(PBT(best=1, replaced=1), scores)[0][7] == 6
+
+
+# --- the t-test -----------------------------------------------------------------------------
+
+
+def test_significance_is_welchs():
+    rng = np.random.default_rng(0)
+    a = rng.normal(rng.normal(1, 1, (200, 1)), 1, (200, 6)).astype(np.float32)
+    b = rng.normal(0, rng.uniform(0.1, 3, (200, 1)), (200, 6)).astype(np.float32)
+    wanted = scipy.stats.ttest_ind(a, b, axis=1, equal_var=False)
+    expected = (wanted.statistic > 0) & (wanted.pvalue < 0.05)
+    assert 20 < expected.sum() < 180
+    np.testing.assert_array_equal(better(jnp.array(a), jnp.array(b), 0.05), expected)
+
+
+def test_scores_without_a_spread_are_compared_as_they_are():
+    x, y = jnp.full((2, 3), 1.0), jnp.array([[1.0] * 3, [2.0] * 3])
+    np.testing.assert_array_equal(better(y, x, 0.05), [False, True])
+
+
+def test_a_difference_by_chance_is_no_reason_to_copy():
+    rng = np.random.default_rng(0)
+    copied = lambda scores, seed: exchange(PBT(exploit="t-test"), scores, seed=seed)[0] != range(8)
+    alike = [copied(rng.normal(size=(8, 10)), seed).mean() for seed in range(10)]
+    assert np.mean(alike) < 0.08
+    apart = [copied(rng.normal(size=(8, 10)) + 9 * np.arange(8)[:, None], s) for s in range(10)]
+    assert not np.any(apart, 0)[7]  # the best stays
+    assert np.mean(apart, 0)[0] == 1  # the worst always finds a better one
+
+
+def test_the_t_test_replaces_the_broken_and_spares_the_young():
+    scores = np.random.default_rng(0).normal(size=(8, 10)) + 9 * np.arange(8)[:, None]
+    scores[5] = np.nan
+    parents, *_ = exchange(PBT(exploit="t-test", min_age=10), scores, age=[0] * 4 + [10] * 4)
+    np.testing.assert_array_equal(parents[:4], range(4))
+    assert parents[5] != 5
+    assert 5 not in parents
+
+
+def test_the_t_test_needs_several_scores():
+    with fails("t-test", "2 or more", "eval_episodes"):
+        PBT(exploit="t-test").check(Hyper, 8, 1)
+    with fails("t-test", "2 or more"):
+        exchange(PBT(exploit="t-test"), np.arange(8.0))
+
+
+# --- exploration ----------------------------------------------------------------------------
+
+
+def clones(members=1001, explore="perturb", **given):
+    """Hypers of copies and of their parents, by name."""
+    t = PBT(best=1, replaced=members - 1, explore=explore, **given)
+    scores = np.zeros(members)
+    scores[0] = 1
+    parents, before, after = exchange(t, scores)
+    assert (parents == 0).all()
+    return dict(zip(NAMES, zip(before[0], after[1:].T, strict=True), strict=True))
+
+
+def test_copies_of_one_parent_differ_from_it_and_from_each_other_at_once():
+    for explore in ("perturb", "resample", "both"):
+        for name in ("rate", "gamma", "entropy"):
+            old, new = clones(8, explore)[name]
+            assert len({old, *new}) == 8, (explore, name)
+
+
+def test_exploration_acts_in_the_coordinates_of_the_prior():
+    """A discount of 0.99 becomes 0.992 or 0.9875, not 1.2375; a line moves by part of its range."""
+    hps = hyper.fill(Hyper, {}, 1000)
+    new = PBT(explore="perturb").vary(random.key(0), hps)
+    same = lambda x: x
+    for name, log in (("rate", np.log), ("gamma", lambda x: np.log1p(-x)), ("entropy", same)):
+        before, after = (log(np.asarray(getattr(x, name), np.float64)) for x in (hps, new))
+        moved = np.abs(after - before)  # the range of the entropy has a width of 2
+        assert 0.49 * np.log(1.25) < moved.min() < 0.52 * np.log(1.25)
+        assert 1.48 * np.log(1.25) < moved.max() < 1.51 * np.log(1.25)
+        assert 0.4 < (after > before).mean() < 0.6
+
+
+def test_a_perturbed_value_stays_inside_its_prior_and_does_not_stick_to_its_end():
+    hps = hyper.fill(Hyper, {"rate": 1e-2, "gamma": 0.999, "entropy": 0.0}, 2000)
+    new = PBT(explore="perturb", factors=(0.5, 2)).vary(random.key(0), hps)
+    for name, (low, high) in {
+        "rate": (1e-5, 1e-2),
+        "gamma": (0.9, 0.999),
+        "entropy": (-2, 0),
+    }.items():
+        x = np.asarray(getattr(new, name))
+        assert x.min() >= np.float32(low)
+        assert x.max() <= np.float32(high)
+        assert len(np.unique(x)) > 1500
+
+
+def test_resampling_draws_from_the_prior():
+    for name, log in (("rate", np.log10), ("gamma", lambda x: np.log10(1 - x))):
+        _, new = clones(explore="resample")[name]
+        at = log(np.float64(new))
+        low, high = {"rate": (-5, -2), "gamma": (-3, -1)}[name]
+        counts, _ = np.histogram(at, 5, (low - 1e-3, high + 1e-3))
+        np.testing.assert_allclose(counts, 200, rtol=0.25)
+
+
+def test_both_ways_of_exploring_are_mixed_by_their_probability():
+    old, new = clones(explore="both", resample=0.3)["rate"]
+    near = np.abs(np.log(new / old)) < 1.51 * np.log(1.25)
+    by_chance = 2 * 1.51 * np.log(1.25) / np.log(1e3)
+    assert abs(near.mean() - (0.7 + 0.3 * by_chance)) < 0.05
+
+
+def test_a_prior_of_ones_own():
+    for tuned in (("gamma=uniform:0.5:0.6",), {"gamma": Uniform(0.5, 0.6)}):
+        t = PBT(tuned=tuned, best=1, replaced=7, explore="resample")
+        _, before, after = exchange(t, [1, 0, 0, 0, 0, 0, 0, 0])
+        for hps in (before, after):
+            assert hps[:, 1].min() >= np.float32(0.5)
+            assert hps[:, 1].max() <= np.float32(0.6)
+        assert (after[1:, 1] != before[0, 1]).all()
+        assert (after[:, 0] == before[0, 0]).all()
+
+
+def test_an_unknown_name_suggests_its_neighbour():
+    for t in (PBT(tuned=("gama",)), RandomSearch(tuned=("gama",))):
+        with fails("gama", "did you mean gamma?"):
+            t.check(Hyper, 8, 10)
+
+
+@pytest.mark.parametrize(
+    "text", ["uniform:0.9", "uniform:1:0.9", "normal:0:1", "log:0:1", "uniform:a:b", "log:1:inf"]
+)
+def test_a_prior_that_is_none_is_refused(text):
+    with fails("gamma", "KIND:LOW:HIGH"):
+        PBT(tuned=(f"gamma={text}",)).check(Hyper, 8, 10)
+
+
+def test_a_prior_beyond_what_is_legal_is_refused():
+    with fails("gamma = 1.5", "out of range"):
+        PBT(tuned=("gamma=uniform:0.5:1.5",)).check(Hyper, 8, 10)
+
+
+# --- controls -------------------------------------------------------------------------------
+
+
+def test_the_random_search_keeps_what_it_drew():
+    parents, before, after = exchange(RandomSearch(), np.arange(8.0))
+    np.testing.assert_array_equal(parents, range(8))
+    np.testing.assert_array_equal(before, after)
+
+
+def test_what_broke_in_a_random_search_is_drawn_again():
+    scores = np.arange(8.0)
+    scores[3] = np.nan
+    parents, before, after = exchange(RandomSearch(), scores, given={"gamma": 0.9})
+    assert parents[3] != 3
+    assert (after[3, [0, 2, 3]] != before[3, [0, 2, 3]]).all()
+    assert not np.isin(after[3, [0, 2, 3]], before).any()
+    others = [i for i in range(8) if i != 3]
+    np.testing.assert_array_equal(before[others], after[others])
+    np.testing.assert_array_equal(after[:, 1], np.float32([0.9] * 8))
+
+
+# --- the interface --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", TUNERS.values())
+def test_a_round_returns_what_it_says_in_one_program(kind):
+    """Memory as it was given in shape and type, parents [members], hypers: and compiles once."""
+    t, traces = kind(), []
+
+    @jax.jit
+    def round_(memory, key, hps, scores, age):
+        traces.append(1)
+        return t.exchange(memory, key, hps, scores, age)
+
+    hps, memory = begin(t)
+    shape = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
+    for i in range(3):
+        scores = random.normal(random.key(i), (8, 4))
+        new, parents, after = round_(memory, random.key(i), hps, scores, jnp.full(8, i))
+        assert shape(new) == shape(memory)
+        assert (parents.shape, parents.dtype) == ((8,), jnp.int32)
+        assert shape(after) == shape(hps)
+        memory, hps = new, after
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("kind", TUNERS.values())
+def test_every_choice_can_be_written_on_the_command_line(kind):
+    for option in values.fields(kind):
+        assert option.help, option.name
+    words = [o for o in values.fields(kind) if o.default is not None]
+    argv = [w for o in words for w in (f"--{o.name}", *values.show(o.default).split())]
+    _, given = parse(argv, values.fields(kind))
+    assert kind(**given) == kind()
+
+
+def test_tuners_by_name():
+    assert tuner("pbt", best="3", replaced=0.5, tuned="rate gamma=uniform:0.9:1") == PBT(
+        best=3, replaced=0.5, tuned=("rate", "gamma=uniform:0.9:1")
+    )
+    assert tuner("random") == RandomSearch()
+    with fails("tuner = pbd", "pbt"):
+        tuner("pbd")
+    with fails("unknown option 'bets' of pbt", "did you mean best"):
+        tuner("pbt", bets=1)
+
+
+def test_a_tuner_can_be_written_down_and_read_again():
+    """In config.json: all fields are numbers, text or lists of them."""
+    t = PBT(tuned={"gamma": Uniform(0.9, 1), "rate": None}, min_age=7, replay="parent")
+    assert PBT(**dataclasses.asdict(t)) == t
+    assert t.tuned == ("gamma=uniform:0.9:1", "rate")
+
+
+# --- the originals --------------------------------------------------------------------------
+
+RATE = Uniform(3e-5, 3e-3)
+ORIGINAL = {
+    SAC: {
+        "actor_lr": RATE,
+        "critic_lr": RATE,
+        "alpha_lr": RATE,
+        "gamma": Uniform(0.9, 1),
+        "reward_scale": Uniform(0.1, 10),
+    },
+    TD3: {
+        "actor_lr": RATE,
+        "critic_lr": RATE,
+        "gamma": Uniform(0.9, 1),
+        "noise_clip": Uniform(0, 1),
+        "target_noise": Uniform(0, 1),
+        "noise": Uniform(0, 0.2),
+    },
+}
+
+
+@pytest.mark.parametrize(("algorithm", "expected"), ORIGINAL.items())
+def test_the_preset_tunes_what_the_originals_tune(algorithm, expected):
+    preset = algorithm.presets["qdax"]
+    t = tuner("pbt", **preset["pbt"])
+    assert priors(algorithm.Hyper, t.tuned) == expected
+    assert (t.explore, t.replay, t.optimizer) == ("resample", "parent", "parent")
+    assert not set(preset_hp(preset)) & set(expected)
+
+
+def test_every_rate_and_scale_is_tuned_by_default():
+    for algorithm in (SAC, TD3):
+        names = PBT().tunes(algorithm.Hyper, {})
+        assert {"reward_scale", "tau", "gamma", "actor_lr", "critic_lr"} <= set(names)
+    assert "alpha" not in PBT().tunes(SAC.Hyper, {})  # the temperature is learned
+
+
+# --- the paper's toy ------------------------------------------------------------------------
+
+
+class Weights(eqx.Module):
+    first: float = prior(1.0, Uniform(0, 1), "weight of the first parameter")
+    second: float = prior(1.0, Uniform(0, 1), "weight of the second")
+
+
+def toy(tuner, rounds=20, explore_all=False):
+    """Two members climb 1.2 - w0 x0² - w1 x1², but are judged by 1.2 - x0² - x1².
+
+    -> the best of them, for each of five seeds.
+    """
+    score = lambda x: 1.2 - (x**2).sum(1)
+
+    def one(i, carry):
+        x, memory, hps, k_rounds = carry
+        key = random.fold_in(k_rounds, i)
+        for _ in range(4):
+            x = x - 0.04 * jnp.stack([hps.first, hps.second], 1) * x
+        if explore_all:
+            return x, memory, PBT(explore="perturb").vary(key, hps), k_rounds
+        age = jnp.zeros(2, jnp.int32)
+        memory, parents, hps = tuner.exchange(memory, key, hps, score(x)[:, None], age)
+        return x[parents], memory, hps, k_rounds
+
+    def run(key):
+        k_begin, k_rounds = random.split(key)
+        _, memory = tuner.begin(k_begin, Weights, {}, 2)
+        hps = Weights(jnp.array([1.0, 0]), jnp.array([0.0, 1]))  # each sees one parameter only
+        start = jnp.full((2, 2), 0.9), memory, hps, k_rounds
+        return score(jax.lax.fori_loop(0, rounds, one, start)[0]).max()
+
+    return jax.jit(jax.vmap(run))(random.split(random.key(0), 5))
+
+
+def test_the_toy_of_the_paper_behaves_as_published():
+    """Jaderberg et al. 2017, figure 2: it takes exploit and explore to come near 1.2."""
+    pair = {"best": 1, "replaced": 1, "explore": "perturb"}
+    both, explore = toy(PBT(**pair)), toy(NoTuning(), explore_all=True)
+    exploit, neither = toy(PBT(**pair, factors=(1.0,))), toy(NoTuning())
+    assert both.min() > 1.1
+    assert explore.mean() < both.mean() - 0.05
+    np.testing.assert_allclose([exploit, neither], 1.2 - 0.81, atol=0.01)

@@ -1,0 +1,45 @@
+"""Members may be split over devices: each learns what it learns elsewhere, bit for bit."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from thespis.xla.placement import mesh_for
+from thespis.xla.threads import even_share
+
+HERE = Path(__file__).parent
+FOUR = {"NPROC": "1", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+
+
+def placed(env: str, replay: str) -> list[dict]:
+    """What a process with four devices makes of a population on one and on all of them."""
+    command = [sys.executable, HERE / "placed.py", env, replay]
+    done = subprocess.run(command, env=os.environ | FOUR, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("env", "replay"),
+    [
+        ("jax:pendulum", "prioritized"),
+        pytest.param("Pendulum-v1", "uniform", marks=pytest.mark.slow),
+    ],
+)
+def test_members_on_four_devices_equal_those_on_one(env, replay):
+    one, four = placed(env, replay)
+    assert (one["devices"], four["devices"]) == (1, 4)
+    assert one["adopted"]
+    assert four["adopted"]
+    assert one["prints"] == four["prints"]
+    np.testing.assert_allclose(one["metrics"], four["metrics"], rtol=1e-5)
+
+
+def test_devices_share_members_evenly():
+    assert [even_share(members, 4) for members in (1, 2, 5, 6, 8)] == [1, 2, 1, 3, 4]
+    assert mesh_for(8, 1) is None  # tests have one device

@@ -1,0 +1,87 @@
+"""Folders that nobody else may write: believed only as long as that is so."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from thespis.xla import private_files
+
+
+def mode(path) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    private_files.say.cache_clear()
+
+
+def test_a_new_folder_and_those_above_it_are_of_this_user_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        assert private_files.complaint(tmp_path / "a" / "b") is None
+        private_files.write(tmp_path / "a" / "b" / "file", b"mine")
+    finally:
+        os.umask(before)
+    assert mode(tmp_path / "a") == mode(tmp_path / "a" / "b") == 0o700
+    assert mode(tmp_path / "a" / "b" / "file") == 0o600
+    assert private_files.read(tmp_path / "a" / "b" / "file") == b"mine"
+    assert [p.name for p in (tmp_path / "a" / "b").iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(("which", "bits"), [("a/b", 0o702), ("a", 0o777), ("a/b", 0o720)])
+def test_a_folder_that_others_may_write_is_not_believed(tmp_path, monkeypatch, which, bits):
+    monkeypatch.setattr(private_files, "alone_in", lambda gid: False)
+    folder = tmp_path / "a" / "b"
+    assert private_files.complaint(folder) is None
+    os.chmod(tmp_path / which, bits)
+    assert private_files.complaint(folder) == f"others may write to {tmp_path / which}"
+
+
+def test_what_belongs_to_another_user_is_not_believed(tmp_path, monkeypatch):
+    private_files.complaint(tmp_path / "a")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert private_files.complaint(tmp_path / "a") == f"{tmp_path / 'a'} belongs to another user"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_folder_with_a_file_of_another_user_is_not_believed(tmp_path):
+    private_files.complaint(tmp_path)
+    private_files.write(tmp_path / "planted", b"theirs")
+    os.chown(tmp_path / "planted", 12345, 12345)
+    assert private_files.complaint(tmp_path) == f"{tmp_path / 'planted'} belongs to another user"
+
+
+def test_nothing_is_unpickled_but_what_is_kept_here():
+    code = {
+        file: file.read_text() for file in Path(private_files.__file__).parents[1].rglob("*.py")
+    }
+    assert [file.name for file, text in code.items() if "import pickle" in text] == [
+        "program_cache.py"
+    ]
+    loads = [line for text in code.values() for line in text.splitlines() if "np.load(" in line]
+    assert loads
+    assert all("allow_pickle=False" in line for line in loads)
+
+
+def test_a_file_is_read_only_if_this_user_alone_can_have_written_it(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "file"
+    private_files.write(file, b"mine")
+    (tmp_path / "link").symlink_to(file)
+    with pytest.raises(OSError, match="symbolic"):
+        private_files.read(tmp_path / "link")
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(PermissionError):  # and does not wait for somebody to write
+        private_files.read(tmp_path / "pipe")
+    file.chmod(0o666)
+    for _ in range(2):
+        with pytest.raises(PermissionError):
+            private_files.read(file)
+    file.chmod(0o600)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(PermissionError):
+        private_files.read(file)
+    told = capsys.readouterr().err.splitlines()
+    assert sum(f"{file} may have been written by others" in line for line in told) == 1
