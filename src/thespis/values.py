@@ -14,6 +14,7 @@ import typing
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from numbers import Real
 from typing import Any, Literal, NewType
 
@@ -126,6 +127,7 @@ def fields(cls: type, prefix: str = "", skip: tuple[str, ...] = ()) -> list[Opti
     ]
 
 
+@cache  # finding and parsing the source of a class takes milliseconds, and a command asks often
 def docstrings(cls: type) -> dict[str, str]:
     """The string that stands below each field in the source, inherited ones too."""
     inherited = [docstrings(base) for base in cls.__bases__ if dataclasses.is_dataclass(base)]
