@@ -63,22 +63,46 @@ def same(a: Path, b: Path) -> None:
     assert (a / "lineage.csv").read_bytes() == (b / "lineage.csv").read_bytes()
 
 
+WAITING = """
+import sys, time
+from thespis import cli
+from thespis.runs import checkpoint, trainer
+at, save, run = int(sys.argv[1]), checkpoint.save, trainer.Trainer.run
+
+def run_until_asked(self, stop):
+    def save_and_wait(folder, step, *rest):
+        save(folder, step, *rest)
+        while step == at and not stop:
+            time.sleep(0.01)
+
+    checkpoint.save = save_and_wait
+    return run(self, stop)
+
+trainer.Trainer.run, sys.argv[1:] = run_until_asked, sys.argv[2:]
+sys.exit(cli.main())
+"""
+
+
 def test_two_processes_asked_to_end_and_continued_by_one_equal_one_alone(tmp_path):
-    every = {"steps": 3000, "eval_freq": 500, "checkpoint_freq": 250, "pbt.interval": 500}
-    given = POPULATION | every | {"buffer_size": 1000}
+    every = {"steps": 600, "eval_freq": 100, "checkpoint_freq": 150, "pbt.interval": 100}
+    given = POPULATION | every | {"buffer_size": 400}  # not full at the signal, but in the end
     train = ["train", "td3", "--json", *words(**given), "--out", tmp_path / "pair"]
-    pair = together(*train, flags=os.environ.get("XLA_FLAGS", ""))  # compiled as here
+    train += ["--coordinator", free_port(), "--processes", 2, "--process"]
+    flags = os.environ.get("XLA_FLAGS", "")  # compiled as here
+    waiting = [sys.executable, "-c", WAITING, 300]  # there, for the signal; the other for it
+    pair = [start(*COMMAND, *train, 0, flags=flags), start(*waiting, *train, 1, flags=flags)]
     alone = thespis.train("td3", out=tmp_path / "alone", **arguments(**given))
     folder = tmp_path / "pair" / "td3" / "jax-pendulum_1"
     saved = lambda: max([0, *(int(p.name) for p in (folder / "checkpoints").glob("0*[0-9]"))])
-    wait_for(lambda: saved() >= 750 or any(child.poll() is not None for child in pair), 600)
+    wait_for(lambda: saved() >= 300 or any(child.poll() is not None for child in pair), 600)
     pair[1].send_signal(signal.SIGTERM)  # to one of them: all of them save and end
     leader, follower = end(*pair, code=143)
     assert json.loads(leader[0])["state"] == "stopped"
     assert f"to go on: thespis resume {folder}" in leader[1]
     assert follower == ("", "")
     assert [p.name for p in (tmp_path / "pair" / "td3").iterdir()] == ["jax-pendulum_1"]
-    assert 750 <= saved() < 3000
+    assert saved() == 300
+    assert len(alone.lineage["step"]) == 4 * 5  # at 100, 200, ... 500
     assert thespis.resume(folder, progress=False).status["state"] == "done"
     same(alone.path, folder)
 
