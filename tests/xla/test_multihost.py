@@ -33,8 +33,8 @@ POPULATION = {
 }
 
 
-def start(*argv, flags: str = HURRY) -> subprocess.Popen:
-    pipe, env = subprocess.PIPE, os.environ | {"NPROC": "1", "XLA_FLAGS": flags}
+def start(*argv, flags: str = HURRY, **more: str) -> subprocess.Popen:
+    pipe, env = subprocess.PIPE, os.environ | {"NPROC": "1", "XLA_FLAGS": flags} | more
     return subprocess.Popen([*map(str, argv)], stdout=pipe, stderr=pipe, text=True, env=env)
 
 
@@ -105,6 +105,66 @@ def test_two_processes_asked_to_end_and_continued_by_one_equal_one_alone(tmp_pat
     assert len(alone.lineage["step"]) == 4 * 5  # at 100, 200, ... 500
     assert thespis.resume(folder, progress=False).status["state"] == "done"
     same(alone.path, folder)
+
+
+LAUNCHERS = {  # what they tell the first and the second of two processes
+    "srun": {
+        "SLURM_JOB_ID": "77",
+        "SLURM_STEP_NODELIST": "localhost,elsewhere",
+        "SLURM_NTASKS": "2",
+        "SLURM_PROCID": "01",
+        "SLURM_LOCALID": "00",
+    },
+    "mpirun": {
+        "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://127.0.0.1,10.96.0.1:34911",
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "OMPI_COMM_WORLD_RANK": "01",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "01",
+    },
+}
+
+
+def launch(launcher: str, *argv) -> list[subprocess.Popen]:
+    """The same command, started as a launcher does, on a port that is free."""
+    told = LAUNCHERS[launcher] | {"JAX_COORDINATOR_PORT": free_port().rpartition(":")[2]}
+    own = ("RANK", "PROCID", "LOCALID")
+    telling = lambda i: {k: x[i] if k.endswith(own) else x for k, x in told.items()}
+    return [start(*argv, **telling(i)) for i in range(2)]
+
+
+def test_two_processes_of_slurm_train_together_without_being_told_more(tmp_path):
+    small = {"steps": 60, "eval_freq": 60, "eval_episodes": 1, "members": None, "seeds": (3, 4)}
+    given = words(**POPULATION | small)
+    train = ["train", "td3", *given, "--coordinator", "auto", "--wait", 100, "--out", tmp_path]
+    (_, said), silence = end(*launch("srun", *COMMAND, *train))
+    assert "2 processes" in said
+    assert silence == ("", "")
+    run = thespis.load(tmp_path / "td3" / "jax-pendulum_1")
+    assert run.status == {"state": "done", "step": 60}
+    assert sorted(run.metrics["member"].tolist()) == [0, 1]
+
+
+MET = """
+import os
+import numpy as np
+from thespis import hosts
+hosts.join("auto", wait=100)
+own = os.environ["OMPI_COMM_WORLD_RANK"]
+assert hosts.several() and hosts.leads() == (own == "0")
+assert hosts.from_all(np.array(int(own))).tolist() == [0, 1]
+"""
+
+
+def test_two_processes_of_open_mpi_meet_without_being_told_more():
+    assert end(*launch("mpirun", sys.executable, "-c", MET)) == [("", "")] * 2
+
+
+def test_without_a_launcher_the_meeting_is_refused(monkeypatch):
+    monkeypatch.setattr(machine, "started", lambda: False)
+    for name in ("SLURM_JOB_ID", "OMPI_MCA_orte_hnp_uri", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ThespisError, match="finds no launcher: start with srun, mpirun or Kub"):
+        hosts.join("auto")
 
 
 STEPPED = """

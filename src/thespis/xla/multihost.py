@@ -80,7 +80,7 @@ def join(
 
 def launched(processes: int | None, process: int | None, wait: int) -> tuple[str, int, int, Any]:
     """Coordinator, number of processes, own number and devices, as the launcher tells them."""
-    from jax._src.clusters import ClusterEnv
+    from jax._src.clusters import ClusterEnv  # `initialize` asks it too late for `relay`
 
     given = os.environ.get("JAX_COORDINATOR_ADDRESS"), processes, process, None, None, wait + 60
     address, count, number, devices = ClusterEnv.auto_detect_unset_distributed_params(*given)
