@@ -1,12 +1,14 @@
 import json
 import sys
 import types
+from itertools import pairwise
 
 import pytest
 
 import thespis
 from tests.small import arguments
 from thespis.errors import ThespisError
+from thespis.runs import metrics
 
 
 class Fake(types.ModuleType):
@@ -18,6 +20,9 @@ class Fake(types.ModuleType):
 
     def Settings(self, **given):
         return given
+
+    def Histogram(self, np_histogram):
+        return np_histogram
 
     def init(self, **given):
         run = types.SimpleNamespace(given=given, rows=[], ended=False, axes=[])
@@ -57,6 +62,21 @@ def test_every_member_is_a_run_of_one_group_and_stays_the_same_when_it_goes_on(w
     assert [r.given["id"] for r in again] == [first.given["id"], second.given["id"]]
     assert first.given["id"] != second.given["id"]
     assert [row["global_step"] for row in again[0].rows] == [500]
+
+
+def test_histograms_come_with_the_rows_of_their_member(wandb, tmp_path):
+    """Of TAAC: what histograms.csv has, and none where nothing was counted."""
+    run = thespis.train("taac", out=tmp_path, **arguments(steps=200, seeds=(0, 7), wandb="stage"))
+    table = metrics.read(run.path / "histograms.csv")
+    for member, followed in enumerate(wandb.runs):
+        first, second = followed.rows
+        assert "train/switch_probabilities" not in first  # there was no update yet
+        counts, edges = second["rollout/actions/0"]
+        names = [f"rollout/actions/0:{a:g}:{b:g}" for a, b in pairwise(edges)]
+        mine = (table["member"] == member) & (table["step"] == 200)
+        assert list(counts) == [table[name][mine].item() for name in names]
+        assert (edges[0], edges[-1], sum(counts)) == (-1, 1, 100)
+        assert sum(second["train/switch_probabilities"][0]) > 0
 
 
 def test_without_the_library_one_line_says_what_to_install(monkeypatch, tmp_path):

@@ -18,7 +18,7 @@ from thespis import tuning
 from thespis.errors import printable
 from thespis.report.table import summary, wide
 from thespis.runs.config import RETURN, SIMILARITY
-from thespis.runs.reporter import Silent, stopped
+from thespis.runs.reporter import Counted, Silent, stopped
 from thespis.xla import threads
 
 MARKS = 40  # chunks of half a second over which the speed is measured
@@ -66,7 +66,7 @@ class Terminal(Silent):
         told = {"rate": rate, "left": left, "compiled": compiling}
         self.bar.update(self.task, completed=step, total=total, **told)
 
-    def row(self, step: int, rows: list[dict[str, Any]]) -> None:
+    def row(self, step: int, rows: list[dict[str, Any]], counted: Counted = None) -> None:
         rewards = [r["eval/mean_reward"] for r in rows if "eval/mean_reward" in r]
         if not rewards:
             return

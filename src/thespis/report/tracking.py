@@ -10,7 +10,7 @@ from typing import Any
 from thespis.errors import ThespisError, one_line
 from thespis.runs.directory import read_json, write_json
 from thespis.runs.log_keys import other_names
-from thespis.runs.reporter import Silent
+from thespis.runs.reporter import Counted, Silent
 
 
 class Tracked(Silent):
@@ -58,10 +58,15 @@ class Tracked(Silent):
             run.define_metric("*", step_metric="global_step")
             self.runs.append(run)
 
-    def row(self, step: int, rows: list[dict[str, Any]]) -> None:
-        self.reporter.row(step, rows)
-        for run, row in zip(self.runs, rows, strict=True):
+    def row(self, step: int, rows: list[dict[str, Any]], counted: Counted = None) -> None:
+        self.reporter.row(step, rows, counted)
+        for run, row, found in zip(self.runs, rows, counted or [{}] * len(rows), strict=True):
             named = {self.names.get(name, name): float(x) for name, x in row.items()}
+            named |= {
+                name: self.wandb.Histogram(np_histogram=(counts, edges))
+                for name, (counts, edges) in found.items()
+                if counts.any()
+            }
             run.log(named | {"global_step": step})
 
     def end(self) -> None:

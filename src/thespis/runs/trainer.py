@@ -354,9 +354,11 @@ class Trainer:
         if self.tuning and self.tuning.tuner.fitness not in OF_EPISODES:
             values_of = [[row.get(self.tuning.tuner.fitness, np.nan)] for row in rows]
             self.tuning.score(np.array(values_of))
+        counts, edges = [sums.histograms(m) for m in range(len(rows))], dict(sums.edges)
         for m, row in enumerate(rows):
-            self.log.append(self.step, m, row, sums.histograms(m))
-        self.reporter.row(self.step, rows)
+            self.log.append(self.step, m, row, counts[m])
+        between = lambda mine: {name: (x, edges[name]) for name, x in mine.items()}
+        self.reporter.row(self.step, rows, [between(mine) for mine in counts])
         for row in rows if hasattr(self.loop.algo, "complaint") else ():
             if complaint := self.loop.algo.complaint(row):
                 raise ThespisError(complaint)
