@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from jax import random
 
+import thespis
+from tests.small import arguments
 from thespis.algos import MASAC, TD3
 from thespis.algos.frame_stack import FrameStack
 from thespis.core import MASK, Row, ThespisError
@@ -138,6 +140,14 @@ def test_rows_with_priorities_need_the_whole_of_their_stack():
     given = {"prioritized_replay": True, "n_step": 2}
     stack = FrameStack.of(TD3, Autoreset(Pendulum()).spec, FRAMES, **given)
     assert stack.rule(1) == Rule(ahead=2, behind=FRAMES - 1)
+
+
+def test_skills_are_refused(tmp_path):
+    """They differ in coordinates of one observation: in a stack these would be its oldest."""
+    given = arguments(env="jax:pointmass", frame_stack=2)
+    with pytest.raises(ThespisError, match="frame_stack = 2: DADS describes single observations"):
+        thespis.train("dads", out=tmp_path, **given)
+    assert not list(tmp_path.iterdir())  # it never began
 
 
 def test_teams_are_refused():

@@ -43,6 +43,11 @@ class FrameStack:
                 f"frame_stack = {frames} is for one agent, and there are {len(spec.agents)}: "
                 "leave it out"
             )
+        if hasattr(Algorithm, "diversity_reward"):  # of what describes one moment (see dads.py)
+            raise ThespisError(
+                f"frame_stack = {frames}: {Algorithm.__name__} describes single observations; "
+                "leave it out"
+            )
         stack = lambda s: jax.ShapeDtypeStruct((frames, *s.shape), s.dtype)
         stacked = dataclasses.replace(spec, obs=each(stack, spec.obs))
         return cls(Algorithm(stacked, **options), spec, frames)
