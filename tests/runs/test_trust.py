@@ -181,6 +181,28 @@ def test_who_trusts_a_run_may_use_it(trained, here):
     assert (here / "imported").exists()
 
 
+def test_looks_are_trusted_once_and_runs_that_are_resumed_for_good(trained, here, capsys):
+    """Also if there is nothing left to train, as of a finished run from another machine."""
+    run = stranger(trained, here / "theirs", eval_env="strange:Mine-v0")
+    trial, before = ["eval", str(run), "--episodes", "1"], (run / "config.json").read_bytes()
+    assert cli.main([*trial, "--trust"]) == 0
+    assert (run / "config.json").read_bytes() == before
+    assert cli.main(trial) == 2
+    assert "names code" in capsys.readouterr().err
+    assert cli.main(["resume", str(run)]) == 0  # there is nothing to import
+    assert cli.main(trial) == 2
+    assert cli.main(["resume", str(run), "--trust"]) == 0
+    assert cli.main(trial) == 0
+
+
+@pytest.mark.parametrize("verb", ["eval", "play", "demos", "export", "skills plot", "resume"])
+def test_help_says_how_long_trust_lasts(verb, capsys):
+    assert cli.main([*verb.split(), "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    wanted = "and remember it" if verb == "resume" else "this once"
+    assert f"though you did not train it here, {wanted}." in said
+
+
 def test_runs_that_name_no_code_leave_no_trace(trained):
     assert "identity" not in json.loads((trained / "config.json").read_text())
     assert "trust" not in json.loads((trained / "config.json").read_text())

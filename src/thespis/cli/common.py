@@ -12,7 +12,9 @@ from thespis.values import Option
 JSON = Option("json", bool, "Print one machine-readable line.")
 BEST = Option("best", bool, "The policy of the best evaluation instead of the last one.")
 SEED = Option("seed", int, "Seed of the start states.", 0)
-TRUST = Option("trust", bool, "Import code that the run names, though you did not train it here.")
+NAMES = "Import code that the run names, though you did not train it here"
+TRUST = Option("trust", bool, f"{NAMES}, this once.")
+TRUST_ON = Option("trust", bool, f"{NAMES}, and remember it.")
 OUT = Option("out", str, "Folder of the runs.", "runs")
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any, Literal
 
-from thespis.cli.common import JSON, OUT, TRUST, imported, run_and_options
+from thespis.cli.common import JSON, NAMES, OUT, TRUST_ON, imported, run_and_options
 from thespis.cli.options import describe, parse
 from thespis.errors import ThespisError
 from thespis.values import Option, fields
@@ -117,7 +117,7 @@ def resume(argv: list[str]) -> int:
         Option("member", str, "Go on with this member (a number, or best) in a run of its own."),
         replace(OUT, help="Folder of that run."),
         Option("devices", int, "Devices of every process; by default as before."),
-        TRUST,
+        TRUST_ON,
         JSON,
         *PROCESSES,
     ]
@@ -139,7 +139,7 @@ def rerun(argv: list[str]) -> int:
         Option("member", str, "Whose hyper-parameters: a number, or best.", "best"),
         Option("seed", int, "Another seed than that of the member."),
         replace(OUT, help="Folder of the new run."),
-        TRUST,
+        replace(TRUST_ON, help=f"{NAMES}; the new run is remembered."),
         JSON,
     ]
     example = "rerun runs/sac/jax-pendulum_1 --member best"
