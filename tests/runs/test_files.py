@@ -69,6 +69,13 @@ def test_writing_replaces_a_link_and_adding_refuses_it(run, outside):
         files.append(run / "added", b"more")
 
 
+def test_another_name_of_a_file_keeps_what_it_had_when_the_file_is_replaced(run, tmp_path):
+    (run / "status.json").write_bytes(b"old")
+    os.link(run / "status.json", tmp_path / "other")
+    files.write(run / "status.json", b"new")
+    assert (tmp_path / "other").read_bytes() == b"old"
+
+
 def test_a_planted_link_under_a_temporary_name_is_not_written_through(run, outside):
     """As the name was when it could be foretold."""
     for name in (".report.html.tmp", ".tmp-report.html"):
