@@ -1,7 +1,10 @@
 """A checkpoint comes back bit for bit, is whole or absent, and says what does not fit."""
 
 import errno
+import hashlib
+import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -184,6 +187,42 @@ def test_any_harm_to_a_file_is_noticed_and_the_file_named(tmp_path, file, harm):
     with pytest.raises(Damaged, match=file) as caught:
         checkpoint.load(path, parts())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"data_offsets": [-4, 16]}, {"data_offsets": [0, 4000]}, {"data_offsets": [4000, 4020]},
+     {"data_offsets": [0]}, {"data_offsets": ["", ""]}, {"shape": [10**9]}, {"dtype": "X"}],
+    ids=str,
+)  # fmt: skip
+def test_a_header_that_lies_is_damage_whatever_the_checksums_say(tmp_path, change):
+    path = checkpoint.save(tmp_path, 1, {"replay": {"obs": np.zeros((5, 4), np.uint8)}}, {})
+    leaf = {"dtype": "U8", "shape": [5, 4], "data_offsets": [0, 20]} | change
+    text = json.dumps({"obs": leaf}).encode()
+    data = len(text).to_bytes(8, "little") + text + bytes(20)
+    (path / "replay.safetensors").write_bytes(data)
+    content = checkpoint.manifest(path)
+    digest = hashlib.sha256(data).hexdigest()
+    content["parts"]["replay"] |= {"bytes": len(data), "sha256": digest}
+    checkpoint._write_manifest(path, content)
+    with pytest.raises(Damaged, match="replay.safetensors is damaged"):
+        checkpoint.load(path, {"replay": {"obs": np.zeros((5, 4), np.uint8)}}, ["replay"])
+
+
+def test_what_is_to_be_read_later_is_checked_at_once_and_outlives_its_name(tmp_path):
+    path = checkpoint.save(tmp_path, 1, parts(), {})
+    found = checkpoint.load(path, parts(), later=["replay"])
+    shutil.rmtree(path)  # by a training that saves and prunes meanwhile
+    assert isinstance(found["replay"]["obs"], checkpoint.Stored)
+    assert_equal(jax.tree.map(np.asarray, found), parts())
+
+    path = checkpoint.save(tmp_path, 2, parts(), {})
+    found = checkpoint.load(path, parts(), later=["replay"])
+    os.truncate(path / "replay.safetensors", 10)
+    with pytest.raises(Damaged, match="replay.safetensors is damaged: it ends too early"):
+        np.asarray(found["replay"]["obs"])
+    with pytest.raises(Damaged, match="replay.safetensors is damaged: 10 bytes, expected"):
+        checkpoint.load(path, parts(), later=["replay"])
 
 
 def test_a_damaged_newest_falls_back_and_says_so(tmp_path):

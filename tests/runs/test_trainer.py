@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tracemalloc
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -631,3 +633,45 @@ def test_a_run_says_once_that_episodes_of_evaluations_are_cut(tmp_path, monkeypa
     assert capsys.readouterr().err.count(said) == 1
     assert run.evaluate(2)["lengths"] == [e.length for e in run.record(2)] == [6, 6]
     assert capsys.readouterr().err.count(said) == 2  # one each
+
+
+# --- memory ---------------------------------------------------------------------------------
+
+
+class Wide(Toy):
+    """Observations of four parts that make a replay of 40 MB of 500 rows."""
+
+    def __init__(self):
+        super().__init__()
+        part = gymnasium.spaces.Box(-np.inf, np.inf, (5000,), np.float32)
+        self.observation_space = gymnasium.spaces.Dict(dict.fromkeys("abcd", part))
+
+    def seen(self):
+        return {name: np.full(5000, self.time, np.float32) for name in "abcd"}
+
+
+def test_a_replay_is_loaded_with_no_second_copy_of_all(tmp_path, monkeypatch):
+    """Leaf by leaf: read into the ring, handed to the device, forgotten."""
+    small = {"steps": 500, "buffer_size": 600, "hidden": (2, 2), "batch_size": 2}
+    rare = {"learning_starts": 495, "eval_freq": 500, "eval_episodes": 1, "checkpoint_freq": 500}
+    run = thespis.train("sac", out=tmp_path, **arguments(env=Wide, **small, **rare))
+    load, found = trainer.Trainer.load, {}
+
+    def measured(self, *given):
+        tracemalloc.start()  # of NumPy and not of JAX
+        try:
+            past = load(self, *given)
+            found["peak"] = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        found["replay"] = jax.device_get(self.learner.replay)
+        return past
+
+    monkeypatch.setattr(trainer.Trainer, "load", measured)
+    thespis.resume(run.path, steps=510, env=Wide, progress=False)
+    replay = found["replay"]
+    assert (replay.size, replay.capacity, replay.head) == (500, 510, 500)
+    saved = load_file(run.path / "checkpoints" / "000000000500" / "replay.safetensors")
+    for name, x in replay.rows.obs.items():
+        np.testing.assert_array_equal(x[:500], saved[f"rows.obs.{name}"])
+    assert found["peak"] < 0.9 * sum(x.nbytes for x in saved.values())

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import jax
 import numpy as np
@@ -26,7 +28,7 @@ from thespis.runs import files, formats
 from thespis.runs.directory import JSON_BYTES
 from thespis.runs.files import new_folder, sync, sync_folder, writing
 from thespis.runs.formats import FORMAT
-from thespis.xla.multihost import Rows, leads, read
+from thespis.xla.multihost import BLOCK, Rows, leads, read
 
 MANIFEST = "manifest.json"
 REPLACED = "~"  # marks a checkpoint that gives way to a new one of the same step
@@ -159,13 +161,17 @@ def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 
 def load(
-    path: Path, templates: dict[str, PyTree], defaults: dict[str, float] | None = None
+    path: Path,
+    templates: dict[str, PyTree],
+    defaults: dict[str, float] | None = None,
+    later: Sequence[str] = (),
 ) -> dict[str, PyTree]:
     """Fill the templates (arrays or `jax.ShapeDtypeStruct`) with the parts they name.
 
-    Leaves are NumPy arrays: where they live on devices is the caller's choice. Whatever does
-    not fit a template exactly is an error, and files that changed since are `Damaged`. Leaves of
-    these names that an older version did not save have their default.
+    Leaves are NumPy arrays: where they live on devices is the caller's choice. Those of parts
+    that are to be read `later` are `Stored`, so that nobody needs memory for all of them at once.
+    Whatever does not fit a template exactly is an error, and files that changed since are
+    `Damaged`. Leaves that have a default may be missing, as in checkpoints of older versions.
     """
     content, found = manifest(path), {}
     for part, tree in templates.items():
@@ -178,12 +184,13 @@ def load(
         new = {n: x for n, x in (defaults or {}).items() if n in expected and n not in names}
         saved = {name: entry["leaves"][old] for name, old in names.items()}
         _compare(path, part, saved | {name: expected[name] for name in new}, expected)
-        found[part] = tree, leaves, names, new
+        found[part] = names, {n: np.full(leaves[n].shape, x, np.float32) for n, x in new.items()}
     filled = {}
-    for part, (tree, leaves, names, new) in found.items():
-        arrays = _read_part(_file(path, part), content["parts"][part])
-        fill = lambda name, x: np.full(leaves[name].shape, x, leaves[name].dtype)  # noqa: B023
-        every = [fill(n, new[n]) if n in new else arrays[names[n]] for n in leaves]
+    for part, tree in templates.items():
+        names, new = found[part]
+        stored = _open_part(_file(path, part), content["parts"][part])
+        leaves = (new[n] if n in new else stored[names[n]] for n in _leaves(part, tree))
+        every = [x if part in later else np.asarray(x) for x in leaves]
         filled[part] = jax.tree.unflatten(jax.tree.structure(tree), every)
     return filled
 
@@ -193,8 +200,9 @@ def load_newest(
     templates: dict[str, PyTree] | Callable[[dict[str, Any]], dict[str, PyTree]],
     warn: Callable[[str], None],
     defaults: dict[str, float] | None = None,
+    later: Sequence[str] = (),
 ) -> tuple[Path, dict[str, PyTree]]:
-    """The newest undamaged checkpoint and its parts.
+    """The newest undamaged checkpoint and its parts, some of them to be read `later`.
 
     `templates` may be a function of the manifest, for parts whose sizes differ between steps.
     """
@@ -203,7 +211,7 @@ def load_newest(
     while path := next((p for p in latest(folder) if p not in tried), None):
         try:
             wanted = templates(manifest(path)) if callable(templates) else templates
-            return path, load(path, wanted, defaults)
+            return path, load(path, wanted, defaults, later)
         except Damaged as fault:
             tried.append(path)
             if path.exists():
@@ -254,10 +262,52 @@ def shapes(path: Path, content: dict[str, Any], part: str) -> dict[str, jax.Shap
         raise Damaged(f"{path / MANIFEST} is damaged: it does not tell what {part} is") from error
 
 
-def _read_part(path: Path, entry: dict[str, Any]) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+class Kept:
+    """A file that stays open while somebody needs it, whoever deletes or replaces it."""
 
+    def __init__(self, path: Path, file: BinaryIO):
+        self.path, self.number = path, os.dup(file.fileno())
+
+    def __del__(self):
+        os.close(self.number)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An array in a file that was checked: `np.asarray` reads it, or `fill` without a copy."""
+
+    file: Kept
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        array = np.empty(self.shape, self.dtype)
+        self.fill(array)
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def fill(self, array: np.ndarray) -> None:
+        """Read it into an array of its shape and type, whose numbers lie side by side."""
+        assert (array.shape, array.dtype) == (self.shape, self.dtype)
+        assert array.flags.c_contiguous
+        data, done = array.reshape(-1).view(np.uint8).data, 0
+        try:
+            while done < self.nbytes:
+                place = self.start + done
+                read = os.preadv(self.file.number, [data[done : done + BLOCK]], place)
+                if not read:
+                    raise Damaged(f"{self.file.path} is damaged: it ends too early")
+                done += read
+        except OSError as error:
+            raise Damaged(f"{self.file.path} is damaged: {error.strerror}") from error
+
+
+def _open_part(path: Path, entry: dict[str, Any]) -> dict[str, Stored]:
+    """The arrays in a safetensors file, once it is known to be what was written."""
     try:
         with files.open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -265,16 +315,33 @@ def _read_part(path: Path, entry: dict[str, Any]) -> dict[str, np.ndarray]:
                 raise Damaged(f"{path} is damaged: {size} bytes, expected {entry['bytes']}")
             if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
                 raise Damaged(f"{path} is damaged: it does not match its checksum")
-        arrays = load_file(path)
+            return _index(path, file, size, entry["leaves"])
     except OSError as error:
         raise Damaged(f"{path} is damaged: {error.strerror}") from error
-    except SafetensorError as error:
-        raise Damaged(f"{path} is damaged: {error}") from error
     except KeyError as error:
         raise Damaged(f"{path} is damaged: {MANIFEST} has no {error} of it") from error
-    if {name: _spec(array) for name, array in arrays.items()} != entry["leaves"]:
+
+
+def _index(path: Path, file: BinaryIO, size: int, leaves: dict[str, Any]) -> dict[str, Stored]:
+    """Where its arrays lie: after 8 bytes, the length of the header, and the header itself."""
+    types, kept = {code: name for name, code in CODES.items()}, Kept(path, file)
+    found, fits = {}, False
+    try:
+        file.seek(0)
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(min(length, JSON_BYTES)))
+        specs = {n: {"shape": x["shape"], "dtype": types[x["dtype"]]} for n, x in header.items()}
+        fits = specs == leaves
+        for name, spec in leaves.items() if fits else ():
+            begin, end = header[name]["data_offsets"]
+            shape, dtype = tuple(spec["shape"]), np.dtype(spec["dtype"])
+            found[name] = leaf = Stored(kept, 8 + length + begin, shape, dtype)
+            fits &= begin >= 0 and end == begin + leaf.nbytes and 8 + length + end <= size
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Damaged(f"{path} is damaged: it is no safetensors file") from error
+    if not fits:
         raise Damaged(f"{path} is damaged: it does not hold what {MANIFEST} says")
-    return arrays
+    return found
 
 
 def _compare(path: Path, part: str, found: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -81,7 +81,7 @@ def read(path: Path, most: int = LARGEST) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than {most:,}")
-        return file.read(most)
+        return file.read(size)  # and not `most`: Python reserves what it is asked to read
 
 
 def open_regular(path: Path, mode: str = "rb") -> Any:

@@ -7,12 +7,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from thespis.engine.loop import Learner
 from thespis.replay.priorities import Priorities, Rule
 from thespis.replay.ring import Replay
 from thespis.runs.best import Best
-from thespis.xla.placement import to_device
+from thespis.runs.checkpoint import Stored
+from thespis.xla.placement import ROWS_OF_MEMBERS, to_device
 
 
 def split(x: Learner, hps: Any, best: Best, rounds: Any = None) -> dict[str, Any]:
@@ -59,17 +61,25 @@ def resize(x: Any, axis: int, size: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
 
 
-def grow(parts: dict[str, Any], capacity: int, rule: Rule | None) -> Replay:
-    """Stored rows in a ring of `capacity`, which is larger only if none was overwritten yet."""
+def grow(
+    parts: dict[str, Any], capacity: int, rule: Rule | None, mesh: Mesh | None = None
+) -> Replay:
+    """Stored rows in a ring of `capacity`, which is larger only if none was overwritten yet.
 
-    def place(x):
-        ring = np.zeros((capacity, *x.shape[1:]), x.dtype)
-        ring[: x.shape[0]] = x
-        return ring
+    One leaf after another, so that no more than one of them is in memory twice.
+    """
 
-    if parts["rows"].reward.shape[0] != capacity:
-        parts = by_row(place, parts | {"head": parts["size"] % capacity})
-    parts = to_device(parts)
+    def place(x: np.ndarray | Stored) -> jax.Array:
+        ring, rows = np.zeros((capacity, *x.shape[1:]), x.dtype), x.shape[0]
+        if isinstance(x, Stored):
+            x.fill(ring[:rows])
+        else:
+            ring[:rows] = x
+        return jax.block_until_ready(to_device(ring, mesh, ROWS_OF_MEMBERS))
+
+    grown = parts["rows"].reward.shape[0] != capacity
+    parts = by_row(place, parts | ({"head": np.asarray(parts["size"]) % capacity} if grown else {}))
+    parts = to_device(jax.tree.map(lambda x: np.asarray(x) if isinstance(x, Stored) else x, parts))
     if rule is not None:
         weights = Priorities(**parts["priorities"], nodes=None, rule=rule)
         parts["priorities"] = jax.jit(Priorities.rebuilt)(weights)

@@ -128,7 +128,8 @@ class Trainer:
 
         defaults = hyper.defaults(self.config.Algorithm.Hyper)
         defaults |= {f"hyper.{name}": x for name, x in defaults.items()}  # of the best policies
-        path, found = checkpoint.load_newest(saved, of_size, self.reporter.note, defaults)
+        given = self.reporter.note, defaults, ("replay",)
+        path, found = checkpoint.load_newest(saved, of_size, *given)
         if member is not None:
             found = by_member(lambda x, axis: np.take(x, [member], axis), found)
         info = checkpoint.manifest(path)["info"]
@@ -146,7 +147,7 @@ class Trainer:
         self.elapsed = info["elapsed"]
         self.ledger.programs = info.get("programs", {})
         self.best, lineage = found.pop("best"), found.pop("lineage", {}).get(FILE)
-        replay = grow(found.pop("replay"), self.loop.capacity, self.loop.rule)
+        replay = grow(found.pop("replay"), self.loop.capacity, self.loop.rule, self.loop.mesh)
         found = to_device(found)
         self.hps = self.used = found["hyper"]
         if self.tuning:

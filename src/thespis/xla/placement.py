@@ -62,9 +62,13 @@ def put(mesh: Mesh | None, x: Any, specs: Any) -> Any:
     return jax.tree.map(one, x, shardings(mesh, specs))
 
 
-def to_device(tree: Any) -> Any:
-    """Copies of NumPy arrays that a program may use up, with nothing to compile."""
-    return jax.device_put(tree, may_alias=False)
+def to_device(tree: Any, mesh: Mesh | None = None, spec: P = SHARED) -> Any:
+    """Copies of NumPy arrays that a program may use up, with nothing to compile.
+
+    On a mesh of this process alone they are where they belong; else on one device.
+    """
+    there = None if mesh is None or mesh.is_multi_process else NamedSharding(mesh, spec)
+    return jax.device_put(tree, there, may_alias=False)
 
 
 # --- the members of one process -------------------------------------------------------------
