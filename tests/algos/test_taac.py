@@ -26,6 +26,8 @@ from thespis.nn.train_state import TrainState
 from thespis.replay.ring import Replay
 from thespis.runs import config as configs
 from thespis.tuning import hyper
+from thespis.engine.evaluation import FrozenPolicy
+from thespis.runs.run import Policy
 
 HYPER = reference.HYPER | {
     "reward_clip": 1.1,
@@ -813,6 +815,25 @@ def test_a_random_first_trajectory_is_for_training_alone():
     assert reference.difference(found, wanted) == 0
     other = reference.quick(lambda key: algo.memory(key, 500))(random.key(1))
     assert reference.difference(begun(algo), other) == 0
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_a_policy_begins_at_random_only_if_it_acts_as_in_training(stochastic):
+    """Which is what `policy(stochastic=True)` and `demos --stochastic` ask for."""
+    env, obs = Autoreset(Pendulum()), np.ones((500, 3), np.float32)
+
+    def actions(first: str) -> np.ndarray:
+        algo = TAAC(env.spec, hidden=(4,), first=first)
+        state = reference.quick(algo.init)(random.key(0), scalars())
+        frozen = FrozenPolicy(state, scalars(), jnp.int32(0))
+        return Policy(Loop(algo, env, capacity=10), frozen, stochastic)(obs)
+
+    found, zero = actions("random"), actions("zero")
+    if stochastic:
+        assert (zero == 0).any()  # some went on with it
+        assert len(np.unique(found)) == 500  # and these with one of their own
+    else:
+        np.testing.assert_array_equal(found, zero)
 
 
 @pytest.mark.parametrize("Algorithm", KINDS.values())

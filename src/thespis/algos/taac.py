@@ -172,8 +172,8 @@ class TAAC(ActorCritic):
     """What critics lose by an error e: e^2, or Huber's loss, e^2 / 2 up to huber_delta and straight
     from there on."""
     first: Literal["new", "zero", "random"] = "new"
-    """Episodes begin with a new trajectory, or may go on with the zero or a random one; a random
-    one in training only, elsewhere it is the zero one."""
+    """Episodes begin with a new trajectory, or may go on with the zero or a random one; greedily
+    (evaluations, films, exports) the zero one takes the place of a random one."""
     max_repeat_steps: int | None = None
     """Steps after which a new trajectory must begin, in training and evaluation."""
     advantage_clip: tuple[float | None, ...] | None = None
