@@ -46,6 +46,19 @@ COMPILING = """
         jax.block_until_ready(program(np.float32(0)))  # Python waits for XLA, as in compiling
         print(stop)
 """
+WORKING = """
+    import sys, time
+    from thespis import machine
+    from thespis.runs.process import stoppable
+    machine.keeping = sys.argv[1] == "command"
+
+    with stoppable(lambda text: None) as stop:
+        print("busy", flush=True)
+        while not stop:
+            time.sleep(0.01)
+        print("caught", flush=True)
+        time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -98,6 +111,27 @@ def test_a_second_signal_ends_the_command_even_then(child):
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=600)
     assert (out, err, process.returncode) == ("", "", 143)
+
+
+@pytest.mark.parametrize(
+    ("who", "number", "code"),
+    [
+        ("command", signal.SIGINT, 130),
+        ("command", signal.SIGTERM, 143),
+        ("script", signal.SIGTERM, -15),
+    ],
+)
+def test_a_second_signal_ends_by_the_same_code_once_python_has_heard_the_first(
+    child, who, number, code
+):
+    """What somebody's own script does with a second one is Python's affair."""
+    process = child(WORKING, who)
+    assert process.stdout.readline() == "busy\n"
+    process.send_signal(number)
+    assert process.stdout.readline() == "caught\n"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=600)
+    assert (err, process.returncode) == ("", code)
 
 
 def test_an_interruption_that_ends_a_training_at_once_is_no_failure(tmp_path, monkeypatch):
