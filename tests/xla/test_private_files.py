@@ -1,8 +1,11 @@
 """Folders that nobody else may write: believed only as long as that is so."""
 
+import grp
 import os
+import pwd
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,6 +41,27 @@ def test_a_folder_that_others_may_write_is_not_believed(tmp_path, monkeypatch, w
     assert private_files.complaint(folder) is None
     os.chmod(tmp_path / which, bits)
     assert private_files.complaint(folder) == f"others may write to {tmp_path / which}"
+
+
+@pytest.mark.parametrize(
+    ("group", "members", "believed"),
+    [
+        ("ann", [], True),
+        ("ann", ["ann"], True),
+        ("ann", ["ann", "bob"], False),
+        ("staff", [], False),
+    ],
+)
+def test_a_group_is_nobody_else_only_if_it_has_the_users_name_and_no_others(
+    tmp_path, monkeypatch, group, members, believed
+):
+    private.alone_in.cache_clear()
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name="ann"))
+    found = SimpleNamespace(gr_name=group, gr_mem=members)
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: found)
+    tmp_path.chmod(0o770)
+    assert (private.complaint(tmp_path) is None) == believed
+    private.alone_in.cache_clear()
 
 
 def test_what_belongs_to_another_user_is_not_believed(tmp_path, monkeypatch):
