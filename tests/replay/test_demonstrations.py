@@ -206,6 +206,14 @@ ROWS = npy(np.zeros(10)).replace(b"(10,), }           ", b"(1000000000000,), }")
 HOSTILE = {
     "more rows than there are": (ROWS, r"float64\[1000000000000\], in 80 bytes"),
     "fewer than none": (npy(np.zeros(10)).replace(b"(10,), } ", b"(-10,), }"), "-10"),
+    "fewer than none, twice": (
+        npy(np.zeros((2, 5))).replace(b"(2, 5), }  ", b"(-2, -5), }"),
+        r"float64\[-2, -5\], in 80 bytes",
+    ),
+    "fewer rows than there are": (
+        npy(np.zeros(10)).replace(b"(10,), }", b"(5,), } "),
+        r"float64\[5\], in 80 bytes",
+    ),
     "text": (npy(np.array(["a", "b"])), "<U1, not numbers"),
     "records": (npy(np.zeros(2, [("a", "f4"), ("b", "i4")])), "not numbers"),
     "objects": (npy(np.zeros(2)).replace(b"'<f8'", b"'|O' "), "object, not numbers"),
@@ -238,6 +246,10 @@ def test_a_file_unpacks_to_so_much_and_no_more(tmp_path, monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2**22
+    noise = np.random.default_rng(0).random(2**20)  # a large file may hold as much as its size
+    np.savez_compressed(tmp_path / "large.npz", actions=noise)
+    with pytest.raises(ThespisError, match="has no observations"):
+        demos.load(str(tmp_path / "large.npz"))
 
 
 def test_nobody_waits_for_a_pipe_or_reads_a_device(tmp_path):
@@ -246,6 +258,11 @@ def test_nobody_waits_for_a_pipe_or_reads_a_device(tmp_path):
     for name in ("pipe", "device"):
         with pytest.raises(ThespisError, match="no regular file"):
             demonstrations.load(str(tmp_path / f"{name}.npz"))
+
+
+def test_arrays_of_text_are_refused():
+    with pytest.raises(ThespisError, match=r"demos = demos: actions is <U1\[2\]; give numbers"):
+        demos.load({"actions": np.array(["a", "b"])})
 
 
 def test_arrays_that_do_not_belong_together_are_refused():
