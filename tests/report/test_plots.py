@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 
+import matplotlib
 import numpy as np
 import pytest
 from PIL import Image
@@ -208,6 +209,15 @@ def test_the_same_curves_give_the_same_file(tmp_path):
     for suffix in ("svg", "pdf"):
         a, b = (learning_curve([curve(3)], tmp_path / f"{name}.{suffix}") for name in "ab")
         assert a.read_bytes() == b.read_bytes()
+
+
+def test_no_name_reaches_latex_whatever_a_matplotlibrc_says(tmp_path, monkeypatch):
+    """One in the current folder is obeyed by Matplotlib, and LaTeX obeys what it is given."""
+    run(tmp_path / "a", [0], env="jax:$\\input{x}$")
+    monkeypatch.setitem(matplotlib.rcParams, "text.usetex", True)
+    monkeypatch.setattr(subprocess, "check_output", lambda *command, **given: pytest.fail("LaTeX"))
+    monkeypatch.setattr(subprocess, "Popen", lambda *command, **given: pytest.fail("LaTeX"))
+    learning_curve(curves_of([tmp_path / "a"]), tmp_path / "a.png")
 
 
 def test_a_single_evaluation_and_runs_of_different_lengths_can_be_drawn(tmp_path):
