@@ -148,7 +148,7 @@ def resume(
             return branch(run, config, number, out, reporter)
     if finished(run) and (steps is None or config.steps == done):
         files.clear(folder)  # it may have been killed after that was known
-        if trust and hosts.leads():
+        if trust and multihost.leads():
             remember(folder)
         reporter.note(f"{folder} is done at step {done}; to train on: {how_to_resume(folder, 'N')}")
         return run

@@ -19,15 +19,15 @@ from tests.algos import reference, taac_reference
 from thespis.algos import ALGORITHMS, TAAC, TAACL, TAACQ
 from thespis.algos.taac import LENGTHS, REACH, Extra, Memory, action_entropy, switch_entropy
 from thespis.core import Box, Discrete, Histogram, Row, Spec, ThespisError
+from thespis.engine.evaluation import FrozenPolicy
 from thespis.engine.loop import DeviceDriver, Loop
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
 from thespis.nn.train_state import TrainState
 from thespis.replay.ring import Replay
 from thespis.runs import config as configs
-from thespis.tuning import hyper
-from thespis.engine.evaluation import FrozenPolicy
 from thespis.runs.run import Policy
+from thespis.tuning import hyper
 
 HYPER = reference.HYPER | {
     "reward_clip": 1.1,

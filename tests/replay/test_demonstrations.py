@@ -249,7 +249,7 @@ def test_a_file_unpacks_to_so_much_and_no_more(tmp_path, monkeypatch):
     noise = np.random.default_rng(0).random(2**20)  # a large file may hold as much as its size
     np.savez_compressed(tmp_path / "large.npz", actions=noise)
     with pytest.raises(ThespisError, match="has no observations"):
-        demos.load(str(tmp_path / "large.npz"))
+        demonstrations.load(str(tmp_path / "large.npz"))
 
 
 def test_nobody_waits_for_a_pipe_or_reads_a_device(tmp_path):
@@ -262,7 +262,7 @@ def test_nobody_waits_for_a_pipe_or_reads_a_device(tmp_path):
 
 def test_arrays_of_text_are_refused():
     with pytest.raises(ThespisError, match=r"demos = demos: actions is <U1\[2\]; give numbers"):
-        demos.load({"actions": np.array(["a", "b"])})
+        demonstrations.load({"actions": np.array(["a", "b"])})
 
 
 def test_arrays_that_do_not_belong_together_are_refused():

@@ -48,9 +48,9 @@ COMPILING = """
 """
 WORKING = """
     import sys, time
-    from thespis import machine
+    from thespis.xla import compile_cache
     from thespis.runs.process import stoppable
-    machine.keeping = sys.argv[1] == "command"
+    compile_cache.keeping = sys.argv[1] == "command"
 
     with stoppable(lambda text: None) as stop:
         print("busy", flush=True)

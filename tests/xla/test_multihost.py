@@ -147,11 +147,11 @@ def test_two_processes_of_slurm_train_together_without_being_told_more(tmp_path)
 MET = """
 import os
 import numpy as np
-from thespis import hosts
-hosts.join("auto", wait=100)
+from thespis.xla import multihost
+multihost.join("auto", wait=100)
 own = os.environ["OMPI_COMM_WORLD_RANK"]
-assert hosts.several() and hosts.leads() == (own == "0")
-assert hosts.from_all(np.array(int(own))).tolist() == [0, 1]
+assert multihost.several() and multihost.leads() == (own == "0")
+assert multihost.from_all(np.array(int(own))).tolist() == [0, 1]
 """
 
 
@@ -160,17 +160,19 @@ def test_two_processes_of_open_mpi_meet_without_being_told_more():
 
 
 def test_without_a_launcher_the_meeting_is_refused(monkeypatch):
-    monkeypatch.setattr(machine, "started", lambda: False)
+    monkeypatch.setattr(threads, "started", lambda: False)
     for name in ("SLURM_JOB_ID", "OMPI_MCA_orte_hnp_uri", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ThespisError, match="finds no launcher: start with srun, mpirun or Kub"):
-        hosts.join("auto")
+        multihost.join("auto")
 
 
 STEPPED = """
 import sys
 import jax, jax.numpy as jnp, numpy as np
-from thespis import TD3, hosts, hyper, make
+from thespis import TD3, make
+from thespis.tuning import hyper
+from thespis.xla import multihost
 multihost.join(sys.argv[1], 2, int(sys.argv[2]))
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import Loop
