@@ -268,25 +268,45 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "episode = w * share[w] + done[m, w]",
     }),
     # --- algorithms ---
+    ("nn/heads.py", "tests/algos/test_sac.py tests/algos/test_td3.py -k numpy", {
+        "return out.min(0)":
+            "return out.mean(0)",
+        "reward + discount * (value if bonus is None else value + bonus)":
+            "reward + discount * value",
+    }),
+    ("nn/networks.py", "tests/algos/test_seams.py -k 'numpy or key or draw'", {
+        "square + 1e-5) * scale":
+            "square) * scale",
+        "ACTIVATIONS[self.activation](x)":
+            "nn.relu(x)",
+        "key is None or not self.stochastic":
+            "key is None",
+        "random.fold_in(key, i) if d else None":
+            "key if d else None",
+    }),
     ("algos/actor_critic.py", "tests/algos/test_sac.py tests/algos/test_every.py tests/engine/test_loop.py -k 'numpy or normalised or statistics or number_of_prioritised'", {
         "b.valid * (1.0 - b.truncated) if self.drop_truncated":
             "b.valid if self.drop_truncated",
+        "mean(b.weight[None] * losses, valid[None])":
+            "mean(losses, valid[None])",
+        "self.outputs(target_critic, *then, key=k_then), critic":
+            "self.outputs(critic, *then, key=k_then), critic",
         "else normalization.normalise(state.stats, obs)":
             "else obs",
         "hp.priority_beta + (1.0 - hp.priority_beta) * done":
             "hp.priority_beta",
     }),
-    ("algos/sac.py", "tests/algos/test_sac.py -k 'numpy or different_keys or follow or starts'", {
-        "self.soft_value(acting, state.target, alpha, next_obs, k_next)":
-            "self.soft_value(acting, state.critic.params, alpha, next_obs, k_next)",
-        "mean(b.weight[None] * error**2, valid[None])":
-            "mean(error**2, valid[None])",
-        "alpha, obs, k_now)":
-            "alpha, obs, k_next)",
+    ("algos/sac.py", "tests/algos/test_sac.py tests/algos/test_seams.py -k 'numpy or different_keys or follow or starts or less_often'", {
+        "self.learn_critics(state, state.target, *given)":
+            "self.learn_critics(state, state.critic.params, *given)",
+        "hp, b, obs, alpha, k_now)":
+            "hp, b, obs, alpha, k_next)",
+        "due = (step + 1) % self.actor_every == 0":
+            "due = step % self.actor_every == 0",
         'critic_for_actor = critic.params if self.order == "sequential"':
             'critic_for_actor = state.critic.params if self.order == "sequential"',
-        ".min(0) - alpha * log_p, log_p":
-            ".mean(0) - alpha * log_p, log_p",
+        "self.actor_value(critic, obs, action, k_critic) - alpha * log_p, log_p":
+            "self.actor_value(critic, obs, action, k_critic), log_p",
     }),
     ("algos/temperature.py", "tests/algos/test_sac.py -k 'temperature or numpy'", {
         "jnp.maximum(temperature.params, 0.0)":
@@ -311,8 +331,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
     ("algos/discrete_sac.py", "tests/algos/test_discrete_sac.py -k 'numpy or counts_legal'", {
         "self.reduced(critic.params(obs))":
             "self.reduced(state.critic.params(obs))",
-        "jnp.maximum(square, (near - target[None]) ** 2)":
-            "jnp.minimum(square, (near - target[None]) ** 2)",
+        "jnp.maximum(losses, (near - target[None]) ** 2)":
+            "jnp.minimum(losses, (near - target[None]) ** 2)",
         "n = policy.legal.sum(-1).astype(jnp.float32)":
             "n = jnp.ones_like(policy.legal).sum(-1).astype(jnp.float32)",
     }),
@@ -331,8 +351,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "steps=b.steps",
         "step < self.bc_steps, follow":
             "step <= self.bc_steps, follow",
-        'jnp.clip(value, -most, most) if objective == "ls-iq" else value':
-            "value",
+        "jnp.clip(value, -most, most), None":
+            "value, None",
     }),
     ("algos/taac.py", "tests/algos/test_taac.py -k 'numpy or walk or limits or follows or period or repetition or switch or pessimistic or weight_of or warm_up or carried or counts'", {
         "jnp.where(begins, 1.0, jnp.exp(log_beta[..., 1]))":

@@ -14,7 +14,6 @@ import typing
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from numbers import Real
 from typing import Any, Literal, NewType
 
@@ -117,17 +116,59 @@ def needed(kind: Any) -> Any:
 
 
 def fields(cls: type, prefix: str = "", skip: tuple[str, ...] = ()) -> list[Option]:
-    """Options of a dataclass: its metadata, or a string below a field, is the help."""
-    kinds, helps = typing.get_type_hints(cls), docstrings(cls)
-    about = lambda f: f.metadata.get("help", helps.get(f.name, ""))
-    return [
-        Option(prefix + f.name, kinds[f.name], about(f), f.default)
-        for f in dataclasses.fields(cls)
-        if f.name not in skip
-    ]
+    """Returns the options of a dataclass: its metadata, or a string below a field, is the help.
+
+    A field that is a dataclass itself and has a `group` in its metadata is one option for each of
+    its own fields, such as critic.norm.
+    """
+    kinds, helps, found = typing.get_type_hints(cls), docstrings(cls), []
+    for f in dataclasses.fields(cls):
+        if f.name in skip:
+            continue
+        if group := f.metadata.get("group"):
+            inner = fields(kinds[f.name], f"{prefix}{group}.")
+            found += [dataclasses.replace(o, default=getattr(f.default, last(o))) for o in inner]
+        else:
+            about = f.metadata.get("help", helps.get(f.name, ""))
+            found.append(Option(prefix + f.name, kinds[f.name], about, f.default))
+    return found
 
 
-@cache  # finding and parsing the source of a class takes milliseconds, and a command asks often
+def last(option: Option) -> str:
+    """Returns the name of an option without the groups it is in."""
+    return option.name.rpartition(".")[2]
+
+
+def ungrouped(cls: type, options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a dataclass, of options such as critic.norm."""
+    found = {name: value for name, value in options.items() if "." not in name}
+    for f in dataclasses.fields(cls):
+        if group := f.metadata.get("group"):
+            prefix = f"{group}."
+            inner = {n.removeprefix(prefix): x for n, x in options.items() if n.startswith(prefix)}
+            if inner:
+                found[f.name] = dataclasses.replace(f.default, **inner)  # type: ignore
+    return found
+
+
+def grouped(cls: type, given: dict[str, Any]) -> dict[str, Any]:
+    """Returns what was given of a dataclass, with its groups taken apart into their options."""
+    groups = {f.name: f for f in dataclasses.fields(cls) if f.metadata.get("group")}
+    found = {}
+    for name, value in given.items():
+        f = groups.get(name)
+        if f is None:
+            found[name] = value
+        elif type(value) is type(f.default):
+            found |= {f"{f.metadata['group']}.{n}": x for n, x in vars(value).items()}
+        else:
+            raise ThespisError(
+                f"{name} = {shown(value)}: give {type(f.default).__name__}(...); networks of your "
+                "own belong into an algorithm of your own, as the default of this field"
+            )
+    return found
+
+
 def docstrings(cls: type) -> dict[str, str]:
     """The string that stands below each field in the source, inherited ones too."""
     inherited = [docstrings(base) for base in cls.__bases__ if dataclasses.is_dataclass(base)]

@@ -8,18 +8,8 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 
 from tests.algos import reference
-from thespis.nn.networks import (
-    MLP,
-    NATURE,
-    SMALL,
-    Conv,
-    Critics,
-    Encoder,
-    features,
-    image,
-    pixels,
-    width,
-)
+from thespis.nn.encoders import NATURE, SMALL, Conv, Encoder, features, image, pixels, width
+from thespis.nn.networks import MLP, Critics
 
 
 def make(Network, *sizes, key=0, **options):

@@ -191,7 +191,7 @@ def main() -> int:
     parser.add_argument("--folders", type=Path, help="where runs are kept")
     parser.add_argument("--only", default="", help="part of the names of those to run")
     given = parser.parse_args()
-    os.environ.setdefault("NPROC", "1")
+    os.environ |= {"NPROC": "1", "XLA_FLAGS": ""}  # compiled as users' programs are
     if given.folders:
         keep(given.folders)
     return compare(given.digests, given.only) if given.digests else 0

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from thespis.core import MASK, Box, Discrete, Metrics, Row, Spec, ThespisError, Transition
-from thespis.nn import normalization
-from thespis.nn.networks import (
-    MLP,
-    Conv,
-    Critics,
-    EncodedNetwork,
-    Encoder,
-    Init,
-    Layers,
-    features,
-    image,
-    layers_for,
-    width,
+from thespis.core import (
+    MASK,
+    Box,
+    Discrete,
+    Metrics,
+    Row,
+    Spec,
+    ThespisError,
+    Transition,
+    mean,
+    polyak,
 )
+from thespis.nn import normalization
+from thespis.nn.encoders import Conv, Encoder, Layers, features, image, layers_for, width
+from thespis.nn.heads import Head, Scalar
+from thespis.nn.layers import Init
+from thespis.nn.networks import MLP, Critics, EncodedNetwork, Network
+from thespis.nn.train_state import TrainState
 from thespis.replay.priorities import Rule
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 
@@ -55,6 +58,10 @@ class ActorCritic:
     """Leave transitions that end by a time limit out of the critic's loss."""
     weight_init: Init = "torch"
     """Initial weights: +-1/sqrt(n) with biases, or +-sqrt(3/n) without."""
+    actor_network: Network = field(default=Network(), metadata={"group": "actor"})
+    """The actor's network."""
+    critic_network: Network = field(default=Network(), metadata={"group": "critic"})
+    """The network of each critic."""
     reward_weights: tuple[float, ...] | None = None
     """Weights of the dimensions of a vector reward, by default 1 each."""
     prioritized_replay: bool = False
@@ -91,6 +98,8 @@ class ActorCritic:
         )
 
     several: ClassVar[bool] = False  # agents
+    own_networks: ClassVar[bool] = False  # it builds its networks by itself
+    head: ClassVar[Head] = Scalar()  # what the outputs of critics mean
 
     def __post_init__(self):
         name, agents = type(self).__name__, len(self.spec.agents)
@@ -106,6 +115,10 @@ class ActorCritic:
                 raise ThespisError(f"{name} = {limit} needs prioritized_replay: add it")
         if not (self.importance_weights or self.prioritized_replay):
             raise ThespisError("importance_weights = False needs prioritized_replay: add it")
+        for group, network in (("actor", self.actor_network), ("critic", self.critic_network)):
+            if self.own_networks and network != Network():
+                who = type(self).__name__
+                raise ThespisError(f"{group}.*: {who} builds its networks by itself; leave it out")
         self.check_encoder()
         given, dim = self.reward_weights, self.spec.reward_dim
         if given is not None and len(given) != dim:
@@ -185,11 +198,16 @@ class ActorCritic:
 
     def make_network(self, key, outputs: int) -> MLP | EncodedNetwork:
         """Of an actor: from what `see` returns to `outputs`."""
-        sizes = (self.reads(self.unseen), *self.hidden, outputs)
         own = bool(self.unseen) if not self.images else not self.shared_encoder
         encoder = self.make_encoder(key) if own else None
-        body = MLP(key, sizes, self.weight_init)
+        network = self.complete(self.actor_network, self.hidden)
+        body = network.build(key, self.reads(self.unseen), outputs)
         return body if encoder is None else EncodedNetwork(encoder, body, self.unseen)
+
+    def complete(self, network: Network, hidden: tuple[int, ...]) -> Network:
+        """Returns the choices of a network with what it leaves to the algorithm."""
+        chosen = hidden if network.hidden is None else network.hidden
+        return replace(network, hidden=chosen, init=network.init or self.weight_init)
 
     def with_encoder(self, actor, critic) -> Any:
         """The actor as a function of what `see` returns: with the critics' encoder if it shares it.
@@ -202,9 +220,10 @@ class ActorCritic:
     def make_critic(self, key, inputs: int, outputs: int = 1) -> Critics:
         """Critics of the observation and `inputs` more numbers."""
         hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
-        sizes = (self.reads() + inputs, *hidden, outputs)
+        build = self.complete(self.critic_network, hidden).build
+        sizes = (self.reads() + inputs, outputs)
         encoder = self.make_encoder(key) if self.images else None
-        return Critics(key, self.critics, sizes, self.weight_init, encoder)
+        return Critics(key, self.critics, sizes, encoder=encoder, build=build)
 
     def make_stats(self):
         return normalization.statistics(self.spec.obs) if self.normalize_observations else None
@@ -256,10 +275,6 @@ class ActorCritic:
         obs = obs if state.stats is None else normalization.normalise(state.stats, obs)
         return features(self.spec.obs, obs)
 
-    def q(self, critic: Any, obs, action) -> Array:
-        """Q_i(s, a) for every critic i: [critics, batch]."""
-        return critic(obs, action)[..., 0]
-
     @property
     def weights(self) -> np.ndarray:
         """Of the reward's dimensions [d]; a reward of one number has one."""
@@ -274,11 +289,119 @@ class ActorCritic:
         """The same of rewards that came with these observations, of which returns are made."""
         return self.scalar(reward)
 
-    def bellman(self, hp, b: Transition, next_value: Array) -> tuple[Array, Array]:
-        """The target r + gamma^k V(s'), and which entries the critics learn from."""
+    # --- learning of the critics: what variants override ------------------------------------
+
+    def learn_critics(
+        self, state: Any, target_critic: Any, hp, b: Transition, now: tuple, then: tuple, bonus, key
+    ) -> tuple[TrainState, CriticStep]:
+        """Takes one step of the critics towards r + gamma^k (Q(s', a') + bonus).
+
+        `now` is what critics read of s and a, `then` of s' and a'. Each part is a method of its
+        own: the passes through the networks, the reduction over critics, the target, the loss.
+        """
+        k_more, k_pass, k_reduce = (random.fold_in(key, i) for i in range(3))
+
+        def loss(critic):
+            out, next_out, new = self.critic_passes(critic, target_critic, now, then, b, k_pass)
+            after = self.reduce_target(next_out, then, k_reduce)
+            target, valid = self.target(hp, b, after, bonus)
+            losses, error = self.critic_losses(hp, out, target, now, b, target_critic)
+            each = mean(b.weight[None] * losses, valid[None])
+            more = self.extra_critic_loss(state, hp, critic, b, valid, k_more)
+            value = self.head.value(after) if bonus is None else self.head.value(after) + bonus
+            told = each, error, value, next_out, valid
+            return self.total_critic_loss(each) + more, (new, told)
+
+        critic, (total, (new, told)) = state.critic.apply_gradient(loss, hp.critic_lr)
+        return self.after_critic_step(critic, new), CriticStep(total, *told)
+
+    def critic_passes(
+        self, critic: Any, target_critic: Any, now: tuple, then: tuple, b: Transition, key
+    ) -> tuple[Array, Array, Any]:
+        """Returns outputs of critics for (s, a), of their targets for (s', a'), and the critics.
+
+        The latter are those with new running statistics, where there are any.
+        """
+        k_now, k_then = random.fold_in(key, 0), random.fold_in(key, 1)
+        out = self.outputs(critic, *now, key=k_now)
+        return out, self.outputs(target_critic, *then, key=k_then), critic
+
+    def outputs(self, critic: Any, obs, action, key=None) -> Array:
+        """Returns what every critic says of (s, a): [critics, batch, outputs of the head]."""
+        return critic(obs, action, key=key)
+
+    def q(self, critic: Any, obs, action) -> Array:
+        """Returns Q_i(s, a) for every critic i: [critics, batch]."""
+        return self.head.value(self.outputs(critic, obs, action))
+
+    def reduce_target(self, out: Array, then: tuple, key) -> Array:
+        """Returns what stands for the value of s', of all critics: [batch, outputs]."""
+        return self.head.smallest(out)
+
+    def reduce_actor(self, out: Array, key) -> Array:
+        """Returns what the actor maximises, of all critics: [batch, outputs]."""
+        return self.head.smallest(out)
+
+    def actor_value(self, critic: Any, obs, action, key) -> Array:
+        """Returns the value of actions in the actor's loss: [batch]."""
+        k_pass, k_reduce = random.fold_in(key, 0), random.fold_in(key, 1)
+        out = self.outputs(critic, obs, action, key=k_pass)
+        return self.head.value(self.reduce_actor(out, k_reduce))
+
+    def target(self, hp, b: Transition, after: Array, bonus) -> tuple[Any, Array]:
+        """Returns r + gamma^k (V(s') + bonus), and which entries the critics learn from."""
         alive = 1.0 if self.ignore_done else 1.0 - b.terminated
-        target = hp.reward_scale * self.scalar(b.reward) + hp.gamma**b.steps * alive * next_value
-        return target, b.valid * (1.0 - b.truncated) if self.drop_truncated else b.valid
+        reward, discount = hp.reward_scale * self.scalar(b.reward), hp.gamma**b.steps * alive
+        return self.head.target(after, reward, discount, bonus), self.learned_from(b)
+
+    def learned_from(self, b: Transition) -> Array:
+        """Returns 1 for the entries of a batch that the critics learn from, else 0."""
+        return b.valid * (1.0 - b.truncated) if self.drop_truncated else b.valid
+
+    def critic_losses(self, hp, out: Array, target: Any, now: tuple, b, target_critic) -> tuple:
+        """Returns the loss of every entry [critics, batch], and its error."""
+        return self.head.loss(out, target)
+
+    def total_critic_loss(self, losses: Float[Array, "critics"]) -> Array:
+        """Returns the loss of all critics."""
+        return losses.sum()
+
+    def extra_critic_loss(self, state, hp, critic, b: Transition, valid, key) -> Any:
+        """Returns what the critics' loss has beyond their errors: nothing here."""
+        return 0.0
+
+    def after_critic_step(self, critic: TrainState, new: Any) -> TrainState:
+        """Returns the critics after a step; `new` has their new running statistics, if any."""
+        return critic
+
+    def follow(self, hp, target_critic: Any, critic: Any) -> Any:
+        """Returns the target critics after a step: they follow slowly."""
+        return polyak(target_critic, critic, hp.tau)
+
+
+class CriticStep(NamedTuple):
+    """What a step of the critics tells."""
+
+    loss: Array
+    losses: Array  # of every critic
+    error: Array  # [critics, batch]
+    next_value: Array  # V(s') [batch]
+    next_out: Array  # of the target critics [critics, batch, ...]
+    valid: Array  # which entries were learned from
+
+    @property
+    def td_error(self) -> Array:
+        """The size of the error, as a mean over the critics: [batch]."""
+        return jnp.abs(self.error).mean(0)
+
+    @property
+    def metrics(self) -> Metrics:
+        return {
+            "critic_loss": self.loss,
+            **numbered("critic_loss", self.losses),
+            "td_error": mean(self.td_error, self.valid),
+            "target_value": mean(self.next_value, self.valid),
+        }
 
 
 def numbered(name: str, values: Any) -> Metrics:

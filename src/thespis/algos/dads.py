@@ -31,7 +31,8 @@ from thespis.core import Mean, Metrics, Mode, Row, ThespisError, Transition, mea
 from thespis.errors import one_line
 from thespis.nn import normalization
 from thespis.nn.distributions import Mixture
-from thespis.nn.networks import MLP, features
+from thespis.nn.encoders import features
+from thespis.nn.networks import MLP
 from thespis.nn.normalization import Running
 from thespis.nn.train_state import TrainState
 from thespis.selection import DESCRIPTOR, choice, function, is_function, name_of

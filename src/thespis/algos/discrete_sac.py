@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, Float
 
-from thespis.algos.actor_critic import ActorCritic, numbered
+from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.epsilon import Schedule, astray, epsilon_of
 from thespis.algos.held_noise import Held
 from thespis.algos.sac import RATES, State
@@ -27,7 +27,6 @@ from thespis.core import (
     ThespisError,
     Transition,
     mean,
-    polyak,
     where,
 )
 from thespis.nn.distributions import Categorical
@@ -165,27 +164,10 @@ class DiscreteSAC(ActorCritic):
         alpha = alpha_of(self.temperature, state.temperature, hp.alpha)
 
         # Critics: regress every Q_i on the soft Bellman target (eq. 4, with V of eq. 10).
-        after, next_q = self.policy(state, self.acting(state), b.next_obs), state.target(next_obs)
-        next_value = after.expect(self.reduced(next_q))
-        if self.critic_entropy:
-            next_value = next_value + alpha * after.entropy()
-        target, valid = self.bellman(hp, b, next_value)
-        anchor = self.q(state.target, obs, b.action)
-
-        def critic_loss(critic):
-            q = self.q(critic, obs, b.action)
-            error = q - target[None]
-            square = error**2
-            if self.clip_q:
-                near = anchor + jnp.clip(q - anchor, -hp.q_clip, hp.q_clip)
-                square = jnp.maximum(square, (near - target[None]) ** 2)
-            squares = mean(b.weight[None] * square, valid[None])
-            return squares.sum() + self.extra_critic_loss(state, hp, critic, b, valid), (
-                error,
-                squares,
-            )
-
-        critic, (q_loss, (error, squares)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
+        after = self.policy(state, self.acting(state), b.next_obs)
+        bonus = alpha * after.entropy() if self.critic_entropy else None
+        given = hp, b, (obs, b.action), (next_obs, after), bonus, key
+        critic, told = self.learn_critics(state, state.target, *given)
 
         # Actor: maximise the soft value under the new critics (eq. 12).
         q_now = self.reduced(critic.params(obs))
@@ -203,27 +185,22 @@ class DiscreteSAC(ActorCritic):
             self.temperature, state.temperature, entropy - wanted, hp.alpha_lr
         )
 
-        td_error = jnp.abs(error).mean(0)
-        metrics = {
+        metrics = told.metrics | {
             "actor_loss": pi_loss,
-            "critic_loss": q_loss,
-            **numbered("critic_loss", squares),
             "ent_coef": alpha,
             "ent_coef_loss": alpha_loss,
-            "total_loss": pi_loss + q_loss + alpha_loss,
-            "td_error": mean(td_error, valid),
-            "target_value": mean(next_value, valid),
+            "total_loss": pi_loss + told.loss + alpha_loss,
             "entropy": entropy,
             "target_entropy": wanted,
         }
         anyhow = Categorical(jnp.zeros_like(after.logits), after.legal)  # all legal actions alike
-        for i, q in enumerate(next_q, 1):
-            metrics[f"q_value_{i}"] = mean(anyhow.expect(q), valid)
+        for i, q in enumerate(told.next_out, 1):
+            metrics[f"q_value_{i}"] = mean(anyhow.expect(q), told.valid)
         if self.store_logits and b.extra is not None:
             then = Categorical(b.extra["logits"], policy.legal)
             metrics["behaviour_entropy"] = mean(then.entropy(), b.valid)
-        target_critic = polyak(state.target, critic.params, hp.tau)
-        return State(actor, critic, target_critic, temperature, state.stats), metrics, td_error
+        target = self.follow(hp, state.target, critic.params)
+        return State(actor, critic, target, temperature, state.stats), metrics, told.td_error
 
     # --- what variants override -------------------------------------------------------------
 
@@ -235,13 +212,27 @@ class DiscreteSAC(ActorCritic):
         legal = obs[MASK].astype(bool) if self.masked else None
         return Categorical.of(actor(self.see(state, obs)), legal)
 
-    def extra_critic_loss(self, state: State, hp, critic, b: Transition, valid) -> Array | float:
-        """What the critics' loss has besides squared errors: nothing here."""
-        return 0.0
+    def outputs(self, critic: Critics, obs, action, key=None) -> Array:
+        """Returns what every critic says of discrete actions: [critics, batch, 1]."""
+        return jnp.take_along_axis(critic(obs, key=key), action[None, :, None], -1)
 
-    def q(self, critic: Critics, obs, action) -> Array:
-        """Q_i(s, a) for every critic i: [critics, batch]."""
-        return jnp.take_along_axis(critic(obs), action[None, :, None], -1)[..., 0]
+    def critic_passes(self, critic, target_critic, now, then, b: Transition, key) -> tuple:
+        k_now, k_then = random.fold_in(key, 0), random.fold_in(key, 1)
+        out = self.outputs(critic, *now, key=k_now)
+        return out, target_critic(then[0], key=k_then), critic
+
+    def reduce_target(self, out, then: tuple, key) -> Array:
+        """Returns the value that the policy expects: [batch, 1]."""
+        _, policy = then
+        return policy.expect(self.reduced(out))[..., None]
+
+    def critic_losses(self, hp, out, target, now: tuple, b: Transition, target_critic) -> tuple:
+        losses, error = super().critic_losses(hp, out, target, now, b, target_critic)
+        if self.clip_q:
+            anchor, q = self.q(target_critic, *now), self.head.value(out)
+            near = anchor + jnp.clip(q - anchor, -hp.q_clip, hp.q_clip)
+            losses = jnp.maximum(losses, (near - target[None]) ** 2)
+        return losses, error
 
     def reduced(self, q: Array) -> Array:
         """One value per action, of all critics: [critics, batch, n] -> [batch, n]."""

@@ -43,7 +43,8 @@ from thespis.core import (
 )
 from thespis.nn import normalization
 from thespis.nn.distributions import Categorical, LogDerivative, TanhGaussian
-from thespis.nn.networks import MLP, features, width
+from thespis.nn.encoders import features, width
+from thespis.nn.networks import MLP
 from thespis.nn.train_state import TrainState
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 from thespis.xla import fast_random
@@ -127,6 +128,7 @@ class MASAC(ActorCritic):
             1e4, LogUniform(1e3, 1e5), "steps between the two", low=1, special=True
         )
 
+    own_networks: ClassVar[bool] = True
     presets: ClassVar[dict[str, dict]] = {
         "particles": {
             "for": "small teams such as PettingZoo's particles, 16 at a time",

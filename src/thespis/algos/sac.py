@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
-from thespis.algos.actor_critic import ActorCritic, numbered
+from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.held_noise import Held
 from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
-from thespis.core import Metrics, Mode, Transition, mean, polyak
+from thespis.core import Mean, Metrics, Mode, Transition, mean
 from thespis.nn.distributions import LogDerivative, Std, TanhGaussian
 from thespis.nn.networks import MLP, Critics, EncodedNetwork
 from thespis.nn.train_state import TrainState
@@ -43,7 +44,9 @@ class SAC(ActorCritic):
     temperature: Form = "log"
     """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
     order: Literal["sequential", "simultaneous"] = "sequential"
-    """The actor climbs the new critic, or the one before this update."""
+    """The actor maximises the new critics' values, or those before this update."""
+    actor_every: int = 1
+    """Updates of the critics per update of the actor and the temperature."""
     critic_loss: Literal["sum", "half-mean"] = "sum"
     """Squared errors added over the critics, or half of their mean."""
     store_policy: bool = False
@@ -118,7 +121,7 @@ class SAC(ActorCritic):
 
     def init(self, key, hp) -> State:
         k_actor, k_critic = random.split(key)
-        critic = self.make_critic(k_critic, self.box.size)
+        critic = self.make_critic(k_critic, self.box.size, self.head.outputs)
         return State(
             actor=TrainState.create(self.make_actor(k_actor)),
             critic=TrainState.create(critic),
@@ -152,57 +155,55 @@ class SAC(ActorCritic):
 
     def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
         k_next, k_now = random.split(key)
-        k_critic = random.fold_in(k_now, 0)
         obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
         alpha = self.alpha(state, hp)
 
         # Critics: regress every Q_i on the soft Bellman target (eq. 5).
-        acting = self.with_encoder(state.actor.params, state.critic.params)
-        next_value, _ = self.soft_value(acting, state.target, alpha, next_obs, k_next)
-        target, valid = self.bellman(hp, b, next_value)
+        actor = self.with_encoder(state.actor.params, state.critic.params)
+        next_action, next_log_p = self.policy(actor, next_obs).sample(k_next)
+        now, then = (obs, b.action), (next_obs, next_action)
+        given = hp, b, now, then, -alpha * next_log_p, k_now
+        critic, told = self.learn_critics(state, state.target, *given)
 
-        def critic_loss(critic):
-            error = self.q(critic, obs, b.action) - target[None]
-            squares = mean(b.weight[None] * error**2, valid[None])
-            loss = squares.sum() if self.critic_loss == "sum" else 0.5 * squares.mean()
-            more = self.extra_critic_loss(state, hp, critic, b, valid, k_critic)
-            return loss + more, (error, squares)
+        # Actor and temperature, every so many updates.
+        critic_for_actor = critic.params if self.order == "sequential" else state.critic.params
+        learn = lambda: self.learn_actor(state, critic_for_actor, hp, b, obs, alpha, k_now)
+        if self.actor_every == 1:
+            actor, temperature, more = learn()
+            more["total_loss"] = more["actor_loss"] + told.loss + more["ent_coef_loss"]
+        else:
+            due = (step + 1) % self.actor_every == 0
+            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(learn)[2])
+            skip = lambda: (state.actor, state.temperature, nothing)
+            actor, temperature, more = jax.lax.cond(due, learn, skip)
+            more = {name: Mean(x, due.astype(jnp.float32)) for name, x in more.items()}
 
-        critic, (q_loss, (error, squares)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
+        seen = {"ent_coef": alpha, "obs_mean": obs.mean(), "obs_std": obs.std()}
+        metrics = told.metrics | more | seen
+        target = self.follow(hp, state.target, critic.params)
+        parts = {"actor": actor, "critic": critic, "target": target, "temperature": temperature}
+        return dataclasses.replace(state, **parts), metrics, told.td_error
+
+    def learn_actor(
+        self, state: State, critic, hp, b: Transition, obs, alpha, key
+    ) -> tuple[TrainState, TrainState | None, Metrics]:
+        """Takes one step of the actor and the temperature -> both, and metrics."""
 
         # Actor: maximise the soft value (eq. 7-9).
-        critic_for_actor = critic.params if self.order == "sequential" else state.critic.params
-
         def actor_loss(actor):
-            acting = self.with_encoder(actor, critic_for_actor)
-            value, log_p = self.soft_value(acting, critic_for_actor, alpha, obs, k_now)
+            acting = self.with_encoder(actor, critic)
+            value, log_p = self.soft_value(acting, critic, alpha, obs, key)
             return -mean(value, b.valid), mean(log_p, b.valid)
 
-        actor, (pi_loss, log_p) = state.actor.apply_gradient(actor_loss, hp.actor_lr)
+        actor, (loss, log_p) = state.actor.apply_gradient(actor_loss, hp.actor_lr)
 
         # Temperature: hold the entropy at its target (eq. 18).
         surplus = -log_p - hp.target_entropy * self.box.size  # entropy above its target
         temperature, alpha_loss = update_temperature(
             self.temperature, state.temperature, surplus, hp.alpha_lr
         )
-
-        td_error = jnp.abs(error).mean(0)
-        metrics = {
-            "actor_loss": pi_loss,
-            "critic_loss": q_loss,
-            **numbered("critic_loss", squares),
-            "ent_coef": alpha,
-            "ent_coef_loss": alpha_loss,
-            "total_loss": pi_loss + q_loss + alpha_loss,
-            "td_error": mean(td_error, valid),
-            "target_value": mean(next_value, valid),
-            "log_prob": log_p,
-            "obs_mean": obs.mean(),
-            "obs_std": obs.std(),
-        }
-        followed = polyak(state.target, critic.params, hp.tau)
-        parts = {"actor": actor, "critic": critic, "target": followed, "temperature": temperature}
-        return dataclasses.replace(state, **parts), metrics, td_error
+        metrics = {"actor_loss": loss, "ent_coef_loss": alpha_loss, "log_prob": log_p}
+        return actor, temperature, metrics
 
     # --- what variants override -------------------------------------------------------------
 
@@ -210,15 +211,13 @@ class SAC(ActorCritic):
         return TanhGaussian.of(actor(obs), self.std, self.log_derivative)
 
     def soft_value(self, actor, critic, alpha, obs, key) -> tuple[Array, Array]:
-        """V(s) = E[min_i Q_i(s, a) - alpha log pi(a|s)] for one a ~ pi (eq. 3), and log pi(a|s)."""
+        """V(s) = E[Q(s, a) - alpha log pi(a|s)] for one a ~ pi (eq. 3), and log pi(a|s)."""
+        k_critic = random.fold_in(key, 3)
         action, log_p = self.policy(actor, obs).sample(key)
-        return self.q(critic, obs, action).min(0) - alpha * log_p, log_p
+        return self.actor_value(critic, obs, action, k_critic) - alpha * log_p, log_p
 
-    def extra_critic_loss(
-        self, state: State, hp, critic, b: Transition, valid, key
-    ) -> Array | float:
-        """What the critics' loss has besides squared errors: nothing here."""
-        return 0.0
+    def total_critic_loss(self, losses) -> Array:
+        return losses.sum() if self.critic_loss == "sum" else 0.5 * losses.mean()
 
     def alpha(self, state: State, hp) -> Array:
         return alpha_of(self.temperature, state.temperature, hp.alpha)

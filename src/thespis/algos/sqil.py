@@ -172,7 +172,7 @@ class SQIL(ActorCritic):
         if self.bc_steps:
             metrics["bc_loss"], new = self.clone(state, new, hp, b, step)
 
-        obs, (_, valid) = base.see(state, b.obs), base.bellman(hp, b, td_error)
+        obs, valid = base.see(state, b.obs), base.learned_from(b)
         for i, q in enumerate(base.q(state.critic.params, obs, b.action), 1):
             metrics[f"q_value_{i}"] = mean(q, valid)  # of what was done
         for who, error, of in zip(("agent", "demo"), halves(td_error), halves(valid)):
@@ -249,8 +249,8 @@ class ContinuousBase(SAC):
 
     objective: Objective = "sqil"
 
-    def bellman(self, hp, b: Transition, next_value: Array) -> tuple[Array, Array]:
-        return super().bellman(hp, b, within_reach(self.objective, hp, next_value))
+    def target(self, hp, b: Transition, after, bonus) -> tuple[Any, Array]:
+        return super().target(hp, b, *within_reach(self.objective, hp, after, bonus))
 
     def extra_critic_loss(self, state, hp, critic, b: Transition, valid, key) -> Array | float:
         if self.objective != "iq":
@@ -269,10 +269,10 @@ class DiscreteBase(DiscreteSAC):
 
     objective: Objective = "sqil"
 
-    def bellman(self, hp, b: Transition, next_value: Array) -> tuple[Array, Array]:
-        return super().bellman(hp, b, within_reach(self.objective, hp, next_value))
+    def target(self, hp, b: Transition, after, bonus) -> tuple[Any, Array]:
+        return super().target(hp, b, *within_reach(self.objective, hp, after, bonus))
 
-    def extra_critic_loss(self, state, hp, critic, b: Transition, valid) -> Array | float:
+    def extra_critic_loss(self, state, hp, critic, b: Transition, valid, key) -> Array | float:
         if self.objective != "iq":
             return 0.0
         obs, policy = self.see(state, b.obs), self.policy(state, self.acting(state), b.obs)
@@ -291,10 +291,13 @@ def contrast(hp, value: Array, q: Array, valid: Array) -> Array:
     return hp.reward_scale * (mean(value, valid[None]) - mean(q, shown[None])).sum()
 
 
-def within_reach(objective: Objective, hp, value: Array) -> Array:
-    """LS-IQ: between the values of being worth -1 and 1 for ever."""
+def within_reach(objective: Objective, hp, after: Array, bonus) -> tuple[Array, Any]:
+    """LS-IQ: the value of s' between those of being worth -1 and 1 for ever, and no more bonus."""
+    if objective != "ls-iq":
+        return after, bonus
     most = hp.reward_scale * for_ever(hp)
-    return jnp.clip(value, -most, most) if objective == "ls-iq" else value
+    value = after if bonus is None else after + bonus[:, None]
+    return jnp.clip(value, -most, most), None
 
 
 def for_ever(hp) -> Array:

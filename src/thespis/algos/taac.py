@@ -20,7 +20,8 @@ from jaxtyping import Array, Bool, Float, Int
 from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.core import Histogram, Mean, Metrics, Mode, Row, ThespisError, mean, polyak, where
 from thespis.nn.distributions import TanhGaussian
-from thespis.nn.networks import MLP, Critics, Encoder
+from thespis.nn.encoders import Encoder
+from thespis.nn.networks import MLP, Critics
 from thespis.nn.normalization import Running
 from thespis.nn.train_state import TrainState
 from thespis.replay.priorities import Drawn
@@ -219,6 +220,7 @@ class TAAC(ActorCritic):
             0.1985, Uniform(0.05, 0.6), "wanted entropy of the switch", low=0, high=math.log(2)
         )
 
+    own_networks: ClassVar[bool] = True
     presets: ClassVar[dict[str, dict]] = PRESETS
     parts: ClassVar[int] = 1  # of a trajectory, each as large as an action
 

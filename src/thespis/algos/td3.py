@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
-from thespis.algos.actor_critic import ActorCritic, numbered
+from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.held_noise import Held
 from thespis.core import Mean, Metrics, Mode, Transition, mean, polyak
 from thespis.nn.networks import MLP, Critics, EncodedNetwork
@@ -35,7 +35,7 @@ class TD3(ActorCritic):
     delay: int = 2
     """Updates of the critics per update of the actor."""
     order: Literal["sequential", "simultaneous"] = "sequential"
-    """The actor climbs the new critic, or the one before this update."""
+    """The actor maximises the new critic's value, or that before this update."""
     critic_target: Literal["delayed", "every"] = "delayed"
     """The target critics follow on the actor's steps only, or on every step."""
     noise_repeat: int = 1
@@ -92,7 +92,7 @@ class TD3(ActorCritic):
     def init(self, key, hp) -> State:
         k_actor, k_critic = random.split(key)
         actor = self.make_network(k_actor, self.box.size)
-        critic = self.make_critic(k_critic, self.box.size)
+        critic = self.make_critic(k_critic, self.box.size, self.head.outputs)
         return State(
             TrainState.create(actor), TrainState.create(critic), actor, critic, self.make_stats()
         )
@@ -117,6 +117,7 @@ class TD3(ActorCritic):
     # --- learning ---------------------------------------------------------------------------
 
     def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
+        k_critic, k_actor = random.fold_in(key, 0), random.fold_in(key, 3)
         obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
 
         # Critics: smoothed target action, clipped double Q (eq. 14, algorithm 1).
@@ -124,44 +125,39 @@ class TD3(ActorCritic):
         shift = jnp.clip(shift, -hp.noise_clip, hp.noise_clip)
         target_actor = self.with_encoder(state.target_actor, state.target_critic)
         next_action = jnp.clip(jnp.tanh(target_actor(next_obs)) + shift, -1, 1)
-        next_value = self.q(state.target_critic, next_obs, next_action).min(0)
-        target, valid = self.bellman(hp, b, next_value)
-
-        def critic_loss(critic):
-            error = self.q(critic, obs, b.action) - target[None]
-            squares = mean(b.weight[None] * error**2, valid[None])
-            return squares.sum(), (error, squares)
-
-        critic, (q_loss, (error, squares)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
+        now, then = (obs, b.action), (next_obs, next_action)
+        given = hp, b, now, then, None, k_critic
+        critic, told = self.learn_critics(state, state.target_critic, *given)
 
         # Actor and targets: every `delay` updates, up the first critic (eq. 15).
         critic_for_actor = critic.params if self.order == "sequential" else state.critic.params
 
         def actor_loss(actor):
             action = jnp.tanh(self.with_encoder(actor, critic_for_actor)(obs))
-            q = critic_for_actor.networks[0](critic_for_actor.join(obs, action))[..., 0]
-            return -mean(q, b.valid), None
+            return -mean(self.actor_value(critic_for_actor, obs, action, k_actor), b.valid), None
 
         def learn(actor, target_actor, target_critic):
             actor, (loss, _) = actor.apply_gradient(actor_loss, hp.actor_lr)
             target_actor = polyak(target_actor, actor.params, hp.tau)
-            return actor, target_actor, polyak(target_critic, critic.params, hp.tau), loss
+            return actor, target_actor, self.follow(hp, target_critic, critic.params), loss
 
         def skip(actor, target_actor, target_critic):
             if self.critic_target == "every":
-                target_critic = polyak(target_critic, critic.params, hp.tau)
+                target_critic = self.follow(hp, target_critic, critic.params)
             return actor, target_actor, target_critic, jnp.zeros(())
 
         due = (step + 1) % self.delay == 0
         args = (state.actor, state.target_actor, state.target_critic)
         actor, target_actor, target_critic, pi_loss = jax.lax.cond(due, learn, skip, *args)
 
-        td_error = jnp.abs(error).mean(0)
-        metrics = {
-            "actor_loss": Mean(pi_loss, due.astype(jnp.float32)),
-            "critic_loss": q_loss,
-            **numbered("critic_loss", squares),
-            "td_error": mean(td_error, valid),
-            "target_value": mean(next_value, valid),
-        }
-        return State(actor, critic, target_actor, target_critic, state.stats), metrics, td_error
+        metrics = told.metrics | {"actor_loss": Mean(pi_loss, due.astype(jnp.float32))}
+        state = State(actor, critic, target_actor, target_critic, state.stats)
+        return state, metrics, told.td_error
+
+    # --- what variants override -------------------------------------------------------------
+
+    def actor_value(self, critic: Critics, obs, action, key) -> Array:
+        """Returns the first critic's value of actions: [batch]."""
+        first = critic.networks[0]
+        k_pass = random.fold_in(key, 0) if first.stochastic else None
+        return self.head.value(first(critic.join(obs, action), k_pass))

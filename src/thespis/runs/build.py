@@ -19,6 +19,7 @@ from thespis.replay import demonstrations
 from thespis.runs import sizes
 from thespis.runs.config import Config
 from thespis.tuning import hyper
+from thespis.values import ungrouped
 from thespis.xla.placement import mesh_for
 from thespis.xla.threads import process_index_and_count
 
@@ -64,9 +65,10 @@ def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, 
 
 
 def algorithm(config: Config, spec: Spec, options: dict[str, Any]) -> Any:
+    choices = ungrouped(config.Algorithm, options)
     if config.frame_stack == 1:
-        return config.Algorithm(spec, **options)
-    return FrameStack.of(config.Algorithm, spec, config.frame_stack, **options)
+        return config.Algorithm(spec, **choices)
+    return FrameStack.of(config.Algorithm, spec, config.frame_stack, **choices)
 
 
 def on_skills(env: Any, config: Config) -> Any:

@@ -19,7 +19,8 @@ from thespis.runs.directory import read_config, versions, write_json
 from thespis.runs.formats import FORMAT
 from thespis.runs.log_keys import other_names
 from thespis.tuning import hyper
-from thespis.values import MOST, Reference, convert, number, one_of, plain, show
+from thespis.values import MOST, Reference, convert, grouped, number, one_of, plain, show
+from thespis.values import fields as fields_of
 from thespis.xla import threads
 
 COUNTS = SEEDS = 2**31  # steps, updates and seeds are 32-bit integers on devices
@@ -164,7 +165,7 @@ def make(algo: str, given: dict[str, Any]) -> Config:
     for group in chosen:
         chosen[group] |= preset.get(group, {})
     known = groups(algorithm)
-    for name, value in translate(algorithm, given).items():
+    for name, value in translate(algorithm, grouped(algorithm, given)).items():
         group, field_name = place(known, name)
         if group == "hp":
             value = by_rule(field_name, value, spec_of(given)) if callable(value) else value
@@ -257,7 +258,7 @@ def groups(algorithm: type) -> dict[str, dict[str, Any]]:
     }
     return {
         "train": kinds(Config, *APART),
-        "algo": kinds(algorithm, "spec"),
+        "algo": {o.name: o.kind for o in fields_of(algorithm, skip=("spec",))},
         "hp": dict.fromkeys(hyper.declared(algorithm.Hyper), float),
     }
 
@@ -382,8 +383,8 @@ def seed_list(given: Any) -> tuple[int, ...]:
 def complete(config: Config) -> Config:
     """Fill in what follows from other fields, and refuse what cannot work."""
     require(config.env is not None, "env is missing: give --env, for example jax:pendulum")
-    choices = (f for f in dataclasses.fields(config.Algorithm) if f.name != "spec")
-    options: dict[str, Any] = {f.name: f.default for f in choices} | config.options
+    choices = fields_of(config.Algorithm, skip=("spec",))
+    options: dict[str, Any] = {o.name: o.default for o in choices} | config.options
     config = dataclasses.replace(config, options=options)
     for name, value in [*vars(config).items(), *options.items()]:
         check_counts(name, value)

@@ -1,0 +1,226 @@
+"""Seams of `update`: heads, passes, reductions and networks of one's own, as in the examples."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+import thespis
+from tests.algos import reference
+from tests.small import arguments
+from thespis.algos import ALGORITHMS, MASAC, SAC, TAAC, TD3
+from thespis.core import ThespisError
+from thespis.nn.networks import ACTIVATIONS, MLP, Critics, Network
+from thespis.runs import config as configs
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CLASSES = {"redq": "REDQ", "droq": "DroQ", "tqc": "TQC", "crossq": "CrossQ"}
+
+
+def example(name: str):
+    """The module of an example."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def algorithm(name: str):
+    return getattr(example(name), CLASSES[name])
+
+
+every = pytest.mark.parametrize("name", CLASSES)
+
+
+# --- the examples ---------------------------------------------------------------------------
+
+
+@every
+def test_an_algorithm_of_ones_own_is_short_and_copies_no_update(name):
+    lines = (EXAMPLES / f"{name}.py").read_text().splitlines()
+    assert len(lines) <= 80
+    assert "update" not in vars(algorithm(name))
+    assert algorithm(name).update is SAC.update
+
+
+@every
+def test_an_algorithm_of_ones_own_trains(name, tmp_path, monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, name, algorithm(name))
+    small = {"steps": 60, "learning_starts": 20, "eval_freq": 60, "checkpoint_freq": 60}
+    given = arguments(**small, out=tmp_path, updates_per_step=0.5)
+    run = thespis.train(name, **given | {"hidden": (4,), "batch_size": 8})
+    assert np.isfinite(run.metrics["train/critic_loss"][-1])
+    assert run.status == {"state": "done", "step": 60}
+
+
+@pytest.mark.slow
+@every
+def test_an_algorithm_of_ones_own_learns(name, tmp_path, monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, name, algorithm(name))
+    often = name in ("redq", "droq")
+    given = {"steps": 4000 if often else 15_000, "updates_per_step": 20 if often else 1}
+    run = thespis.train(
+        name, "jax:pendulum", seeds=range(3), hidden=(64, 64), out=tmp_path, progress=False, **given
+    )
+    returns = np.array(run.evaluate(episodes=100)["returns"]).mean(1)
+    assert (returns >= -200).all(), returns
+
+
+# --- reductions and heads -------------------------------------------------------------------
+
+
+def test_redq_takes_the_smallest_of_some_critics_and_the_actor_the_mean():
+    algo = algorithm("redq")(reference.spec(), critics=6, subset=2)
+    out = jnp.asarray(np.random.default_rng(0).normal(size=(6, 5, 1)), jnp.float32)
+    smaller = {float(np.minimum(out[i, 0], out[j, 0])[0]) for i in range(6) for j in range(i)}
+    found = {float(algo.reduce_target(out, (), random.key(k))[0, 0]) for k in range(200)}
+    assert found <= smaller
+    assert len(found) > 3  # other critics at other times
+    assert max(found) > float(out[:, 0].min())
+    np.testing.assert_allclose(algo.reduce_actor(out, random.key(0)), out.mean(0), rtol=1e-6)
+
+
+def test_tqc_pools_quantiles_and_drops_the_largest():
+    algo = algorithm("tqc")(reference.spec(), critics=2, quantiles=3, dropped=1)
+    out = jnp.asarray([[[1.0, 9.0, 5.0]], [[2.0, 3.0, 8.0]]])
+    kept = algo.reduce_target(out, (), random.key(0))
+    np.testing.assert_array_equal(kept, [[1.0, 2.0, 3.0, 5.0]])
+    given = jnp.asarray([10.0]), jnp.asarray([0.5]), jnp.asarray([2.0])
+    target = algo.head.target(kept, *given)
+    np.testing.assert_allclose(target, [[11.5, 12.0, 12.5, 13.5]])
+    losses, error = algo.head.loss(out, target)
+    wanted = np.zeros((2, 1))
+    for c in range(2):
+        for i, tau in enumerate((1 / 6, 0.5, 5 / 6)):
+            for y in (11.5, 12.0, 12.5, 13.5):
+                u = y - float(out[c, 0, i])
+                huber = 0.5 * u**2 if abs(u) <= 1 else abs(u) - 0.5
+                wanted[c, 0] += abs(tau - (u < 0)) * huber / 12
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+    np.testing.assert_allclose(error[:, 0], [5 - 12.375, 13 / 3 - 12.375], rtol=1e-5)
+
+
+def test_statistics_of_crossq_leave_invalid_rows_out():
+    module, rng = example("crossq"), np.random.default_rng(1)
+    net = module.BatchNormMLP(random.key(0), (3, 4, 1), "torch", "relu")
+    x = jnp.asarray(rng.normal(size=(6, 3)), jnp.float32)
+    valid = jnp.asarray([1.0, 1.0, 0.0, 1.0, 0.0, 1.0])
+    out, running = net.train(x, valid)
+    alone, same = net.train(x[valid > 0], jnp.ones(4))
+    np.testing.assert_allclose(out[valid > 0], alone, rtol=1e-4, atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), running, same)
+    mean = 0.01 * np.asarray(x)[np.asarray(valid) > 0].mean(0)
+    np.testing.assert_allclose(running[0][0], mean, rtol=1e-4)
+
+
+def test_crossq_learns_statistics_but_no_gradient_moves_them():
+    algo, hp = algorithm("crossq")(reference.spec(), hidden=(4,)), SAC.Hyper(critic_lr=0.0)
+    state = jax.jit(algo.init)(random.key(0), hp)
+    batch = reference.transitions()
+    new, _, _ = jax.jit(algo.update)(state, hp, batch, random.key(1), jnp.int32(0))
+    before, after = (s.critic.params.networks[0] for s in (state, new))
+    assert reference.difference(before.weights, after.weights) == 0
+    assert reference.difference(before.running, after.running) > 1e-4
+    assert reference.difference(new.target, new.critic.params) == 0  # there is no other
+
+
+def test_dropout_draws_in_passes_of_training_alone():
+    algo = algorithm("droq")(reference.spec(), hidden=(32,))
+    critic = algo.make_critic(random.key(0), 2)
+    obs, action = jnp.ones((1, 2)), jnp.ones((1, 2))
+    outs = [np.asarray(algo.outputs(critic, obs, action, key=random.key(k))) for k in range(40)]
+    assert len({float(x[0, 0, 0]) for x in outs}) > 5
+    assert len({float(x[1, 0, 0] - x[0, 0, 0]) for x in outs}) > 5  # each by itself
+    still = [np.asarray(algo.q(critic, obs, action)) for _ in range(2)]
+    np.testing.assert_array_equal(*still)
+
+
+# --- networks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("norm", ["none", "layer"])
+def test_networks_are_what_numpy_computes(activation, norm):
+    net = MLP(random.key(0), (3, 5, 2), "torch", activation, norm)
+    x = np.random.default_rng(0).normal(size=(4, 3))
+    hidden = x @ np.asarray(net.weights[0]) + np.asarray(net.biases[0])
+    if norm == "layer":
+        hidden = hidden - hidden.mean(-1, keepdims=True)
+        hidden = hidden / np.sqrt((hidden**2).mean(-1, keepdims=True) + 1e-5)
+    shapes = {
+        "relu": lambda h: np.maximum(h, 0),
+        "elu": lambda h: np.where(h > 0, h, np.exp(h) - 1),
+        "silu": lambda h: h / (1 + np.exp(-h)),
+        "tanh": np.tanh,
+    }
+    wanted = shapes[activation](hidden) @ np.asarray(net.weights[1]) + np.asarray(net.biases[1])
+    np.testing.assert_allclose(net(jnp.asarray(x, jnp.float32)), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("Algorithm", [SAC, TD3])
+def test_actor_and_critics_have_networks_of_their_own_choice(Algorithm):
+    chosen = {
+        "actor_network": Network(activation="tanh"),
+        "critic_network": Network((7,), norm="layer"),
+    }
+    algo = Algorithm(reference.spec(), hidden=(5,), **chosen)
+    state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())
+    actor, critic = state.actor.params, state.critic.params.networks[0]
+    assert (actor.activation, actor.scales, actor.biases[0].shape) == ("tanh", None, (5,))
+    assert (critic.activation, critic.biases[0].shape) == ("relu", (7,))
+    assert critic.scales[0].shape == (7,)
+
+
+def test_networks_are_chosen_by_name_and_kept_with_the_run(tmp_path):
+    given = {"env": "jax:pendulum", "critic.norm": "layer", "actor.activation": "elu"}
+    config = configs.make("sac", given)
+    assert config.options["critic.norm"] == "layer"
+    assert config.options["actor.norm"] == "none"
+    same = configs.make("sac", {"env": "jax:pendulum", "critic_network": Network(norm="layer")})
+    assert same.options == config.options | {"actor.activation": "relu"}
+    configs.write(tmp_path, config, "thespis train")
+    again, _ = configs.read(tmp_path)
+    assert again.options == config.options
+
+
+@pytest.mark.parametrize("Algorithm", [TAAC, MASAC])
+def test_algorithms_that_build_their_networks_refuse_choices(Algorithm):
+    spec = reference.team_spec() if Algorithm is MASAC else reference.spec()
+    with pytest.raises(ThespisError, match="builds its networks by itself"):
+        Algorithm(spec, critic_network=Network(norm="layer"))
+
+
+def test_networks_that_do_not_draw_get_no_key():
+    class Plain(MLP):
+        def layer(self, i, x, key):
+            assert key is None
+            return super().layer(i, x, key)
+
+    build = lambda key, inputs, outputs: Plain(key, (inputs, 4, outputs))
+    critics = Critics(random.key(0), 2, (3, 1), build=build)
+    assert critics(jnp.ones((2, 2)), jnp.ones((2, 1)), key=random.key(1)).shape == (2, 2, 1)
+
+
+# --- the delayed actor ----------------------------------------------------------------------
+
+
+def test_the_actor_may_learn_less_often_than_the_critics():
+    algo, hp = SAC(reference.spec(), hidden=(4,), actor_every=3), SAC.Hyper()
+    state, moved = jax.jit(algo.init)(random.key(0), hp), []
+    update = jax.jit(algo.update)
+    for step in range(6):
+        new, metrics, _ = update(
+            state, hp, reference.transitions(), random.key(step), jnp.int32(step)
+        )
+        moved.append(reference.difference(new.actor.params, state.actor.params) > 0)
+        assert reference.difference(new.critic.params, state.critic.params) > 0
+        changed = reference.difference(new.temperature, state.temperature) > 0
+        assert changed == moved[-1]
+        assert float(metrics["actor_loss"].count) == moved[-1]
+        state = new
+    assert moved == [False, False, True] * 2
