@@ -1,4 +1,4 @@
-"""What the site gets beyond the pages as they stand: the commands, and a complete navigation."""
+"""What the site gets beyond the pages as they stand: commands, modules, a complete navigation."""
 
 import contextlib
 import io
@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 MARKER = "<!-- every command -->"
+MODULES = re.compile(r"<!-- every module of (thespis\.\w+) -->")
 
 
 def on_config(config):
     """Leave out pages that do not exist; put those that stand nowhere at the end."""
-    there = {path.name for path in Path(config.docs_dir).glob("*.md")}
+    docs = Path(config.docs_dir)
+    there = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
     named = set()
 
     def kept(entries):
@@ -33,10 +35,26 @@ def on_config(config):
     return config
 
 
-def on_page_markdown(markdown, **_):
-    """Generate the commands; what lies outside these pages is named instead of linked."""
-    markdown = re.sub(r"\[([^\]]*)\]\(\.\./[^)]*\)", r"\1", markdown)
+def on_page_markdown(markdown, page, config, **_):
+    """Generate commands and modules; what lies outside these pages is named instead of linked."""
+    docs = Path(config.docs_dir).resolve()
+    here = (docs / page.file.src_uri).parent
+
+    def link(found):
+        inside = (here / found[2].partition("#")[0]).resolve().is_relative_to(docs)
+        return found[0] if inside else found[1]
+
+    markdown = re.sub(r"\[([^\]]*)\]\((\.\./[^)]*)\)", link, markdown)
+    markdown = MODULES.sub(lambda found: modules(found[1]), markdown)
     return markdown.replace(MARKER, commands()) if MARKER in markdown else markdown
+
+
+def modules(package: str) -> str:
+    """A directive of mkdocstrings for every module of a package, by name."""
+    folder = Path(__file__).parents[1] / "src" / package.replace(".", "/")
+    paths = (path.relative_to(folder).with_suffix("") for path in folder.rglob("*.py"))
+    names = sorted(".".join(path.parts) for path in paths if path.stem != "__init__")
+    return "\n\n".join(f"::: {package}.{name}" for name in names)
 
 
 def commands() -> str:

@@ -13,7 +13,8 @@ from thespis.cli.command import VERBS
 from thespis.values import fields
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+OTHERS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
 def anchors(page: Path) -> set[str]:
@@ -23,7 +24,7 @@ def anchors(page: Path) -> set[str]:
     return {head.strip().replace(" ", "-") for head in plain}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: page.stem)
 def test_every_link_leads_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if re.match(r"\w+:", target):
@@ -51,13 +52,20 @@ def test_the_site_tells_every_command_and_option():
             assert f"--{option.name.replace('_', '-')}" in part
 
 
+def test_the_navigation_has_every_page():
+    named = re.findall(r"- (?:\w+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    assert sorted(named) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES)
+
+
 def test_the_site_is_built_without_a_complaint(tmp_path):
-    pytest.importorskip("mkdocs")
+    for tool in ("mkdocs", "material", "mkdocstrings"):
+        pytest.importorskip(tool)
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", tmp_path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     for page in PAGES:
-        assert (tmp_path / f"{page.stem}.html").exists()
+        html = tmp_path / page.relative_to(ROOT / "docs").with_suffix(".html")
+        assert html.exists()
 
 
 QUICK = {"functional": "3", "train_and_use": "300", "custom_environment": "300"}
