@@ -1,9 +1,11 @@
 """The documentation: every link leads somewhere, every command is explained, every example runs."""
 
+import ast
 import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,36 @@ def test_the_site_tells_every_command_and_option():
         part = part.partition("\n## ")[0]
         for option in fields(algorithm.Hyper, "hp.") + fields(algorithm, "algo.", skip=("spec",)):
             assert f"--{option.name.replace('_', '-')}" in part
+
+
+def defined(path: Path) -> set[str]:
+    """The names of a file's functions, classes and methods, the latter as Class.method."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+            inside = node.body if isinstance(node, ast.ClassDef) else ()
+            names |= {f"{node.name}.{x.name}" for x in inside if isinstance(x, ast.FunctionDef)}
+    return names
+
+
+def test_the_architecture_names_functions_that_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    hops = re.findall(r"^\| \d+ \| `(\S+\.py)` `(\S+)` \|", text, re.M)
+    assert len(hops) > 50
+    for file, name in hops:
+        assert name in defined(ROOT / "src" / "thespis" / file), f"{file} has no {name}"
+
+
+def test_the_architecture_has_every_layer_and_protocol():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        layers = tomllib.load(file)["tool"]["importlinter"]["contracts"][0]["layers"]
+    wanted = re.findall(r"thespis\.(\w+)", " ".join(layers))
+    assert re.findall(r"^\| \[`(\w+)(?:/|\.py)`\]", text, re.M) == wanted
+    core = (ROOT / "src" / "thespis" / "core.py").read_text()
+    for protocol in re.findall(r"^class (\w+)\(Protocol\)", core, re.M):
+        assert f"\n| `{protocol}` |" in text, f"Protocols in architecture.md lack {protocol}"
 
 
 def test_the_navigation_has_every_page():
