@@ -84,6 +84,16 @@ def test_the_architecture_has_every_layer_and_protocol():
         assert f"\n| `{protocol}` |" in text, f"Protocols in architecture.md lack {protocol}"
 
 
+def test_every_capability_names_tests_that_exist():
+    text = (ROOT / "docs" / "features.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 300
+    for file, name in named:
+        path = ROOT / "tests" / file
+        assert path.exists(), f"features.md names {file}"
+        assert not name or f"def {name}(" in path.read_text(), f"{file} has no {name}"
+
+
 def test_the_navigation_has_every_page():
     named = re.findall(r"- (?:\w+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
     assert sorted(named) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES)
