@@ -27,7 +27,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path("src/thespis")
-COPIED = ("src", "tests", "docs", "examples", "pyproject.toml", "README.md", "CHANGELOG.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "mkdocs.yml")
+COPIED = ("src", "tests", "docs", "examples", "pyproject.toml", *PAGES)
 LONGEST = 1800  # seconds: a fault may also keep a test from ending
 
 
