@@ -64,11 +64,17 @@ class Run(SavedRun):
 
 
 def train(
-    algo: str, env: Any = None, *, out: str | Path = "runs", progress: bool = True, **given: Any
+    algo: str | type,
+    env: Any = None,
+    *,
+    out: str | Path = "runs",
+    progress: bool = True,
+    **given: Any,
 ) -> Run:
     """Train and return the run: `train("sac", env="Pendulum-v1", steps=20_000, seed=0)`.
 
-    `env` is a name, a `gymnasium.Env` class, a function that makes one, or a JAX task. All else
+    `algo` is a name, or a class of your own (docs/add-an-algorithm.md). `env` is a name, a
+    `gymnasium.Env` class, a function that makes one, or a JAX task. All else
     is as on the command line: fields of the run (`steps`, `seeds`, `envs`, ...), choices of the
     algorithm (`hidden`, `batch_size`, ...) and hyper-parameters (`gamma`, `actor_lr`, ...). With
     `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself.
@@ -92,7 +98,7 @@ def train(
         )
     if config.init_from:  # refuse what does not fit before there is a folder
         transplant(state_shapes(config, pieces[0]), config.init_from, reporter.note)
-    folder = place(out, algo, pieces[0].env)
+    folder = place(out, config.algo, pieces[0].env)
     try:
         configs.write(folder, config, shlex.join(sys.argv))
         return finish(config, pieces, folder, reporter)
@@ -101,7 +107,7 @@ def train(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def plan(algo: str, env: Any = None, *, probe: bool = True, **given: Any) -> plans.Plan:
+def plan(algo: str | type, env: Any = None, *, probe: bool = True, **given: Any) -> plans.Plan:
     """What `train` with the same arguments would take: memory, placement, and by a probe, time.
 
     `print` it, or read `fits`, `largest` (the largest population), `member` (bytes), `times`.
@@ -224,7 +230,8 @@ def finish(
             except BaseException as error:
                 fail(folder, error)
                 raise
-        run, curve = Run(folder), None
+        run, curve = Run(folder, trust=True), None  # it has just been trained
+        run.config = dataclasses.replace(run.config, trust=config.trust)
         run.signal = trainer.signal
         if not multihost.leads():
             return run

@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from thespis import plugins
@@ -54,18 +52,14 @@ def choice(name: str, text: str, sizes: dict[str, int]) -> tuple[str, tuple[int,
 
 def is_function(text: str) -> bool:
     """MODULE:NAME, and not the coordinates 0:2."""
-    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text) is not None
+    return plugins.is_reference(text)
 
 
 def function(name: str, text: str) -> Callable[[Any], Any]:
     """The function MODULE:NAME."""
-    module, _, attribute = text.partition(":")
     try:
-        main = sys.modules.get("__main__")
-        running = Path(getattr(main, "__file__", None) or "").stem == module
-        home = main if running and hasattr(main, attribute) else plugins.load(module)
-        return getattr(home, attribute)
-    except (ImportError, AttributeError) as error:
+        return plugins.find(text)
+    except ThespisError as error:
         raise ThespisError(
             f"{name} = {text} cannot be found: {error}; give MODULE:NAME of a function in a module "
             "that Python can import, such as one in this folder"
@@ -85,13 +79,10 @@ def named(name: str, given: Any) -> str:
         return ",".join(map(str, given))
     if not callable(given):
         raise ThespisError(f"{name} = {shown(given)}: give text, coordinates or a function")
-    module, attribute = getattr(given, "__module__", ""), getattr(given, "__qualname__", "")
-    if module == "__main__":
-        module = Path(getattr(sys.modules["__main__"], "__file__", None) or "").stem
-    text = f"{module}:{attribute}"
-    if not is_function(text) or function(name, text) is not given:
+    text = plugins.reference_to(given)
+    if text is None:
         raise ThespisError(
-            f"{name} = {attribute}: a run must find it again by its name; define it in a module, "
-            "outside of other functions"
+            f"{name} = {name_of(given)}: a run must find it again by its name; define it in a "
+            "module, outside of other functions"
         )
     return text

@@ -172,7 +172,10 @@ def grouped(cls: type, given: dict[str, Any]) -> dict[str, Any]:
 def docstrings(cls: type) -> dict[str, str]:
     """The string that stands below each field in the source, inherited ones too."""
     inherited = [docstrings(base) for base in cls.__bases__ if dataclasses.is_dataclass(base)]
-    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore
+    except (OSError, TypeError, SyntaxError):  # a class without a file, as in a notebook
+        body = []
     own = {
         field.target.id: " ".join(text.value.value.split())  # type: ignore
         for field, text in itertools.pairwise(body)

@@ -5,6 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import thespis
@@ -12,7 +13,7 @@ from tests import small
 from thespis import plugins
 from thespis.cli import main
 from thespis.errors import ThespisError
-from thespis.runs import trust
+from thespis.runs import checkpoint, trust
 from thespis.runs.build import on_skills
 from thespis.runs.config import Config
 from thespis.runs.expert import expert_of
@@ -128,6 +129,17 @@ def test_a_file_beside_a_run_stands_in_for_no_library(trained, here, capsys):
     assert not (here / "imported").exists()
 
 
+def test_a_fault_that_a_run_kept_is_reproduced_by_no_code_of_others(trained, here):
+    """Its manifest holds the run's config."""
+    config = json.loads((trained / "config.json").read_text()) | {"env": "strange:Mine-v0"}
+    info = {"config": config, "seed": 0, "iteration": 1}
+    fault = checkpoint.save(here / "faults", 1, {"state": np.zeros(1)}, info)
+    plugins.also[:] = [str(here)]
+    with pytest.raises(ThespisError, match="env = strange:Mine-v0 imports strange"):
+        thespis.reproduce(fault)
+    assert not (here / "imported").exists()
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_ones_own_runs_are_known_wherever_they_go(here, capsys):
     mine = small.words(env="strange:Mine-v0", steps=150, eval_freq=None, checkpoint_freq=None)
@@ -185,19 +197,19 @@ def test_looks_are_trusted_once_and_runs_that_are_resumed_for_good(trained, here
     """Also if there is nothing left to train, as of a finished run from another machine."""
     run = stranger(trained, here / "theirs", eval_env="strange:Mine-v0")
     trial, before = ["eval", str(run), "--episodes", "1"], (run / "config.json").read_bytes()
-    assert cli.main([*trial, "--trust"]) == 0
+    assert main([*trial, "--trust"]) == 0
     assert (run / "config.json").read_bytes() == before
-    assert cli.main(trial) == 2
+    assert main(trial) == 2
     assert "names code" in capsys.readouterr().err
-    assert cli.main(["resume", str(run)]) == 0  # there is nothing to import
-    assert cli.main(trial) == 2
-    assert cli.main(["resume", str(run), "--trust"]) == 0
-    assert cli.main(trial) == 0
+    assert main(["resume", str(run)]) == 0  # there is nothing to import
+    assert main(trial) == 2
+    assert main(["resume", str(run), "--trust"]) == 0
+    assert main(trial) == 0
 
 
 @pytest.mark.parametrize("verb", ["eval", "play", "demos", "export", "skills plot", "resume"])
 def test_help_says_how_long_trust_lasts(verb, capsys):
-    assert cli.main([*verb.split(), "--help"]) == 0
+    assert main([*verb.split(), "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     wanted = "and remember it" if verb == "resume" else "this once"
     assert f"though you did not train it here, {wanted}." in said

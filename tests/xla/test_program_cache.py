@@ -1,5 +1,6 @@
 """Programs that the command keeps: fetched when all is as it was, made anew when not."""
 
+import dataclasses
 import pickle
 import stat
 import sys
@@ -12,12 +13,15 @@ import numpy as np
 import pytest
 
 import thespis
+from tests.own_code import OWN
 from thespis.core import Box
 from thespis.engine.evaluation import Evaluator
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import DeviceDriver
 from thespis.envs import brax as adapter
+from thespis.runs import config as configs
 from thespis.runs import trainer
+from thespis.runs.build import build
 from thespis.runs.metrics import read
 from thespis.xla import compile_cache, private_files, program_cache
 
@@ -164,6 +168,43 @@ def test_a_descriptor_that_is_written_anew_is_learned_from_anew(folder, tmp_path
         seen.append(run.metrics["train/change"][-1])
     assert seen[1] == pytest.approx(100 * seen[0], rel=0.5)
     assert {file.name.split("-")[1] for file in kept(folder)} == {"healthy"}
+
+
+@pytest.mark.parametrize(
+    ("algo", "changes"),
+    [
+        ("own:MySAC", {"env": "jax:pendulum"}),
+        ("own:MySAC", {"env": "jax:pendulum", "frame_stack": 2}),
+        ("sac", {"env": "own:Walk"}),
+    ],
+)
+def test_plug_ins_are_never_kept(tmp_path, monkeypatch, algo, changes):
+    """What an algorithm or a task of users compiles to may change without its name."""
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    config = configs.make(algo, changes)
+    loop, _ = build(config)
+    assert program_cache.recipe_of(loop) is None
+    ours = dataclasses.replace(config, algo="sac", env="jax:pendulum")
+    ours.options.pop("bold", None)
+    assert program_cache.recipe_of(build(ours)[0])
+    sys.modules.pop("own")
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_of_plug_ins_leaves_no_program_of_theirs(folder, tmp_path, monkeypatch):
+    for name, its_own in {"DeviceDriver": DeviceDriver, "Evaluator": Evaluator}.items():
+        monkeypatch.setattr(trainer, name, its_own)  # other tests share their programs
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    given = {"hidden": (4,), "batch_size": 8, "learning_starts": 20, "log_freq": 20, "steps": 40}
+    given |= {"eval_episodes": 1, "progress": False, "out": tmp_path / "runs"}
+    thespis.train("own:MySAC", "jax:pendulum", **given)
+    assert {file.name.split("-")[1] for file in kept(folder)} <= {"healthy"}
+    sys.modules.pop("own")
 
 
 class Ant:

@@ -1,5 +1,13 @@
-"""Every algorithm, by the name the command line knows it."""
+"""Every algorithm by its name: Thespis's own, and MODULE:CLASS of users."""
 
+from __future__ import annotations
+
+import dataclasses
+import typing
+from functools import cache
+from typing import Any
+
+from thespis import plugins
 from thespis.algos.dads import DADS
 from thespis.algos.discrete_sac import DiscreteSAC
 from thespis.algos.masac import MASAC
@@ -8,6 +16,7 @@ from thespis.algos.sqil import SQIL
 from thespis.algos.taac import TAAC
 from thespis.algos.td3 import TD3
 from thespis.algos.trajectories import TAACL, TAACQ
+from thespis.errors import ThespisError, or_all, shown
 
 ALGORITHMS = {
     "sac": SAC,
@@ -20,3 +29,61 @@ ALGORITHMS = {
     "dads": DADS,
     "masac": MASAC,
 }
+FIELDS = ("spec", "hidden", "batch_size", "n_step")  # by which a run checks its sizes
+METHODS = ("init", "memory", "act", "observe", "sample", "update")
+
+
+def find(name: Any) -> type:
+    """Returns the class of an algorithm; of MODULE:CLASS it imports the module."""
+    if isinstance(name, str) and name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if not plugins.is_reference(name):
+        text = shown(name)
+        raise ThespisError(f"unknown algorithm {text!r}{or_all(text, ALGORITHMS)}")
+    found = plugins.find(name)
+    if why := objection(found):
+        raise ThespisError(f"{name} is no algorithm: {why} (docs/add-an-algorithm.md)")
+    return found
+
+
+def name_of(algo: Any) -> Any:
+    """Returns the name by which a run finds a class again; what is no class stays as it is."""
+    if not isinstance(algo, type):
+        return algo
+    for name, known in ALGORITHMS.items():
+        if known is algo:
+            return name
+    name = plugins.reference_to(algo)
+    if name is None:
+        short = algo.__name__
+        raise ThespisError(
+            f"algo = {algo.__qualname__}: a run must find it again by its name; define it in a "
+            f"module, outside of functions and notebooks, or use it in this process alone: "
+            f'thespis.ALGORITHMS["{short}"] = {short}'
+        )
+    return name
+
+
+def module_of(name: str) -> str | None:
+    """Returns the module that is imported because an algorithm's name says so, if any is."""
+    return None if name in ALGORITHMS or ":" not in name else name.partition(":")[0]
+
+
+@cache
+def objection(found: Any) -> str:
+    """Says why something is no algorithm; nothing if it is one."""
+    if not isinstance(found, type):
+        return f"it is no class but {plugins.described(found)}"
+    if not dataclasses.is_dataclass(found) or not found.__dataclass_params__.frozen:  # type: ignore
+        return "it is no frozen dataclass; put @dataclass(frozen=True) above it"
+    fields = {field.name: field for field in dataclasses.fields(found)}
+    lacking = [name for name in FIELDS if name not in fields]
+    lacking += [name for name in (*METHODS, "Hyper", "presets") if not hasattr(found, name)]
+    if lacking:
+        return f"it lacks {', '.join(lacking)}"
+    for name, kind in typing.get_type_hints(found).items():
+        if name not in fields and typing.get_origin(kind) is not typing.ClassVar:
+            return f"its field {name} needs @dataclass(frozen=True) above the class"
+    missing = dataclasses.MISSING
+    empty = [name for name, f in fields.items() if name != "spec" and f.default is missing]
+    return f"its field {empty[0]} has no default" if empty else ""

@@ -9,14 +9,16 @@ from typing import Any
 from thespis import plugins
 from thespis.envs import classic, teams
 from thespis.envs.autoreset import Autoreset
-from thespis.errors import ThespisError, did_you_mean, or_all
+from thespis.errors import ThespisError, did_you_mean, one_line, or_all
 
 TASKS = classic.TASKS | teams.TASKS
+TASK = ("obs", "action", "limit", "start", "observe", "step")  # what a JAX task must have
 PREFIXES = ("jax", "brax", "playground", "envpool")  # each with a list of the names there are
 
 
 def make(env: Any) -> Any:
-    """A name, a class or factory of Gymnasium or PettingZoo, a Task, or what was made before.
+    """A name, a class or factory of Gymnasium or PettingZoo, a Task (or its class, which is made
+    without arguments), or what was made before.
 
     An `Autoreset` runs inside compiled code; anything else is a host environment, to be opened.
     """
@@ -25,15 +27,34 @@ def make(env: Any) -> Any:
 
     if isinstance(env, str | os.PathLike):
         return named(str(env))
+    if isinstance(env, type) and (is_task(env) or hasattr(env, "open")):
+        env = without_arguments(env, env.__name__)
     if isinstance(env, Autoreset) or hasattr(env, "open"):
         return env
-    if all(hasattr(env, method) for method in ("start", "observe", "step")):
+    if is_task(env):
         return Autoreset(env)
     return PettingZoo(env) if for_several(env) else Gymnasium(env)
 
 
+def is_task(env: Any) -> bool:
+    return all(hasattr(env, method) for method in ("start", "observe", "step"))
+
+
+def without_arguments(kind: Any, name: str) -> Any:
+    """An instance of a user's class."""
+    try:
+        return kind()
+    except Exception as error:
+        text = f"{type(error).__name__}: {one_line(error)}"
+        raise ThespisError(
+            f"{name} cannot be made without arguments: {text}; give defaults, or from Python an "
+            "instance"
+        ) from error
+
+
 def named(name: str) -> Any:
-    """`PREFIX:NAME` with jax, brax, playground, envpool, mo or pettingzoo; else Gymnasium's id."""
+    """`PREFIX:NAME` with jax, brax, playground, envpool, mo or pettingzoo; `MODULE:NAME` of a class
+    or of what a module registers; else Gymnasium's id."""
     from thespis.envs.gymnasium import Gymnasium
 
     prefix, colon, rest = name.partition(":")
@@ -62,16 +83,54 @@ def named(name: str) -> Any:
         from thespis.envs.pettingzoo import named as of_pettingzoo
 
         return of_pettingzoo(rest)
-    # Gymnasium reads `module:id` as an id that the module registers.
     if colon and plugins.origin(prefix) is None:
         hint = did_you_mean(name, [known for group in names().values() for known in group])
         raise ThespisError(
             f"unknown environment {name!r}: the prefix is neither jax:, brax:, playground:, "
             f"envpool:, mo:, pettingzoo: nor a module{hint}"
         )
-    if colon:
+    if plugins.is_reference(name):
+        return referenced(name)
+    if colon:  # Gymnasium reads `module:id` as an id that the module registers
         plugins.reach()
     return Gymnasium(name)
+
+
+def referenced(reference: str) -> Any:
+    """What MODULE:NAME stands for: a class, a function that makes environments, or an id."""
+    import gymnasium
+
+    from thespis.envs.gymnasium import Gymnasium
+
+    home, (module, _, name) = plugins.home_of(reference), reference.partition(":")
+    if not hasattr(home, name):
+        if name in gymnasium.registry:
+            return Gymnasium(name)
+        raise ThespisError(
+            f"{reference}: {module} has no {name}, and registers no environment of that name"
+            + did_you_mean(name, [*dir(home), *gymnasium.registry])
+        )
+    found = getattr(home, name)
+    if why := objection(found, reference):
+        raise ThespisError(f"{reference} is no environment: {why}")
+    return make(found)
+
+
+def objection(found: Any, reference: str) -> str:
+    """Says why something cannot be an environment, as far as that is seen before it is made."""
+    import gymnasium
+
+    from thespis.envs.pettingzoo import for_several
+
+    if not isinstance(found, type):
+        fine = callable(found) or is_task(found) or hasattr(found, "open")
+        return "" if fine else f"it is no class but {plugins.described(found)}"
+    if issubclass(found, gymnasium.Env) or hasattr(found, "open") or for_several(found):
+        return ""
+    task = without_arguments(found, reference) if is_task(found) else found
+    lacking = [name for name in TASK if not hasattr(task, name)]
+    text = f"it is no gymnasium.Env, and for a JAX task it lacks {', '.join(lacking)}"
+    return text if lacking else ""
 
 
 def module_of(name: str) -> str | None:

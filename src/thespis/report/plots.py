@@ -120,7 +120,9 @@ def kind_of(config: dict[str, Any]) -> str:
     objective = config.get("options", {}).get("objective", config["algo"])  # of imitators
     objective = None if objective == config["algo"] else objective
     more = objective, config.get("preset"), config.get("tuner")
-    return " ".join([config["algo"].upper().replace("_", " "), *filter(None, more)])
+    module, _, name = config["algo"].rpartition(":")
+    name = name if module else name.upper().replace("_", " ")  # or as its user wrote the class
+    return " ".join([name, *filter(None, more)])
 
 
 def settings_of(config: dict[str, Any]) -> dict[str, str]:

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from thespis.runs import checkpoint, metrics
-from thespis.runs.config import RETURN
-from thespis.runs.config import read as read_config
+from thespis.runs.config import RETURN, judge_of
+from thespis.runs.directory import read_config
 
 
 class Best(eqx.Module):
@@ -67,21 +67,21 @@ def best_member(folder: Path, which: str = "last") -> int:
 
     In a population that is tuned, a place may have been taken by another since its best.
     """
-    config, _ = read_config(folder)
+    members = len(read_config(folder)["seeds"])
     if which == "best":
         best = checkpoint.latest(folder / "best")
         info = checkpoint.manifest(best[0])["info"] if best else {"reward": [0.0]}
         try:
-            return int(np.argmax(np.asarray(info["reward"], np.float32)[: config.members]))
+            return int(np.argmax(np.asarray(info["reward"], np.float32)[:members]))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise checkpoint.Damaged(f"{best[0]} does not say who is best") from error
     if not os.path.lexists(folder / "metrics.csv"):
         return 0
-    table = metrics.read(folder / "metrics.csv", config.members)
+    table = metrics.read(folder / "metrics.csv", members)
     saved = checkpoint.latest(folder / "checkpoints")
     step = int(saved[0].name.rstrip(checkpoint.REPLACED)) if saved else 0
     none = np.full(len(table["step"]), np.nan)
-    scores = table.get(config.judge, table.get(RETURN, none))
+    scores = table.get(judge_of(folder), table.get(RETURN, none))
     known = np.isfinite(scores) & (table["step"] <= step)
     last = known & (table["step"] == table["step"][known].max(initial=-1))
     rewards = np.where(last, scores, -np.inf)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from thespis import envs, tuning
-from thespis.algos import ALGORITHMS
+from thespis.algos import registry
 from thespis.core import Spec
 from thespis.errors import ThespisError, one_line, or_all, shown
+from thespis.runs import trust
 from thespis.runs.directory import read_config, versions, write_json
 from thespis.runs.formats import FORMAT
 from thespis.runs.log_keys import other_names
@@ -40,7 +41,8 @@ class Config:
 
     algo: str
     env: Any
-    """Environment: a Gymnasium id, or jax:NAME, brax:NAME, ... (see `thespis list`)."""
+    """Environment: a Gymnasium id, jax:NAME, brax:NAME, ... (see `thespis list`), or MODULE:CLASS
+    of your own."""
     steps: int = 100_000
     """Environment steps of every member."""
     seeds: tuple[int, ...] = (0,)
@@ -111,10 +113,8 @@ class Config:
 
     @property
     def Algorithm(self) -> type:
-        if not isinstance(self.algo, str) or self.algo not in ALGORITHMS:
-            name = shown(self.algo)
-            raise ThespisError(f"unknown algorithm {name!r}{or_all(name, ALGORITHMS)}")
-        return ALGORITHMS[self.algo]
+        """The class; of MODULE:CLASS that names it, the module is imported."""
+        return registry.find(self.algo)
 
     @property
     def members(self) -> int:
@@ -129,7 +129,7 @@ class Config:
     def judge(self) -> str:
         """The metric that chooses the best policy, and by default tunes a population."""
         default = lambda options: RETURN  # of what is not `core.Judged`
-        return getattr(ALGORITHMS.get(self.algo), "judged_by", default)(self.options)
+        return getattr(self.Algorithm, "judged_by", default)(self.options)
 
     @property
     def shared(self) -> bool:
@@ -145,14 +145,15 @@ class Config:
 # --- from names as users write them ---------------------------------------------------------
 
 
-def make(algo: str, given: dict[str, Any]) -> Config:
-    """A complete `Config`.
+def make(algo: Any, given: dict[str, Any]) -> Config:
+    """A complete `Config` of an algorithm, by its name or its class.
 
     A name may be a field of the run, a choice of the algorithm or a hyper-parameter (also as
     `algo.NAME`, `hp.NAME`), a field of the tuner (`pbt.NAME`), or what Stable-Baselines3 calls
     it. What is given wins over the preset, the preset over the defaults.
     """
-    algorithm = Config(algo, None).Algorithm
+    algo = registry.name_of(algo)
+    algorithm = registry.find(algo)
     given = {name.replace("-", "_"): value for name, value in given.items()}
     given = {name: x if objects(name) else plain(x) for name, x in given.items()}
     chosen: dict[str, dict[str, Any]] = {"train": {}, "algo": {}, "hp": {}}
@@ -532,13 +533,30 @@ def write(folder: Path, config: Config, command: str) -> None:
     elif source is not None and not isinstance(source, str):
         fields["demos"], fields["demos_given"] = type(source).__name__, True
     about = {"format": FORMAT, "command": command, "versions": versions()}
+    if registry.module_of(config.algo):  # so that nobody must import it to know
+        about["judge"] = config.judge
     write_json(folder / "config.json", fields | about)
 
 
-def read(folder: Path) -> tuple[Config, dict[str, Any]]:
-    """The config, and all that was written with it."""
+def judge_of(folder: Path) -> str:
+    """The metric that chooses the best policy of a run, without any code that the run names."""
+    saved = read_config(folder)
+    if not registry.module_of(saved["algo"]):
+        return read(folder)[0].judge
+    told = saved.get("judge")
+    return told if isinstance(told, str) else RETURN
+
+
+def read(folder: Path, trusted: bool = False) -> tuple[Config, dict[str, Any]]:
+    """The config, and all that was written with it.
+
+    Of an algorithm MODULE:CLASS that needs its class, which not every run may name (trust.py).
+    """
     path = folder / "config.json"
     saved = read_config(folder)
+    if registry.module_of(saved["algo"]):
+        trust.check(folder, saved, trusted)
+        registry.find(saved["algo"])  # or say what is wrong with it, and not with config.json
     try:
         return restored(saved), saved
     except (KeyError, TypeError, AttributeError, ValueError, ThespisError) as error:

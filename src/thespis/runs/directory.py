@@ -27,7 +27,7 @@ STATES = ("running", "stopped", "done", "failed")
 def create(out: Path | str, algo: str, env_label: str) -> Path:
     """Make `out/<algo>/<env>_<n>/` with the next free n; two processes never get the same one."""
     name = re.sub(r"[^\w.+-]+", "-", env_label)
-    parent = path_of("out", out) / algo
+    parent = path_of("out", out) / re.sub(r"[^\w.+-]+", "-", algo)
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
         numbered = (re.fullmatch(re.escape(name) + r"_(\d+)", p.name) for p in parent.iterdir())

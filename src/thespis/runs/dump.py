@@ -32,6 +32,7 @@ from thespis.replay.priorities import Priorities
 from thespis.replay.ring import Replay
 from thespis.runs import checkpoint
 from thespis.runs import config as configs
+from thespis.runs import trust as trusted
 from thespis.runs.build import blank, build, shown
 from thespis.runs.directory import read_json
 from thespis.runs.files import inside
@@ -296,14 +297,18 @@ def write(folder: Path, found: Found, hp, member: int, seed: int, envs: int) -> 
     return checkpoint.save(place, found.iteration * envs, parts, info)
 
 
-def reproduce(path: Path | str, env: Any = None, eval_env: Any = None) -> Found | None:
+def reproduce(
+    path: Path | str, env: Any = None, eval_env: Any = None, *, trust: bool = False
+) -> Found | None:
     """Run again what failed -> what was not finite first, or None if all is finite now.
 
-    `env` and `eval_env` are needed only if they were given as objects, not by name.
+    `env` and `eval_env` are needed only if they were given as objects, not by name. `trust` is
+    for faults in runs of others that name code of their own.
     """
     path = Path(path)
     saved = checkpoint.manifest(path)
     info = saved["info"]
+    trusted.check(path, info["config"], trust)
     config = configs.restored(info["config"])
     alone: Any = {"seeds": (info["seed"],), "hp": {}, "tuner": None, "devices": 1}
     config = dataclasses.replace(config, **alone)

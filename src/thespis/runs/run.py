@@ -52,7 +52,7 @@ class SavedRun:
         trust: bool = False,
     ):
         self.path = find(path)
-        self.config, self.saved = configs.read(self.path)
+        self.config, self.saved = configs.read(self.path, trust)
         self.config = dataclasses.replace(self.config, trust=trust)
         self.env, self.eval_env = env, eval_env
         if demos is not None:

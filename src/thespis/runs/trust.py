@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from thespis import envs, plugins, selection
+from thespis.algos import registry
 from thespis.errors import ThespisError
 from thespis.runs.directory import read_json, write_json
 from thespis.xla import private_files
@@ -37,7 +38,8 @@ def check(folder: Path, saved: dict[str, Any], trusted: bool) -> None:
 
 def code(saved: dict[str, Any]) -> dict[str, str]:
     """What in a config.json names code, and the module that would be imported."""
-    found = {}
+    algo = saved.get("algo")
+    found = {f"algo = {algo}": registry.module_of(algo)} if isinstance(algo, str) else {}
     for name in ("env", "eval_env"):
         value = saved.get(name)
         if isinstance(value, str) and not saved.get(f"{name}_given"):

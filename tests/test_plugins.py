@@ -1,0 +1,289 @@
+"""Algorithms and environments of one's own, by MODULE:NAME or announced by a package."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import thespis
+from tests import small
+from tests.own_code import OWN
+from thespis import plugins
+from thespis.cli import main
+from thespis.runs import directory
+
+SMALL = {"steps": 150, "eval_freq": None, "checkpoint_freq": None}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """The user's folder, with a module of theirs; it is the current one."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "own.py").write_text(OWN)
+    (folder / "broken.py").write_text("raise RuntimeError('the curtain\\nfell')\n")
+    (folder / "needy.py").write_text("import no_such_library\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", list(sys.path))
+        patch.setattr(sys, "dont_write_bytecode", True)
+        patch.setattr(plugins, "also", [])
+        patch.setattr("matplotlib.figure.Figure.savefig", lambda figure, path, **_: path.touch())
+        yield folder
+    sys.modules.pop("own", None)
+
+
+def train(*argv: str) -> Path:
+    """Train by the command -> the run."""
+    before = set(Path("runs").rglob("config.json")) if Path("runs").exists() else set()
+    assert main(["train", *argv]) == 0
+    (new,) = set(Path("runs").rglob("config.json")) - before
+    return new.parent
+
+
+@pytest.fixture(scope="module")
+def trained(home):
+    return train("own:MySAC", *small.words(env="own:Walk", **SMALL), "--bold", "2")
+
+
+@pytest.fixture
+def say(home, capsys):
+    """Run a command that works -> what it prints."""
+
+    def run(*argv: object) -> str:
+        code = main([str(word) for word in argv])
+        told = capsys.readouterr()
+        assert code == 0, told.err
+        return told.out
+
+    return run
+
+
+@pytest.fixture
+def complain(home, capsys):
+    """Run a command that must fail -> its one line on stderr."""
+
+    def run(*argv: object) -> str:
+        code = main([str(word) for word in argv])
+        told = capsys.readouterr()
+        assert code == 2, told
+        assert told.out == ""
+        (line,) = told.err.splitlines()
+        return line
+
+    return run
+
+
+# --- MODULE:NAME ----------------------------------------------------------------------------
+
+
+def test_the_run_says_how_its_code_is_found_again(trained):
+    assert trained == Path("runs/own-MySAC/Walk_1")
+    saved = directory.read_json(trained / "config.json")
+    assert (saved["algo"], saved["env"]) == ("own:MySAC", "own:Walk")
+    assert saved["options"]["bold"] == 2
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["eval", "RUN", "--episodes", "1"],
+        ["play", "RUN", "-o", "film.gif"],
+        ["demos", "RUN", "-o", "demos.npz", "--episodes", "1"],
+        ["export", "RUN"],
+        ["report", "RUN"],
+        ["plot", "RUN", "-o", "curve.png"],
+        ["runs"],
+    ],
+    ids=lambda verb: verb[0],
+)
+def test_every_verb_knows_such_a_run(trained, say, verb):
+    say(*(trained if word == "RUN" else word for word in verb))
+
+
+def test_it_goes_on_and_is_run_again(home, trained, say):
+    copy = shutil.copytree(trained, home / "copy")
+    told = json.loads(say("resume", copy, "--steps", "170", "--json"))
+    assert (told["state"], told["step"]) == ("done", 170)
+    told = json.loads(say("rerun", trained, "--json"))
+    assert told["run"].startswith("runs/own-MySAC/Walk_")
+    assert thespis.load(told["run"]).config.options["bold"] == 2
+
+
+def test_a_plan_and_the_help_know_its_own_options(home, say):
+    argv = small.words(env="own:Walk", **SMALL)
+    assert "own:MySAC on Walk" in say("plan", "own:MySAC", *argv, "--no-probe", "--bold", "2")
+    text = say("train", "own:MySAC", "--help")
+    assert "SAC that may be told to be bold." in text
+    assert "--algo.bold N" in text
+    assert "How bold it is. (default 1)" in text
+
+
+def test_a_class_of_gymnasium_and_a_function_are_named_alike(home, say):
+    run = train("sac", *small.words(env="own:Room", **SMALL))
+    assert run == Path("runs/sac/Room_1")
+    assert json.loads(say("eval", run, "--episodes", "1", "--json"))["lengths"] == [15]
+    for env in ("own:make_room", "own:Mine-v0"):  # and a registered id, as ever
+        assert thespis.make(env).name in ("Room", "Mine-v0")
+    assert "ok" in say("check-env", "own:Room")
+
+
+def test_check_env_takes_a_task_by_its_class(home, capsys):
+    assert main(["check-env", "own:Walk", "--json"]) in (0, 1)
+    assert json.loads(capsys.readouterr().out)["env"] == "Walk"
+
+
+def test_a_class_of_a_task_is_made_without_arguments_from_python(home):
+    plugins.also[:] = [str(home)]
+    walk = plugins.load("own").Walk
+    assert thespis.make(walk) == thespis.make(walk()) == thespis.make("own:Walk")
+
+
+WRONG = {
+    "nowhere:MySAC": "there is no module nowhere, neither in this folder nor installed",
+    "own:MySac": "own has no MySac; did you mean MySAC",
+    "own:NUMBER": "own:NUMBER is no algorithm: it is no class but the int 3",
+    "own:make_room": "own:make_room is no algorithm: it is no class but a function",
+    "own:Half": "own:Half is no algorithm: it is no frozen dataclass",
+    "own:Walk": "own:Walk is no algorithm: it lacks spec, hidden, batch_size, n_step, init, memory",
+    "own:Undecorated": "own:Undecorated is no algorithm: its field bold needs @dataclass",
+    "broken:MySAC": "importing broken raised RuntimeError: the curtain fell",
+    "needy:MySAC": "importing needy raised ModuleNotFoundError: No module named 'no_such_library'",
+}
+
+
+@pytest.mark.parametrize(("algo", "message"), WRONG.items(), ids=WRONG)
+def test_one_line_says_why_it_is_no_algorithm(complain, algo, message):
+    assert message in complain("train", algo, *small.words())
+
+
+WRONG_ENV = {
+    "nowhere:Walk": "unknown environment 'nowhere:Walk'",
+    "own:Wakl": "own has no Wakl, and registers no environment of that name; did you mean Walk?",
+    "own:NUMBER": "own:NUMBER is no environment: it is no class but the int 3",
+    "own:Half": "own:Half is no environment: it is no gymnasium.Env, and for a JAX task it lacks "
+    "obs, action, limit, observe, step",
+    "own:MySAC": "own:MySAC is no environment",
+    "own:Sized": "own:Sized cannot be made without arguments",
+    "broken:Walk": "importing broken raised RuntimeError: the curtain fell",
+}
+
+
+@pytest.mark.parametrize(("env", "message"), WRONG_ENV.items(), ids=WRONG_ENV)
+def test_one_line_says_why_it_is_no_environment(complain, env, message):
+    assert message in complain("train", "sac", *small.words(env=env))
+
+
+# --- classes from Python --------------------------------------------------------------------
+
+
+def test_a_class_may_be_given_and_is_stored_by_its_name(home):
+    plugins.also[:] = [str(home)]
+    own = plugins.load("own")
+    given = small.arguments(env=own.Walk(), **SMALL) | {"out": home / "python"}
+    run = thespis.train(own.MySAC, **given)
+    assert run.config.algo == "own:MySAC"
+    assert run.path.parent == home / "python" / "own-MySAC"
+    assert thespis.load(run.path, env=own.Walk()).evaluate(1)["lengths"] == [20]
+    assert thespis.plan(thespis.TD3, "jax:pendulum", probe=False).config.algo == "td3"
+
+
+def test_a_class_that_no_run_could_find_again_is_refused():
+    class Local(thespis.SAC):
+        pass
+
+    message = r'algo = .*Local: a run must find it again by its name; .*ALGORITHMS\["Local"\]'
+    with pytest.raises(thespis.ThespisError, match=message):
+        thespis.train(Local, env="jax:pendulum")
+
+
+def test_a_class_of_the_running_script_is_named_after_its_file(home, monkeypatch):
+    """As `python own.py` has it."""
+    from thespis.algos import registry
+
+    plugins.also[:] = [str(home)]
+    main_module = type(sys)("__main__")
+    main_module.__file__ = str(home / "own.py")
+    MySAC = type("MySAC", (thespis.SAC,), {"__module__": "__main__"})
+    main_module.MySAC = MySAC
+    monkeypatch.setitem(sys.modules, "__main__", main_module)
+    assert registry.name_of(MySAC) == "own:MySAC"
+    assert registry.find("own:MySAC") is MySAC
+    del main_module.__file__  # a notebook
+    with pytest.raises(thespis.ThespisError, match="a run must find it again"):
+        registry.name_of(MySAC)
+
+
+# --- the rule of trust ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def theirs(trained, tmp_path, monkeypatch):
+    """The same run as a stranger sent it, with the module beside it; nothing is imported yet."""
+    run = shutil.copytree(trained, tmp_path / "theirs")
+    saved = json.loads((run / "config.json").read_text())
+    saved.pop("identity")
+    (run / "config.json").write_text(json.dumps(saved))
+    shutil.copy("own.py", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in plugins.also])
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    monkeypatch.setattr(plugins, "also", [str(tmp_path)])
+    return run
+
+
+VERBS = [
+    ["eval"],
+    ["resume", "--steps", "900"],
+    ["rerun"],
+    ["export"],
+    ["play", "-o", "film.gif"],
+    ["demos", "-o", "demos.npz"],
+    ["plot", "--kind", "repeats"],
+]
+
+
+def test_an_algorithm_that_a_run_names_is_not_imported(theirs, complain):
+    for verb, *rest in VERBS:
+        line = complain(verb, theirs, *rest)
+        assert f"algo = own:MySAC imports own from {theirs.parent / 'own.py'}" in line
+        assert "--trust" in line
+    with pytest.raises(thespis.ThespisError, match="imports own"):
+        thespis.load(theirs)
+    assert not (theirs.parent / "imported").exists()
+    assert "own" not in sys.modules
+
+
+def test_commands_that_need_no_code_import_none(theirs, say):
+    assert "MySAC" in Path(say("report", theirs).split()[-1]).read_text()
+    say("plot", theirs, "-o", "curve.png")
+    told = json.loads(say("runs", "--out", theirs.parent, "--json"))
+    assert told["runs"][0]["algo"] == "own:MySAC"
+    assert "imported" not in {p.name for p in theirs.parent.iterdir()}
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_networks_of_such_a_run_are_taken_without_its_code(theirs, say):
+    actor = f"{theirs}:actor"
+    argv = small.words(env="jax:pendulum", **SMALL)
+    code = main(["train", "sac", *argv, "--init-from", actor])  # whose shapes do not fit
+    assert code == 2
+    assert not (theirs.parent / "imported").exists()
+
+
+def test_who_trusts_it_may_use_it(theirs, say, complain):
+    told = say("eval", theirs, "--episodes", "1", "--trust", "--json")
+    assert json.loads(told)["lengths"] == [20]
+    assert (theirs.parent / "imported").exists()
+    assert "names code" in complain("eval", theirs)
+    assert thespis.load(theirs, trust=True).config.algo == "own:MySAC"
+
+
+def test_ones_own_run_is_known_where_records_cannot_be_kept(home, monkeypatch, capsys):
+    """Nobody is told to trust what has just been trained."""
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    plugins.also[:] = [str(home)]
+    given = small.arguments(env="own:Walk", **SMALL) | {"out": home / "unknown"}
+    run = thespis.train("own:MySAC", **given)
+    assert run.evaluate(1)["lengths"] == [20]
