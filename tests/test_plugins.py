@@ -1,8 +1,11 @@
 """Algorithms and environments of one's own, by MODULE:NAME or announced by a package."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -287,3 +290,137 @@ def test_ones_own_run_is_known_where_records_cannot_be_kept(home, monkeypatch, c
     given = small.arguments(env="own:Walk", **SMALL) | {"out": home / "unknown"}
     run = thespis.train("own:MySAC", **given)
     assert run.evaluate(1)["lengths"] == [20]
+
+
+# --- announced by packages ------------------------------------------------------------------
+
+ENTRIES = """
+[thespis.algorithms]
+redq = troupe:MySAC
+sac = troupe:MySAC
+lost = no_such_module:MySAC
+half = troupe:Half
+
+[thespis.environments]
+stroll = troupe:Walk
+Toy-v3 = troupe:Room
+Pendulum-v1 = troupe:Room
+own:Walk = troupe:Walk
+"""
+METADATA = "Metadata-Version: 2.1\nName: troupe-rl\nVersion: 1.0\n"
+
+
+def package(folder: Path) -> Path:
+    """An installed package that announces what is in its module."""
+    about = folder / "troupe_rl-1.0.dist-info"
+    about.mkdir(parents=True)
+    (folder / "troupe.py").write_text(OWN)
+    (about / "entry_points.txt").write_text(ENTRIES)
+    (about / "METADATA").write_text(METADATA)
+    return folder
+
+
+@pytest.fixture
+def installed(home, tmp_path, monkeypatch):
+    """The package, on Python's path."""
+    monkeypatch.syspath_prepend(package(tmp_path / "site"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "troupe", raising=False)
+    yield tmp_path / "site"
+    sys.modules.pop("troupe", None)
+
+
+def test_what_packages_announce_is_listed_and_not_imported(installed, say):
+    told = json.loads(say("list", "--json"))
+    assert told["algorithms"] == [*thespis.ALGORITHMS, "redq", "lost", "half"]
+    assert told["environments"]["packages"] == ["stroll", "Toy-v3"]
+    text = say("list")
+    assert "redq          announced by troupe-rl: troupe:MySAC" in text
+    assert "sac is Thespis's own; that of troupe-rl is troupe:MySAC" in text
+    assert "Pendulum-v1 is Gymnasium's own; that of troupe-rl is troupe:Room" in text
+    assert "troupe" not in sys.modules
+    assert "redq" in say("train", "--help")
+    assert "troupe" not in sys.modules
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_announced_names_are_plain_names_and_need_no_trust(installed, say):
+    argv = small.words(env="stroll", **SMALL)
+    told = json.loads(say("train", "redq", *argv, "--bold", "3", "--json"))
+    assert told["run"] == "runs/redq/Walk_1"
+    saved = directory.read_json(Path(told["run"]) / "config.json")
+    assert (saved["algo"], saved["env"]) == ("redq", "stroll")
+    assert "identity" not in saved
+    sys.modules.pop("troupe")  # as in another process
+    assert json.loads(say("eval", told["run"], "--episodes", "1", "--json"))["lengths"] == [20]
+    troupe = sys.modules["troupe"]
+    assert thespis.plan(troupe.MySAC, "Toy-v3", probe=False).config.algo == "redq"
+
+
+def test_hints_know_announced_names(installed, complain):
+    assert "did you mean redq?" in complain("train", "redqq", *small.words())
+    assert "did you mean stroll?" in complain("train", "td3", *small.words(env="strol"))
+    assert "or is it: thespis train redq ...?" in complain("redq", *small.words())
+
+
+def test_built_in_names_win_with_a_note(installed, capsys):
+    argv = ["sac", *small.words(env="Pendulum-v1"), "--no-probe"]
+    assert main(["plan", *argv]) == 0
+    notes = capsys.readouterr().err.splitlines()
+    assert [note.partition(" is ")[0] for note in notes] == ["note: sac", "note: Pendulum-v1"]
+    assert "troupe" not in sys.modules
+
+
+def test_a_broken_announcement_breaks_only_itself(installed, say, complain):
+    assert "there is no module no_such_module" in complain("train", "lost", *small.words())
+    assert "is no algorithm: it is no frozen dataclass" in complain("train", "half", *small.words())
+    assert "jax:pendulum" in say("list")
+
+
+def test_a_damaged_package_hides_no_other(tmp_path):
+    """JAX itself does not start beside such a one, but help and lists do."""
+    for name in ("a_damaged-1.0", "z_damaged-1.0"):
+        damaged = tmp_path / "site" / f"{name}.dist-info"
+        damaged.mkdir(parents=True)
+        (damaged / "entry_points.txt").write_text("[thespis.algorithms]\nno equals sign\n")
+    found = plugins.scan((str(package(tmp_path / "site")),))
+    assert found[plugins.ALGORITHMS]["redq"] == ("redq", "troupe:MySAC", "troupe-rl")
+
+
+def test_a_folder_beside_a_run_announces_nothing(home, tmp_path, monkeypatch, complain):
+    """It may have come with the run."""
+    package(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # a module there was named before
+    assert "unknown algorithm 'redq'" in complain("train", "redq", *small.words())
+    assert "unknown environment 'stroll'" in complain("train", "sac", *small.words(env="stroll"))
+
+
+def test_pip_installs_what_is_announced(tmp_path):
+    """Really: a wheel, a folder of its own, and the command in a process of its own."""
+    wheel, place = tmp_path / "troupe_rl-1.0-py3-none-any.whl", tmp_path / "site"
+    files = {
+        "troupe.py": OWN,
+        "troupe_rl-1.0.dist-info/METADATA": METADATA,
+        "troupe_rl-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n"
+        "Tag: py3-none-any\n",
+        "troupe_rl-1.0.dist-info/entry_points.txt": "[thespis.algorithms]\nredq = troupe:MySAC\n",
+    }
+    files["troupe_rl-1.0.dist-info/RECORD"] = "".join(f"{name},,\n" for name in files)
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    pip = [sys.executable, "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--no-deps", "--no-index", "--target", place, wheel], check=True)
+    path = os.pathsep.join([str(place), *filter(None, sys.path)])
+    command = [sys.executable, "-m", "thespis", "train", "redq", "--help"]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert done.stdout.startswith("usage: thespis train redq --env ENV")
+    assert "SAC that may be told to be bold." in done.stdout

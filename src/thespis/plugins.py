@@ -1,4 +1,5 @@
-"""Code of users: MODULE:NAME as they type it, as in `--env my_module:MyTask`.
+"""Code of users: MODULE:NAME as they type it, as in `--env my_module:MyTask`, and names that
+installed packages announce by entry points.
 
 Names that come from a run folder must have passed runs/trust.py before they get here.
 """
@@ -10,13 +11,17 @@ import importlib.util
 import os
 import re
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from thespis.errors import ThespisError, did_you_mean, one_line, shown
 
+ALGORITHMS, ENVIRONMENTS = "thespis.algorithms", "thespis.environments"  # groups of entry points
 REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 also: list[str] = []  # folders where the command looks beside Python's own: the current one
 
@@ -59,7 +64,7 @@ def is_reference(text: Any) -> bool:
     return isinstance(text, str) and REFERENCE.fullmatch(text) is not None
 
 
-def home_of(reference: str) -> ModuleType:
+def home_of(reference: str, load: Callable[[str], ModuleType] = load) -> ModuleType:
     """Imports the module of MODULE:NAME, or says in one line why that is impossible.
 
     It may be the running script, which is not imported a second time.
@@ -79,9 +84,9 @@ def home_of(reference: str) -> ModuleType:
         raise ThespisError(f"{reference}: importing {module} raised {text}") from error
 
 
-def find(reference: str) -> Any:
+def find(reference: str, load: Callable[[str], ModuleType] = load) -> Any:
     """Returns the object MODULE:NAME."""
-    home, (module, _, name) = home_of(reference), reference.partition(":")
+    home, (module, _, name) = home_of(reference, load), reference.partition(":")
     if not hasattr(home, name):
         raise ThespisError(f"{reference}: {module} has no {name}{did_you_mean(name, dir(home))}")
     return getattr(home, name)
@@ -108,3 +113,56 @@ def described(thing: Any) -> str:
     """Says what something is that should have been a class."""
     kind = type(thing).__name__
     return f"a {kind}" if callable(thing) else f"the {kind} {shown(thing)}"
+
+
+# --- announced by packages ------------------------------------------------------------------
+
+
+class Announced(NamedTuple):
+    """An entry point: `redq = "redq_package:REDQ"` of a package. Nothing is imported for it."""
+
+    name: str
+    reference: str
+    package: str
+
+    def load(self) -> Any:
+        """Returns what is announced; no file in the current folder stands in for it."""
+        try:
+            if not is_reference(self.reference):
+                raise ThespisError(f"{shown(self.reference)} is not MODULE:NAME")
+            return find(self.reference, importlib.import_module)
+        except ThespisError as error:
+            raise ThespisError(f"{self.name}, announced by {self.package}: {error}") from error
+
+
+def announced(group: str) -> dict[str, Announced]:
+    """Returns what installed packages announce in this group, by name.
+
+    The current folder is not searched: what lies there may have come with somebody's run.
+    """
+    here = {os.path.realpath(folder) for folder in also}
+    places = tuple(p for p in sys.path if os.path.realpath(p or os.curdir) not in here)
+    return scan(places).get(group, {})
+
+
+@cache
+def scan(places: tuple[str, ...]) -> dict[str, dict[str, Announced]]:
+    """Reads the entry points of all packages in these folders; the first of a name counts."""
+    from importlib.metadata import distributions
+
+    found: dict[str, dict[str, Announced]] = {ALGORITHMS: {}, ENVIRONMENTS: {}}
+    for package in distributions(path=list(places)):
+        with suppress(Exception):  # a damaged package is of no use to anybody, but does no harm
+            for entry in package.entry_points:
+                if entry.group in found and re.fullmatch(r"[A-Za-z0-9][\w./+-]*", entry.name):
+                    about = Announced(entry.name, entry.value, package.name or "a package")
+                    found[entry.group].setdefault(entry.name, about)
+    return found
+
+
+def overshadowed(group: str, name: Any, owner: str) -> str:
+    """Says that a package announces a name which is taken; nothing if none does."""
+    other = announced(group).get(name) if isinstance(name, str) else None
+    if other is None:
+        return ""
+    return f"{name} is {owner}'s own; that of {other.package} is {other.reference}"

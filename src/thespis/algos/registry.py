@@ -1,4 +1,4 @@
-"""Every algorithm by its name: Thespis's own, and MODULE:CLASS of users."""
+"""Every algorithm by its name: Thespis's own, those of packages, and MODULE:CLASS of users."""
 
 from __future__ import annotations
 
@@ -34,16 +34,25 @@ METHODS = ("init", "memory", "act", "observe", "sample", "update")
 
 
 def find(name: Any) -> type:
-    """Returns the class of an algorithm; of MODULE:CLASS it imports the module."""
+    """Returns the class of an algorithm; unless it is Thespis's own, its module is imported."""
     if isinstance(name, str) and name in ALGORITHMS:
         return ALGORITHMS[name]
-    if not plugins.is_reference(name):
+    if plugins.is_reference(name):
+        found = plugins.find(name)
+    elif isinstance(name, str) and name in (others := plugins.announced(plugins.ALGORITHMS)):
+        found = others[name].load()
+    else:
         text = shown(name)
-        raise ThespisError(f"unknown algorithm {text!r}{or_all(text, ALGORITHMS)}")
-    found = plugins.find(name)
+        raise ThespisError(f"unknown algorithm {text!r}{or_all(text, names())}")
     if why := objection(found):
         raise ThespisError(f"{name} is no algorithm: {why} (docs/add-an-algorithm.md)")
     return found
+
+
+def names() -> list[str]:
+    """Returns all names there are, Thespis's own first. Nothing is imported."""
+    others = plugins.announced(plugins.ALGORITHMS)
+    return [*ALGORITHMS, *(name for name in others if name not in ALGORITHMS)]
 
 
 def name_of(algo: Any) -> Any:
@@ -54,6 +63,9 @@ def name_of(algo: Any) -> Any:
         if known is algo:
             return name
     name = plugins.reference_to(algo)
+    for other in plugins.announced(plugins.ALGORITHMS).values():
+        if other.reference == name and other.name not in ALGORITHMS:
+            return other.name
     if name is None:
         short = algo.__name__
         raise ThespisError(

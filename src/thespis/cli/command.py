@@ -80,9 +80,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def as_algo(argv: list[str]) -> str:
     """What to say to those who forgot the verb `train`."""
-    from thespis.algos import ALGORITHMS
+    from thespis.algos import registry
 
-    return f"; or is it: thespis train {argv[0]} ...?" if argv[0] in ALGORITHMS else ""
+    return f"; or is it: thespis train {argv[0]} ...?" if argv[0] in registry.names() else ""
 
 
 def leave(code: int) -> None:

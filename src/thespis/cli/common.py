@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from thespis import plugins
 from thespis.cli.options import describe, parse
 from thespis.errors import ThespisError
 from thespis.values import Option
@@ -24,6 +25,20 @@ def imported(name: str) -> Any:
 
     with held():
         return importlib.import_module(name)
+
+
+def overshadowed(*names: Any) -> list[str]:
+    """What to say of names that a package announces though they are taken already."""
+    import gymnasium
+
+    from thespis.algos import ALGORITHMS
+
+    found = [
+        plugins.overshadowed(plugins.ALGORITHMS, n, "Thespis") for n in names if n in ALGORITHMS
+    ]
+    ids = [n for n in names if n in gymnasium.registry]
+    found += [plugins.overshadowed(plugins.ENVIRONMENTS, n, "Gymnasium") for n in ids]
+    return [text for text in found if text]
 
 
 def chosen_policy(given: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from thespis.cli.common import JSON, OUT, TRUST, imported, opened, wants_help
+from thespis.cli.common import JSON, OUT, TRUST, imported, opened, overshadowed, wants_help
 from thespis.cli.options import parse
 from thespis.errors import ThespisError, printable
 from thespis.values import Option
@@ -188,13 +188,14 @@ def list_(argv: list[str]) -> None:
         return
     _, given = parse(argv, [JSON], 0)
 
-    from thespis import envs
-    from thespis.algos import ALGORITHMS
+    from thespis import envs, plugins
+    from thespis.algos import ALGORITHMS, registry
 
+    others = plugins.announced(plugins.ALGORITHMS)
     presets = {name: list(algorithm.presets) for name, algorithm in ALGORITHMS.items()}
     names = envs.names()
     if given.get("json"):
-        found = {"algorithms": list(ALGORITHMS), "presets": presets, "environments": names}
+        found = {"algorithms": registry.names(), "presets": presets, "environments": names}
         print(json.dumps(found))
         return
     print("algorithms")
@@ -202,11 +203,16 @@ def list_(argv: list[str]) -> None:
         print(f"  {name:<14}{algorithm.__doc__.splitlines()[0]}")
         for preset, groups in algorithm.presets.items():
             print(f"  {'':<14}--preset {preset:<15} {groups.get('for', '')}".rstrip())
+    for name in registry.names()[len(ALGORITHMS) :]:
+        about = others[name]
+        print(printable(f"  {name:<14}announced by {about.package}: {about.reference}"))
     print("environments")
     for group, ids in names.items():
         print(f"  {group}" + ("" if ids else f"  (pip install 'thespis[{group}]')"))
         for line in textwrap.wrap("  ".join(ids), 92, break_on_hyphens=False):
             print(f"    {line}")
+    for text in overshadowed(*others, *plugins.announced(plugins.ENVIRONMENTS)):
+        print(printable(f"note: {text}"))
 
 
 def check_env(argv: list[str]) -> int:

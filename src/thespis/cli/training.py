@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from typing import Any, Literal
 
-from thespis.cli.common import JSON, NAMES, OUT, TRUST_ON, imported, run_and_options
+from thespis.cli.common import JSON, NAMES, OUT, TRUST_ON, imported, overshadowed, run_and_options
 from thespis.cli.options import describe, parse
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, printable
 from thespis.values import Option, fields
 
 PROCESSES = [
@@ -54,7 +55,7 @@ def plan(argv: list[str]) -> int:
 def training(verb: str, argv: list[str], more: list[Option]) -> tuple[str | None, dict[str, Any]]:
     """The algorithm and all that is chosen of a run; no algorithm if help was wanted and given."""
     imported("thespis.runs.config")
-    from thespis.algos import ALGORITHMS
+    from thespis.algos import registry
     from thespis.runs.config import ALIASES, APART, COMPUTED, Config
 
     run = fields(Config, skip=APART)
@@ -65,7 +66,7 @@ def training(verb: str, argv: list[str], more: list[Option]) -> tuple[str | None
     algo, *rest = argv or ["--help"]
     if algo in ("--help", "-h"):
         print(f"usage: thespis {verb} ALGO --env ENV [options]\n")
-        print(f"algorithms: {', '.join(ALGORITHMS)}; `thespis {verb} ALGO --help` has more\n")
+        print(f"algorithms: {', '.join(registry.names())}; `thespis {verb} ALGO --help` has more\n")
         print(f"{describe(run)}\n\nA population that tunes itself:\n{describe(tuning)}\n")
         print(f"example: thespis {verb} sac --env Pendulum-v1 --steps 20000 --seeds 0-4")
         print(f"         thespis {verb} sac --env Pendulum-v1 --steps 20000 --members 8 --pbt")
@@ -94,6 +95,8 @@ def training(verb: str, argv: list[str], more: list[Option]) -> tuple[str | None
     if words:
         hint = "options start with --" if "env" in given else f"is it --env {words[0]}?"
         raise ThespisError(f"unexpected {words[0]!r}: {hint}")
+    for text in overshadowed(algo, given.get("env")):
+        print(f"note: {printable(text)}", file=sys.stderr)
     return algo, given
 
 

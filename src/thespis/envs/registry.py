@@ -93,7 +93,23 @@ def named(name: str) -> Any:
         return referenced(name)
     if colon:  # Gymnasium reads `module:id` as an id that the module registers
         plugins.reach()
-    return Gymnasium(name)
+    if other := announced().get(name):
+        return make_found(other.load(), f"{name} ({other.reference})")
+    try:
+        return Gymnasium(name)
+    except ThespisError as error:
+        if not str(error).startswith("unknown environment"):
+            raise
+        hint = did_you_mean(name, announced())
+        raise ThespisError(f"unknown environment {name!r}{hint}") if hint else error from error
+
+
+def announced() -> dict[str, plugins.Announced]:
+    """The environments that installed packages announce, apart from ids that Gymnasium knows."""
+    import gymnasium
+
+    others = plugins.announced(plugins.ENVIRONMENTS)
+    return {name: other for name, other in others.items() if name not in gymnasium.registry}
 
 
 def referenced(reference: str) -> Any:
@@ -110,13 +126,16 @@ def referenced(reference: str) -> Any:
             f"{reference}: {module} has no {name}, and registers no environment of that name"
             + did_you_mean(name, [*dir(home), *gymnasium.registry])
         )
-    found = getattr(home, name)
-    if why := objection(found, reference):
-        raise ThespisError(f"{reference} is no environment: {why}")
+    return make_found(getattr(home, name), reference)
+
+
+def make_found(found: Any, name: str) -> Any:
+    if why := objection(found, name):
+        raise ThespisError(f"{name} is no environment: {why}")
     return make(found)
 
 
-def objection(found: Any, reference: str) -> str:
+def objection(found: Any, name: str) -> str:
     """Says why something cannot be an environment, as far as that is seen before it is made."""
     import gymnasium
 
@@ -127,8 +146,8 @@ def objection(found: Any, reference: str) -> str:
         return "" if fine else f"it is no class but {plugins.described(found)}"
     if issubclass(found, gymnasium.Env) or hasattr(found, "open") or for_several(found):
         return ""
-    task = without_arguments(found, reference) if is_task(found) else found
-    lacking = [name for name in TASK if not hasattr(task, name)]
+    task = without_arguments(found, name) if is_task(found) else found
+    lacking = [part for part in TASK if not hasattr(task, part)]
     text = f"it is no gymnasium.Env, and for a JAX task it lacks {', '.join(lacking)}"
     return text if lacking else ""
 
@@ -136,7 +155,8 @@ def objection(found: Any, reference: str) -> str:
 def module_of(name: str) -> str | None:
     """The module that making an environment imports because its name says so.
 
-    None of those that Thespis knows by their prefix, or that an installed package registers.
+    None of those that Thespis knows by their prefix, or that an installed package registers or
+    announces.
     """
     prefix, _, rest = name.partition(":")
     if prefix in PREFIXES:
@@ -162,6 +182,7 @@ def names() -> dict[str, list[str]]:
 
     from thespis.envs import brax, pettingzoo, playground
 
+    others = announced()
     return {
         "jax": list(TASKS),
         "brax": [f"brax:{name}" for name in brax.NAMES] if brax.installed() else [],
@@ -170,6 +191,7 @@ def names() -> dict[str, list[str]]:
         else [],
         "pettingzoo": pettingzoo.names() if pettingzoo.installed() else [],
         "gymnasium": sorted(gymnasium.registry),
+        **({"packages": list(others)} if others else {}),
     }
 
 
