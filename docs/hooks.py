@@ -58,7 +58,7 @@ def modules(package: str) -> str:
 
 
 def commands() -> str:
-    """The help of every verb, and of `train` for every algorithm."""
+    """The whole help of every verb, and of `train` for every algorithm."""
     from thespis.algos import ALGORITHMS
     from thespis.cli.command import VERBS
 
@@ -76,6 +76,6 @@ def help_of(call: list[str]) -> str:
 
     told = io.StringIO()
     with contextlib.redirect_stdout(told):
-        code = main([*call, "--help"])
+        code = main([*call, "--help-all"])
     assert code == 0, f"no help of {call}"
     return told.getvalue().strip()

@@ -33,6 +33,7 @@ class Option:
     kind: Any
     help: str = ""
     default: Any = None
+    metavar: str = ""  # what stands for the value in a help line; by default its type tells
 
 
 # --- values ---------------------------------------------------------------------------------

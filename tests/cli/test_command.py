@@ -17,6 +17,7 @@ from PIL import Image
 import thespis
 from tests.small import arguments, arrays, differences, stop_at, wait_for, words
 from thespis.cli.command import VERBS, main
+from thespis.cli.first_page import PAGE
 from thespis.runs import checkpoint, directory, metrics
 
 pytestmark = pytest.mark.usefixtures("kept")
@@ -268,7 +269,7 @@ def test_list(say):
     text = "\n".join(say("list"))
     assert "jax:pendulum" in text
     assert "--preset sparse          small tasks with a goal that is seldom reached" in text
-    assert "--preset sparse          small" in "\n".join(say("train", "taac", "--help"))
+    assert "--preset sparse          small" in "\n".join(say("train", "taac", "--help-all"))
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -280,11 +281,40 @@ def test_every_verb_has_an_example_in_its_help(verb, say):
 
 
 def test_the_help_of_an_algorithm_tells_all_of_its_options(say):
-    text = "\n".join(say("train", "td3", "--help"))
+    text = "\n".join(say("train", "td3", "--help-all"))
     options = "--algo.delay N", "--hp.noise X", "--seeds", "--eval-env", "--pbt.best X", "--members"
     for option in options:
         assert option in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("verb", ["train", "plan"])
+@pytest.mark.parametrize("algo", ["ALGO", *thespis.ALGORITHMS])
+def test_help_opens_with_a_page_of_what_most_people_set(verb, algo, say):
+    lines = say(verb, *([] if algo == "ALGO" else [algo]), "--help")
+    text = "\n".join(lines)
+    assert lines[0] == f"usage: thespis {verb} {algo} --env ENV [options]"
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 100
+    options = ["--env", "--steps", "--seeds", "--eval-freq", "--members", "--pbt", "--json"]
+    options += ["--out"] if verb == "train" else ["--probe"]
+    options += [] if algo == "ALGO" else ["--learning-rate", "--gamma", "--hidden", "--batch-size"]
+    for option in options:
+        assert f"  {option}" in text
+    assert ("--demos" in text) == (algo == "sqil")
+    assert f"`thespis {verb} {algo} --help-all` lists every option." in text
+
+
+def test_the_first_page_names_only_options_that_there_are_and_says_what_they_do(say):
+    options = {line.split()[0] for line in say("train", "sac", "--help") if line[:4] == "  --"}
+    words = [word for line in say("train", "sac", "--help-all") for word in line.split()]
+    short = {f"--{word.rpartition('.')[2]}" for word in words if word[:5] in ("--alg", "--hp.")}
+    assert options - {*words} - short == {"--learning-rate"}  # which is Stable-Baselines3's
+    lines = [line for group in PAGE.values() for _, line in group.values()]
+    assert all(line[0].isupper() and line.endswith(".") for line in lines)
+    shown = say("train", "sac", "--help")
+    assert "  --preset NAME" in "\n".join(shown)
+    assert "example: thespis train sac --env jax:pendulum --steps 20000 --seeds 0-4" in shown
 
 
 def test_help_is_there_without_asking_and_at_once():

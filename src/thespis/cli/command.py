@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     if argv is None:
         argv, compile_cache.keeping = sys.argv[1:], True
     gc.set_threshold(50_000)  # looking through all that imports and traces leave takes a while
-    if not argv or argv[0] in ("--help", "-h", "help"):
+    if not argv or argv[0] in ("--help", "--help-all", "-h", "help"):
         print(HELP, end="")
         return 0
     if argv[0] in ("--version", "version"):

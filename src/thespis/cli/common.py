@@ -10,6 +10,7 @@ from thespis.cli.options import describe, parse
 from thespis.errors import ThespisError
 from thespis.values import Option
 
+HELP = ("--help", "-h", "--help-all")  # the last differs where there is a shorter page
 JSON = Option("json", bool, "Print one machine-readable line.")
 BEST = Option("best", bool, "The policy of the best evaluation instead of the last one.")
 SEED = Option("seed", int, "Seed of the start states.", 0)
@@ -47,7 +48,7 @@ def chosen_policy(given: dict[str, Any]) -> str:
 
 
 def wants_help(usage: str, argv: list[str], options: list[Option], example: str) -> bool:
-    if "--help" not in argv and "-h" not in argv:
+    if not {*HELP} & {*argv}:
         return False
     print(f"usage: thespis {usage} [options]\n\n{describe(options)}\n\nexample: thespis {example}")
     return True

@@ -36,7 +36,7 @@ def parse(
         if name not in known or not word.startswith("--"):
             names = [n.replace("_", "-") for n in known]
             nearest = or_all if len(names) <= 12 else did_you_mean
-            hint = nearest(name.replace("_", "-"), names) or "; --help lists them all"
+            hint = nearest(name.replace("_", "-"), names) or "; --help-all lists them all"
             raise ThespisError(f"unknown option {word.partition('=')[0]}{hint}")
         option = known[name]
         values = [value] if equals else []
@@ -87,7 +87,8 @@ def describe(options: list[Option]) -> str:
         missing = o.default in UNSET or o.kind is bool
         default = "" if missing else f" (default {show(o.default)})"
         short = "-o, " if o.name == "output" else ""
-        head = f"  {short}--{o.name.replace('_', '-')} {placeholder(o.kind)}".rstrip()
+        value = o.metavar or placeholder(o.kind)
+        head = f"  {short}--{o.name.replace('_', '-')} {value}".rstrip()
         body = textwrap.wrap(f"{o.help}{default}".strip(), 66)
         if body and len(head) < 30:
             lines.append(f"{head:<30}{body.pop(0)}")

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from thespis.cli.common import HELP as COMMON_HELP
 from thespis.cli.common import JSON, TRUST, opened, run_and_options
 from thespis.errors import ThespisError, or_all, printable
 from thespis.values import Option, fields
@@ -34,7 +35,7 @@ OUTPUT = Option("output", str, "Picture: .png, .svg or .pdf; by default in the r
 
 def main(argv: list[str]) -> None:
     verb, *rest = argv or ["--help"]
-    if verb in ("--help", "-h"):
+    if verb in COMMON_HELP:
         print(HELP, end="")
         return
     if verb not in VERBS:

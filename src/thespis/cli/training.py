@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from dataclasses import replace
 from typing import Any, Literal
 
-from thespis.cli.common import JSON, NAMES, OUT, TRUST_ON, imported, overshadowed, run_and_options
+from thespis.cli.common import (
+    HELP,
+    JSON,
+    NAMES,
+    OUT,
+    TRUST_ON,
+    imported,
+    overshadowed,
+    run_and_options,
+)
+from thespis.cli.first_page import example_of, first_page, rate_option
 from thespis.cli.options import describe, parse
 from thespis.errors import ThespisError, printable
 from thespis.values import Option, fields
@@ -64,19 +75,24 @@ def training(verb: str, argv: list[str], more: list[Option]) -> tuple[str | None
     run += more
     tuning = tuner_options()
     algo, *rest = argv or ["--help"]
-    if algo in ("--help", "-h"):
-        print(f"usage: thespis {verb} ALGO --env ENV [options]\n")
-        print(f"algorithms: {', '.join(registry.names())}; `thespis {verb} ALGO --help` has more\n")
-        print(f"{describe(run)}\n\nA population that tunes itself:\n{describe(tuning)}\n")
-        print(f"example: thespis {verb} sac --env Pendulum-v1 --steps 20000 --seeds 0-4")
-        print(f"         thespis {verb} sac --env Pendulum-v1 --steps 20000 --members 8 --pbt")
+    if algo in HELP:
+        about = textwrap.fill(f"algorithms: {', '.join(registry.names())}", 96)
+        about += f"\n`thespis {verb} ALGO --help` has what is special to one of them."
+        if algo == "--help-all":
+            print(f"usage: thespis {verb} ALGO --env ENV [options]\n\n{about}\n")
+            print(f"{describe(run)}\n\nA population that tunes itself:\n{describe(tuning)}\n")
+            print(f"example: thespis {verb} sac --env Pendulum-v1 --steps 20000 --seeds 0-4")
+        else:
+            lines = [o for o in run if o.name not in ("demos", "preset")]
+            print(first_page(verb, "ALGO", about, lines + tuning))
         return None, {}
     if algo.startswith("-"):
         raise ThespisError(f"name the algorithm first: thespis {verb} ALGO {algo} ...")
     algorithm = Config(algo, None).Algorithm
     choices = fields(algorithm, "algo.", skip=("spec",))
     hypers = fields(algorithm.Hyper, "hp.")
-    if "--help" in rest or "-h" in rest:
+    short = [replace(o, name=o.name.partition(".")[2]) for o in choices + hypers]
+    if "--help-all" in rest:
         print(f"usage: thespis {verb} {algo} --env ENV [options]\n\n{algorithm.__doc__}\n")
         print(f"The run:\n{describe(run)}\n\nStatic choices of {algo}:\n{describe(choices)}\n")
         print(f"Hyper-parameters (a change never recompiles):\n{describe(hypers)}\n")
@@ -84,9 +100,14 @@ def training(verb: str, argv: list[str], more: list[Option]) -> tuple[str | None
         for preset, groups in algorithm.presets.items():
             print(f"--preset {preset:<15} {groups.get('for', '')}".rstrip())
         print("The prefixes algo. and hp. may be left out; Stable-Baselines3's names work as well.")
-        print(f"example: thespis {verb} {algo} --env jax:pendulum --steps 20000 --hp.gamma 0.98")
+        print(f"example: thespis {verb} {algo} {example_of(algo)} --hp.gamma 0.98")
         return None, {}
-    short = [replace(o, name=o.name.partition(".")[2]) for o in choices + hypers]
+    if {*HELP} & {*rest}:
+        skip = () if getattr(algorithm, "demonstrated", False) else ("demos",)
+        lines = [o for o in run + tuning + short + rate_option(short) if o.name not in skip]
+        about = (algorithm.__doc__ or "").partition("\n\n")[0]
+        print(first_page(verb, algo, about, lines, list(algorithm.presets)))
+        return None, {}
     kinds = {o.name: o.kind for o in run + short}
     same = [Option(name, kinds[ours]) for name, ours in ALIASES.items() if ours in kinds]
     computed = [Option(name, kind) for name, kind in COMPUTED.items()]

@@ -1,0 +1,99 @@
+"""The page that `thespis train ALGO --help` opens with: what most people set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from thespis.cli.options import describe
+from thespis.values import Option
+
+# Of every option its placeholder, where the type does not tell, and its line.
+PAGE: dict[str, dict[str, tuple[str, str]]] = {
+    "The task": {
+        "env": (
+            "ENV",
+            "Train in this environment: a Gymnasium id, jax:NAME, brax:NAME, ... (see `thespis "
+            "list`), or MODULE:CLASS of your own.",
+        ),
+        "steps": ("", "Take this many environment steps per agent."),
+        "seed": ("", "Use this random seed."),
+        "seeds": ("SEED ...", "Train one agent per seed, all at once: 0-4, or 1 2 3."),
+        "demos": ("DEMOS", "Imitate these: a trained RUN, a .npz file or a Minari dataset."),
+    },
+    "Learning": {
+        "preset": ("NAME", "Start from other defaults: {presets}."),
+        "learning_rate": ("", "Use this learning rate for all networks."),
+        "gamma": ("", "Discount future rewards by this factor per step."),
+        "hidden": ("", "Give the networks hidden layers of these widths."),
+        "batch_size": ("", "Draw this many transitions for every update."),
+        "buffer_size": ("", "Keep this many steps in the replay buffer."),
+        "learning_starts": ("", "Collect this many steps before learning starts."),
+        "envs": ("", "Step this many copies of the environment together."),
+        "updates_per_step": ("", "Make this many gradient updates per environment step."),
+        "normalize_observations": ("", "Normalise observations by their running statistics."),
+    },
+    "Evaluation": {
+        "eval_freq": ("", "Evaluate every N steps; by default 20 times in a run."),
+        "eval_episodes": ("", "Play this many episodes in every evaluation."),
+        "stop_reward": ("", "Stop as soon as evaluations reach this mean reward."),
+    },
+    "Output": {
+        "out": ("FOLDER", "Write the run into a new folder below this one."),
+        "checkpoint_freq": ("", "Save a checkpoint every N steps; by default 10 times in a run."),
+        "wandb": ("PROJECT", "Send the metrics to this project on Weights & Biases as well."),
+        "probe": ("", "Measure the speed by a short run; --no-probe only computes sizes."),
+        "json": ("", "Print the result as one line of JSON."),
+    },
+    "A population": {
+        "members": ("", "Train this many agents, with seeds from --seed on."),
+        "pbt": ("", "Tune their hyper-parameters by population-based training."),
+    },
+}
+
+
+EXAMPLES = {  # environments that suit algorithms; most learn jax:pendulum
+    "discrete-sac": "--env jax:cartpole --steps 20000",
+    "sqil": "--env jax:pendulum --steps 20000 --demos expert.npz",
+    "dads": "--env jax:pointmass --steps 20000",
+    "masac": "--env jax:meeting --steps 20000",
+}
+
+
+def first_page(
+    verb: str, algo: str, about: str, options: list[Option], presets: list[str] | None = None
+) -> str:
+    """Returns what `PAGE` says of those options that there are, with their defaults."""
+    known = {o.name: o for o in options}
+    parts = [f"usage: thespis {verb} {algo} --env ENV [options]", about]
+    for title, lines in PAGE.items():
+        there = {name: line for name, line in lines.items() if name in known}
+        if not presets:
+            there.pop("preset", None)
+        shown = [
+            replace(known[name], metavar=metavar, help=text.format(presets=listed(presets or [])))
+            for name, (metavar, text) in there.items()
+        ]
+        parts.append(f"{title}:\n{describe(shown)}")
+    parts.append(
+        f"`thespis {verb} {algo} --help-all` lists every option.\n"
+        f"example: thespis {verb} {algo.replace('ALGO', 'sac')} {example_of(algo)} --seeds 0-4"
+    )
+    return "\n\n".join(filter(None, parts))
+
+
+def example_of(algo: str) -> str:
+    """Returns an environment for an algorithm, and a number of steps."""
+    return EXAMPLES.get(algo, "--env jax:pendulum --steps 20000")
+
+
+def rate_option(hypers: list[Option]) -> list[Option]:
+    """Returns `--learning-rate`, with a default if all rates have the same; none without rates."""
+    rates: list[Any] = [o.default for o in hypers if o.name.endswith("_lr")]
+    same = rates[0] if len({*rates}) == 1 else None
+    return [Option("learning_rate", float, default=same)] if rates else []
+
+
+def listed(names: list[str]) -> str:
+    """Returns "a, b or c"."""
+    return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
