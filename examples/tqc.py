@@ -38,8 +38,9 @@ class Quantiles:
         u = target[None, :, None, :] - out[..., None]
         size = jnp.abs(u)
         huber = jnp.where(size <= 1, 0.5 * u**2, size - 0.5)
-        tau = ((jnp.arange(self.outputs) + 0.5) / self.outputs)[None, None, :, None]
-        losses = (jnp.abs(tau - (u < 0)) * huber).mean((-2, -1))
+        tau = (jnp.arange(self.outputs, dtype=jnp.float32) + 0.5) / self.outputs
+        below = (u < 0).astype(jnp.float32)
+        losses = (jnp.abs(tau[None, None, :, None] - below) * huber).mean((-2, -1))
         return losses, self.value(out) - target.mean(-1)[None]
 
 

@@ -6,9 +6,20 @@ A head is a frozen dataclass that an algorithm holds. Critics give it [critics, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Protocol
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+
+def smallest(x: Float[Array, "n ..."]) -> Float[Array, "..."]:
+    """Returns the smallest along the first axis, chosen one by one; NaN if there is one.
+
+    The gradient of `x.min(0)` looks for the entries that equal the result, and is NaN where the
+    compiler has computed one of the two anew and rounded it differently. A choice is a choice.
+    """
+    return reduce(lambda a, b: jnp.where((b < a) | jnp.isnan(b), b, a), x)
 
 
 class Head(Protocol):
@@ -50,7 +61,7 @@ class Scalar:
         return out[..., 0]
 
     def smallest(self, out):
-        return out.min(0)
+        return smallest(out)
 
     def target(self, out, reward, discount, bonus=None):
         value = self.value(out)
