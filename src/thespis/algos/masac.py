@@ -22,7 +22,8 @@ from jaxtyping import Array, Bool, Float
 
 from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.algos.epsilon import Schedule, astray, epsilon_of
-from thespis.algos.sac import RATES, SAC
+from thespis.algos.presets.masac import PRESETS
+from thespis.algos.sac import SAC
 from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
 from thespis.core import (
     AGENTS,
@@ -129,26 +130,7 @@ class MASAC(ActorCritic):
         )
 
     own_networks: ClassVar[bool] = True
-    presets: ClassVar[dict[str, dict]] = {
-        "particles": {
-            "for": "small teams such as PettingZoo's particles, 16 at a time",
-            "algo": {"batch_size": 128},
-            "hp": {"gamma": 0.95},
-            "train": {"envs": 16, "updates_per_step": 0.16, "learning_starts": 5000},
-        },
-        "di-engine": {
-            "for": "the numbers of DI-engine",
-            "algo": {
-                "hidden": (64, 64),
-                "critic": "state",
-                "log_derivative": "epsilon",
-                "entropy_unit": "actions",
-                "store_logits": True,
-            },
-            "hp": {**RATES, "alpha": 0.2, "discrete_entropy": -1.0},
-            "train": {"warm_up": "policy", "learning_starts": 10_000},
-        },
-    }
+    presets: ClassVar[dict[str, dict]] = PRESETS
     several: ClassVar[bool] = True
 
     def __post_init__(self):

@@ -18,6 +18,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
 from thespis.algos.actor_critic import ActorCritic, numbered
+from thespis.algos.presets.taac import PRESETS
 from thespis.core import Histogram, Mean, Metrics, Mode, Row, ThespisError, mean, polyak, where
 from thespis.nn.distributions import TanhGaussian
 from thespis.nn.encoders import Encoder
@@ -96,69 +97,6 @@ class Windows(eqx.Module):
 REACH = tuple(i / 10 for i in range(-10, 11))
 CHANCES = tuple(i / 20 for i in range(21))
 LENGTHS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 9.0, 13.0, 17.0, 33.0, 65.0, 129.0, 257.0)
-
-
-def _preset(tasks: str, rate: float, algo: dict, hp: dict, **train) -> dict:
-    """The paper's settings for a kind of tasks."""
-    rates = dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), rate)
-    groups = {"algo": {"stratified": True} | algo, "hp": rates | hp, "train": train}
-    return {"for": f"the paper's settings for {tasks}"} | groups
-
-
-NORMAL = {"normalize_rewards": True}
-PRESETS = {
-    "sparse": {
-        "for": "small tasks with a goal that is seldom reached and worth about 100",
-        "algo": {"batch_size": 64},
-        "hp": {"actor_lr": 3e-4, "critic_lr": 3e-4, "alpha_lr": 1.5e-4, "reward_scale": 0.05},
-        "train": {"learning_starts": 10_000},
-    },
-    "simple-control": _preset(
-        "small tasks, of 100k steps or more",
-        1e-4,
-        NORMAL,
-        {},
-        learning_starts=10_000,
-        buffer_size=100_000,
-    ),
-    "locomotion": _preset(
-        "walking robots",
-        3e-4,
-        {"advantage_clip": (0.0, None)},
-        {"target_entropy": -1.0},
-        learning_starts=50_000,
-    ),
-    "terrain": _preset(
-        "walking robots on rough ground, 32 at a time",
-        5e-4,
-        NORMAL | {"batch_size": 4096, "n_step": 5},
-        {"reward_clip": 1.0},
-        envs=32,
-        learning_starts=20_000,
-        buffer_size=32 * 100_000,
-        updates_per_step=1 / 160,
-    ),
-    "manipulation": _preset(
-        "robot arms, 38 at a time",
-        1e-3,
-        NORMAL | {"hidden": (256, 256, 256), "batch_size": 4864, "target_period": 40},
-        {"reward_clip": 1.0, "gamma": 0.98, "tau": 0.05, "target_entropy": round(math.log(0.4), 4)},
-        envs=38,
-        learning_starts=10_000,
-        buffer_size=38 * 20_000,
-        updates_per_step=40 / 1900,
-    ),
-    "driving": _preset(
-        "cars in traffic, 4 at a time",
-        1e-4,
-        NORMAL | {"hidden": (256,), "batch_size": 64, "n_step": 5},
-        {},
-        envs=4,
-        learning_starts=10_000,
-        buffer_size=4 * 100_000,
-        updates_per_step=1 / 40,
-    ),
-}
 
 
 @dataclass(frozen=True)
