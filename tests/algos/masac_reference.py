@@ -85,7 +85,7 @@ def update(algo, state, hp, b, noise, pick):
     `noise` [batch, agents, size] is every normal draw, `pick` chooses one of the legal actions.
     """
     now, then = (Sight(algo, state, b[name]) for name in ("obs", "next_obs"))
-    agents, team = range(algo.agents), algo.critic == "joint" and not algo.own_rewards
+    agents, team = range(algo.agents), algo.critic == "joint" and not algo.individual_rewards
     views = [None] if team and algo.continuous else list(agents)
     at = lambda view: 0 if view is None else view
     if algo.temperature == "fixed":
@@ -142,7 +142,7 @@ def update(algo, state, hp, b, noise, pick):
     for view, value in zip(views, next_value):
         reward = b["reward"]
         if reward.ndim == 2:
-            reward = reward[:, view] if algo.own_rewards else reward @ weights
+            reward = reward[:, view] if algo.individual_rewards else reward @ weights
         over, good = b["terminated"], b["valid"]
         if view is not None:
             over = np.maximum(over, then.ended[view])

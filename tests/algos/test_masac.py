@@ -17,7 +17,7 @@ from jax import random
 import thespis
 from tests.algos import masac_reference, reference
 from thespis.algos import MASAC, SAC, DiscreteSAC
-from thespis.algos.masac import Team
+from thespis.algos.multi_agent import Team
 from thespis.core import Box, Discrete, Row, Spec, ThespisError, Transition
 from thespis.engine.loop import DeviceDriver, Loop
 from thespis.envs.autoreset import Autoreset
@@ -125,7 +125,7 @@ def test_one_agent_that_shares_with_nobody_is_sac(discrete):
     """Independent SAC of a team of one takes the very steps of the single-agent algorithm."""
     algo = MASAC(reference.team_spec((2,), discrete), hidden=(3,), critic="own")
     single = DiscreteSAC if discrete else SAC
-    one = single(Spec(algo.own, algo.spec.actions[0]), hidden=(3,))
+    one = single(Spec(algo.local_spec, algo.spec.actions[0]), hidden=(3,))
     hp, theirs = scalars(), {"target_entropy": 0.4 if discrete else -0.6}
     shared = {k: v for k, v in HYPER.items() if hasattr(one.Hyper(), k)} | theirs
     b = reference.choices() if discrete else reference.transitions()
@@ -216,7 +216,7 @@ def test_ended_agents_expect_nothing_and_those_cut_off_do():
 
     @reference.quick
     def targets(batch):
-        now, then = algo.look(state, batch.obs), algo.look(state, batch.next_obs)
+        now, then = algo.see_team(state, batch.obs), algo.see_team(state, batch.next_obs)
         return algo.targets(hp, batch, now, then, jnp.full((reference.BATCH, 2), 100.0))
 
     target, valid = map(np.asarray, targets(batch))
@@ -351,7 +351,7 @@ def test_no_agent_strays_by_default():
     obs = reference.observations(algo.spec, 40, 3)
     play = lambda algo, state, hp: algo.act(state, hp, None, obs, random.key(0), 0, "explore")
     action, _, extra = play(algo, state, MASAC.Hyper())
-    policy = algo.policy(state.actor.params, algo.look(state, obs))
+    policy = algo.policy(state.actor.params, algo.see_team(state, obs))
     np.testing.assert_array_equal(action, policy.sample(random.key(0)))
     assert extra is None
     algo = make(store_logits=True)
@@ -398,7 +398,7 @@ def _act(state, obs, key, mode):
 
 def _soft(state, obs, key, lure):
     algo, _ = LURED
-    seen = algo.look(state, obs)
+    seen = algo.see_team(state, obs)
 
     class Critics(Team):
         """Legal actions are worth 1, others `lure`, and so is any illegal action of others."""
@@ -408,7 +408,7 @@ def _soft(state, obs, key, lure):
             own = jnp.where(seen.legal, 1.0, lure)
             return own + chosen.sum(-1, keepdims=True)
 
-    return algo.soft(state.actor.params, (Critics(()),), seen, key)[0]
+    return algo.soft_values(state.actor.params, (Critics(()),), seen, key)[0]
 
 
 ACT, SOFT = jax.jit(_act, static_argnums=3), jax.jit(_soft)
@@ -482,7 +482,7 @@ def test_values_and_policies_of_agents_that_leave_at_different_times(probed):
     @reference.quick
     def judge(obs):
         greedy = random.key(0), jnp.int32(0), "greedy"
-        value = algo.q(state.critic.params, algo.look(state, obs), action)
+        value = algo.q(state.critic.params, algo.see_team(state, obs), action)
         return value, algo.act(state, hp, None, obs, *greedy)[0]
 
     q = lambda obs: np.asarray(judge(obs)[0])
@@ -575,7 +575,7 @@ def test_choices_of_others_are_drawn_from_their_present_policies():
     """Not taken from the replay: an actor that always does the same is met by its very action."""
     algo, hp = make(discrete=True, sizes=(1, 1), hidden=()), scalars()
     state = lured(algo, hp, [0.0, 50.0])
-    seen = algo.look(state, reference.observations(algo.spec, 5))
+    seen = algo.see_team(state, reference.observations(algo.spec, 5))
     read = []
 
     class Spy(Team):
@@ -583,17 +583,17 @@ def test_choices_of_others_are_drawn_from_their_present_policies():
             read.append(np.asarray(x))
             return jnp.zeros((*x.shape[:-1], 2))
 
-    algo.soft(state.actor.params, (Spy(()),), seen, random.key(0))
+    algo.soft_values(state.actor.params, (Spy(()),), seen, random.key(0))
     (x,) = read
     np.testing.assert_array_equal(x[..., 4:], np.tile([0, 1], (5, 2, 1)))  # after observations
 
 
 def test_joint_critics_read_everyone_in_turn_the_agent_itself_first():
     algo = make(discrete=True, sizes=(1, 1, 1), hidden=())
-    seen = algo.look(midway(algo, scalars()), reference.observations(algo.spec, 5))
+    seen = algo.see_team(midway(algo, scalars()), reference.observations(algo.spec, 5))
     choices = jnp.tile(jnp.eye(3)[None], (5, 1, 1))[..., : algo.size]
-    x = np.asarray(algo.views_of(seen, choices))
-    own, choices = np.asarray(seen.own), np.asarray(choices)
+    x = np.asarray(algo.critic_inputs(seen, choices))
+    own, choices = np.asarray(seen.local), np.asarray(choices)
     for i, turn in enumerate([(0, 1, 2), (1, 2, 0), (2, 0, 1)]):
         expected = [own[:, j] for j in turn] + [choices[:, j] for j in turn[1:]]
         np.testing.assert_array_equal(x[:, i], np.concatenate(expected, -1))

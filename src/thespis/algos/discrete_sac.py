@@ -15,7 +15,7 @@ from jax import random
 from jaxtyping import Array, Float
 
 from thespis.algos.actor_critic import ActorCritic
-from thespis.algos.epsilon import Schedule, astray, epsilon_of
+from thespis.algos.epsilon import Schedule, epsilon_of, with_random_actions
 from thespis.algos.held_noise import Held
 from thespis.algos.sac import RATES, State
 from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
@@ -151,7 +151,8 @@ class DiscreteSAC(ActorCritic):
         k_stray, k_action = random.split(key)
         chance = 1.0 if mode == "random" else epsilon_of(self.epsilon_schedule, hp, step)
         if self.noise_repeat == 1:
-            return astray(policy, chance, k_stray).sample(k_action), memory, extra
+            policy = with_random_actions(policy, chance, k_stray)
+            return policy.sample(k_action), memory, extra
         held = memory.held.next(k_action, self.noise_repeat, random.gumbel)
         logits = where(memory.luck < chance, jnp.zeros_like(policy.logits), policy.logits)
         action = Categorical(logits + held.draw, policy.legal).mode()
