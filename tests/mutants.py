@@ -366,12 +366,22 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "stop = stop",
         "dead = arrived.terminated & (not self.ignore_done)":
             "dead = arrived.final & (not self.ignore_done)",
-        "over(-(beta * log_beta).sum(-1), choosing)":
-            "over(-(beta * log_beta).sum(-1), going)",
+        "average(-(beta * log_beta).sum(-1), choosing)":
+            "average(-(beta * log_beta).sum(-1), going)",
         "due = (step + 1) % self.target_period == 0":
             "due = step % self.target_period == 0",
         "log_beta = stop_gradient(self.log_beta(state, q0, q1))":
             "log_beta = self.log_beta(state, q0, q1)",
+    }),
+    ("algos/action_repeats.py", "tests/algos/test_taac.py -k 'repetition or counts'", {
+        "chose = ~rows.final & ~begins":
+            "chose = ~rows.final",
+    }),
+    ("nn/losses.py", "tests/algos/test_taac.py -k 'numpy'", {
+        "jnp.where(size <= delta, 0.5 * error**2, delta * (size - 0.5 * delta))":
+            "jnp.where(size <= delta, 0.5 * error**2, delta * size)",
+        "1.0 - variance(target - prediction)":
+            "1.0 - variance(prediction)",
     }),
     ("algos/trajectories.py", "tests/algos/test_taac.py -k 'trajectories or saturated'", {
         "jnp.concatenate([proposal, (proposal - a) / 2], -1)":

@@ -14,7 +14,8 @@ import numpy as np
 
 from tests.algos.reference import Adam, averaged, follow, forward, numbered, seen, tanh_gaussian
 from tests.algos.reference import plain as plain_part
-from thespis.algos.taac import Actor, EncodedCritics, Extra, Memory, State, Windows
+from thespis.algos.taac import Extra, Memory, State, Windows
+from thespis.algos.taac_networks import Actor, EncodedCritics
 from thespis.core import Row
 from thespis.nn.train_state import TrainState
 from thespis.xla import fast_random as draws

@@ -17,7 +17,8 @@ from optax import ScaleByAdamState
 import thespis
 from tests.algos import reference, taac_reference
 from thespis.algos import ALGORITHMS, TAAC, TAACL, TAACQ
-from thespis.algos.taac import LENGTHS, REACH, Extra, Memory, action_entropy, switch_entropy
+from thespis.algos.action_repeats import ACTION_EDGES, LENGTH_EDGES, repetitions
+from thespis.algos.taac import Extra, Memory, action_entropy, switch_entropy
 from thespis.core import Box, Discrete, Histogram, Row, Spec, ThespisError
 from thespis.engine.evaluation import FrozenPolicy
 from thespis.engine.loop import DeviceDriver, Loop
@@ -1054,7 +1055,9 @@ def test_the_report_counts_repetitions_and_the_runs_that_ended():
     rows = Row(zeros, zeros, as_bool(final), as_bool([0] * 8), zeros, extra)
 
     def told(algo):
-        report = reference.quick(algo.repetitions)(rows)
+        report = reference.quick(lambda rows: repetitions(rows, algo.begins(rows.extra.repeats)))(
+            rows
+        )
         return {k: (np.sum(m.total), np.sum(m.count)) for k, m in report.items()}
 
     assert told(make()) == {"repeat_rate": (4, 5), "run_length": (3, 1)}
@@ -1078,11 +1081,11 @@ def test_actions_and_lengths_of_runs_are_counted_as_they_come(stored):
     extra, told = rows.extra, tally.histograms(0)
     acted = ~(rows.terminated | rows.truncated)
     np.testing.assert_array_equal(
-        told["rollout/actions/0"], np.histogram(rows.action[acted], np.float32(REACH))[0]
+        told["rollout/actions/0"], np.histogram(rows.action[acted], np.float32(ACTION_EDGES))[0]
     )
     ended = extra.repeats[acted & (extra.repeats > 0) & extra.switch]
     np.testing.assert_array_equal(
-        told["rollout/run_lengths"], np.histogram(np.minimum(ended, 256), LENGTHS)[0]
+        told["rollout/run_lengths"], np.histogram(np.minimum(ended, 256), LENGTH_EDGES)[0]
     )
     assert not told["train/switch_probabilities"].any()  # nothing was learned
 

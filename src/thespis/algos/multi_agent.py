@@ -14,7 +14,8 @@ from jaxtyping import Array, Bool, Float
 from thespis.algos.actor_critic import ActorCritic
 from thespis.core import AGENTS, ALIVE, ENDED, MASK, PAID, STATE, Box, Discrete, Row, ThespisError
 from thespis.nn import normalization
-from thespis.nn.networks import MLP, features
+from thespis.nn.encoders import features
+from thespis.nn.networks import MLP
 
 
 class Team(eqx.Module):

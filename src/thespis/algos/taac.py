@@ -17,11 +17,14 @@ from jax import nn, random
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
+from thespis.algos.action_repeats import PROBABILITY_EDGES, histograms, repetitions
 from thespis.algos.actor_critic import ActorCritic, numbered
 from thespis.algos.presets.taac import PRESETS
+from thespis.algos.taac_networks import Actor, EncodedCritics
+from thespis.algos.temperature import alpha_of, init_temperature, update_temperature
 from thespis.core import Histogram, Mean, Metrics, Mode, Row, ThespisError, mean, polyak, where
 from thespis.nn.distributions import TanhGaussian
-from thespis.nn.encoders import Encoder
+from thespis.nn.losses import explained_variance, huber
 from thespis.nn.networks import MLP, Critics
 from thespis.nn.normalization import Running
 from thespis.nn.train_state import TrainState
@@ -30,62 +33,33 @@ from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
 from thespis.xla import fast_random
 
 
-class Actor(eqx.Module):
-    """Gives pi(. | s, tau-); each part of tau- first passes a linear layer of its own, if any."""
-
-    embeddings: tuple[MLP, ...]
-    body: MLP
-
-    def __call__(self, obs: Float[Array, "... _"], last: Float[Array, "... _"]) -> Array:
-        parts = [last]
-        if self.embeddings:
-            pieces = jnp.split(last, len(self.embeddings), -1)
-            parts = [net(piece) for net, piece in zip(self.embeddings, pieces, strict=True)]
-        return self.body(jnp.concatenate([obs, *parts], -1))
-
-
-class EncodedCritics(eqx.Module):
-    """Critics of what one network, if any, makes of the observation. They alone train it."""
-
-    encoder: MLP | None
-    critics: Critics
-    eyes: Encoder | None = None  # of images
-
-    def encode(self, obs: Float[Array, "... _"]) -> Float[Array, "... _"]:
-        obs = obs if self.eyes is None else self.eyes(obs)
-        return obs if self.encoder is None else nn.relu(self.encoder(obs))
-
-    def __call__(self, obs: Array, trajectory: Array) -> Float[Array, "critics ... d"]:
-        return self.critics(self.encode(obs), trajectory)
-
-
 class State(eqx.Module):
     actor: TrainState  # of an `Actor`
     critic: TrainState  # of `EncodedCritics`
     target: EncodedCritics
-    temperature: TrainState  # of log alpha [2]: the switch's, the proposal's
+    temperature: TrainState | None  # log alpha [2]: the switch's, the proposal's
     stats: Any  # running statistics of the observations, or None
     reward_stats: Running | None
 
 
 class Memory(eqx.Module):
-    """What each of n environments carries."""
+    """Holds what each of n environments carries from step to step."""
 
     trajectory: Float[Array, "n parts"]  # tau
     repeats: Int[Array, "n"]  # steps it was followed; 0 at the start of an episode
 
 
 class Extra(eqx.Module):
-    """What is stored with a step: training uses it as it was, and regenerates none of it."""
+    """Holds what is stored with a step: training uses it as it was, and recomputes none of it."""
 
     last: Float[Array, "... parts"]  # tau-, before the step
     trajectory: Float[Array, "... parts"]  # tau, which the step followed
     repeats: Int[Array, "..."]  # steps tau- was followed
-    switch: Bool[Array, "..."]  # tau is new, be it by choice or because it had to be
+    switch: Bool[Array, "..."]  # tau is new, by choice or because it had to be
 
 
 class Windows(eqx.Module):
-    """Consecutive rows [length, batch, ...], importance weights and validity [batch]."""
+    """Holds consecutive rows [length, batch, ...], importance weights and validity [batch]."""
 
     rows: Row
     weight: Float[Array, "batch"]
@@ -93,15 +67,9 @@ class Windows(eqx.Module):
     drawn: Drawn | None = None
 
 
-# Edges of histograms: of actions, of chances, and of numbers of steps.
-REACH = tuple(i / 10 for i in range(-10, 11))
-CHANCES = tuple(i / 20 for i in range(21))
-LENGTHS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 9.0, 13.0, 17.0, 33.0, 65.0, 129.0, 257.0)
-
-
 @dataclass(frozen=True)
 class TAAC(ActorCritic):
-    """Actor-critic that repeats its last action until a new one is worth more."""
+    """Repeats its last action until a new one is worth more."""
 
     n_step: int = 3
     """Most rewards summed before bootstrapping: replayed windows have one row more."""
@@ -112,7 +80,7 @@ class TAAC(ActorCritic):
     from there on."""
     first: Literal["new", "zero", "random"] = "new"
     """Episodes begin with a new trajectory, or may go on with the zero or a random one; greedily
-    (evaluations, films, exports) the zero one takes the place of a random one."""
+    (evaluations, videos, exports) the zero one takes the place of a random one."""
     max_repeat_steps: int | None = None
     """Steps after which a new trajectory must begin, in training and evaluation."""
     advantage_clip: tuple[float | None, ...] | None = None
@@ -167,9 +135,10 @@ class TAAC(ActorCritic):
         _ = self.box  # refuses other actions
         dims = self.spec.reward_dim or 1
         for name, legal in (("advantage_clip", (2,)), ("min_prob", (1, 2)), ("gammas", (dims,))):
-            given = getattr(self, name)
-            if given is not None and len(given) not in legal:
-                raise ThespisError(f"{name} = {given}: give {' or '.join(map(str, legal))} numbers")
+            values = getattr(self, name)
+            if values is not None and len(values) not in legal:
+                counts = " or ".join(map(str, legal))
+                raise ThespisError(f"{name} = {values}: give {counts} numbers")
         if self.privileged:
             raise ThespisError("TAAC asks its critics when it acts: it cannot have privileged keys")
         if self.prioritized_replay and self.recent_share:
@@ -178,38 +147,40 @@ class TAAC(ActorCritic):
     # --- trajectories [..., parts * action]: what variants override -------------------------
 
     def advance(self, trajectory: Array) -> Array:
-        """One step further, tau0: here the same action."""
+        """Returns the trajectory one step further, tau0: here the same action."""
         return trajectory
 
     def new(self, proposal: Array, last: Array) -> Array:
-        """The trajectory that a proposal of the actor begins, tau1: here that action."""
+        """Returns the trajectory that an actor's proposal begins, tau1: here that action."""
         return proposal
 
     def action(self, trajectory: Array) -> Array:
+        """Returns the action that a trajectory is at."""
         return trajectory[..., : self.box.size]
 
     # --- life cycle -------------------------------------------------------------------------
 
     def init(self, key, hp) -> State:
+        """Makes actor, critics, both temperatures and statistics."""
         k_actor, k_critic = random.split(key)
         critic = self.make_critics(k_critic)
-        log_alpha = jnp.log(jnp.maximum(jnp.asarray(hp.alpha, jnp.float32), 1e-8))
-        dims = self.spec.reward_dim or 1
+        alpha, dims = jnp.asarray(hp.alpha, jnp.float32), self.spec.reward_dim or 1
         return State(
             actor=TrainState.create(self.make_actor(k_actor)),
             critic=TrainState.create(critic),
             target=critic,
-            temperature=TrainState.create(jnp.stack([log_alpha, log_alpha])),
+            temperature=init_temperature("log", jnp.stack([alpha, alpha])),
             stats=self.make_stats(),
             reward_stats=Running.of((dims,)) if self.normalize_rewards else None,
         )
 
     @property
     def encoded(self) -> int:
-        """Numbers that stand for an observation."""
+        """Counts the numbers that stand for an encoded observation."""
         return (self.reads(), *self.encoder)[-1]
 
     def make_actor(self, key) -> Actor:
+        """Makes the actor, of an encoded observation and the last trajectory."""
         k_body, *k_parts = random.split(key, 1 + self.parts)
         obs, n = self.encoded, self.box.size
         nets = tuple(MLP(k, (n, obs), self.weight_init) for k in k_parts) if self.embed else ()
@@ -217,6 +188,7 @@ class TAAC(ActorCritic):
         return Actor(nets, MLP(k_body, (inputs, *self.hidden, 2 * n), self.weight_init))
 
     def make_critics(self, key) -> EncodedCritics:
+        """Makes the critics and their encoder."""
         k_encoder, k_critics = random.split(key)
         encoder, eyes = None, self.make_encoder(k_encoder) if self.images else None
         if self.encoder:
@@ -228,10 +200,11 @@ class TAAC(ActorCritic):
         return EncodedCritics(encoder, critics, eyes)
 
     def memory(self, key, n: int) -> Memory:
+        """Returns the zero trajectory, which none has followed yet."""
         return Memory(jnp.zeros((n, self.parts * self.box.size)), jnp.zeros(n, jnp.int32))
 
     def random_first(self, key, memory: Memory) -> Array:
-        """Trajectories that go on, at the start of an episode random ones.
+        """Returns the present trajectories, and random ones where an episode starts.
 
         These are such as the policy itself could have begun.
         """
@@ -242,6 +215,7 @@ class TAAC(ActorCritic):
         return where(memory.repeats == 0, self.new(draw(k_proposal), start), last)
 
     def act(self, state: State, hp, memory: Memory, obs, key, step, mode: Mode):
+        """Proposes a new trajectory, and begins it or goes on with the present one."""
         drawn = self.first == "random" and mode != "greedy"
         k_proposal, k_switch, k_sample, *k_first = random.split(key, 4 if drawn else 3)
         obs, n = self.see(state, obs), memory.repeats.shape[0]
@@ -271,52 +245,39 @@ class TAAC(ActorCritic):
         return self.action(trajectory), Memory(trajectory, repeats), extra
 
     def observe(self, state: State, rows: Row) -> State:
+        """Updates the statistics of observations and rewards."""
         state = super().observe(state, rows)
         if state.reward_stats is None:
             return state
         return eqx.tree_at(lambda s: s.reward_stats, state, state.reward_stats.update(rows.reward))
 
     def report(self, rows: Row) -> dict[str, Mean | Histogram]:
-        """What was done in rows [...]: repetitions, and how often which numbers in actions."""
-        acted = ~rows.final
-        each = range(rows.action.shape[-1])
-        actions = {f"actions/{i}": Histogram.of(rows.action[..., i], acted, REACH) for i in each}
-        ended = acted & ~self.begins(rows.extra.repeats) & rows.extra.switch
-        lengths = Histogram.of(rows.extra.repeats, ended, LENGTHS)
-        return {**self.repetitions(rows), "run_lengths": lengths, **actions}
-
-    def repetitions(self, rows: Row) -> dict[str, Mean]:
-        """How many rows [...] went on with a trajectory, and how long runs were that ended."""
-        number = lambda x: x.astype(jnp.float32)
-        switch, repeats = rows.extra.switch, rows.extra.repeats
-        chose = ~rows.final & ~self.begins(repeats)
-        ended = number(chose & switch)
-        return {
-            "repeat_rate": Mean(number(chose & ~switch), number(chose)),
-            "run_length": Mean(ended * number(repeats), ended),
-        }
+        """Tells of rows [...] how often actions were repeated, and which they were."""
+        begins = self.begins(rows.extra.repeats)
+        return {**repetitions(rows, begins), **histograms(rows, begins)}
 
     # --- learning ---------------------------------------------------------------------------
 
     def sample(self, replay, demos, hp, key, step) -> Windows:
+        """Draws windows of n_step + 1 rows."""
         length = self.n_step + 1
         valid = (replay.ring.size >= length).astype(jnp.float32)
-        asked = self.stratified, self.recent_share, self.recent_steps
-        start = replay.spread(key, self.batch_size, length, *asked)
+        choices = self.stratified, self.recent_share, self.recent_steps
+        start = replay.spread(key, self.batch_size, length, *choices)
         weight, drawn = replay.importance(start)
         valid = valid * (weight > 0).astype(jnp.float32)
         return Windows(replay.at(start.window(0, length)), weight, valid, drawn)
 
     def update(self, state: State, hp, b: Windows, key, step) -> tuple[State, Metrics, Array]:
-        """Rows are [length, batch]; all losses are of the state before the update."""
+        """Takes one gradient step of all; rows are [length, batch], losses of the state before."""
         k_proposal, k_switch = random.split(key)
         rows, extra = b.rows, b.rows.extra
         obs = self.see(state, rows.obs)
         begins = self.begins(extra.repeats)
         going = (1.0 - rows.final.astype(jnp.float32)) * b.valid[None]  # rows that acted
         choosing = going * (1.0 - begins.astype(jnp.float32))  # and had something to go on with
-        over = lambda x, valid: mean(x.reshape(-1), valid.reshape(-1))
-        alpha = jnp.exp(state.temperature.params)
+        average = lambda x, valid: mean(x.reshape(-1), valid.reshape(-1))
+        alpha = self.alpha(state)
         tau0 = self.advance(extra.last)
         q0 = self.worth(state.critic.params, obs, tau0)
 
@@ -327,8 +288,8 @@ class TAAC(ActorCritic):
             q1 = self.worth(state.critic.params, obs, tau1)
             log_beta = stop_gradient(self.log_beta(state, q0, q1))
             taken = jnp.where(begins, 1.0, jnp.exp(log_beta[..., 1]))
-            loss = over(alpha[1] * log_p - taken * q1, going)
-            return loss, (tau1, q1, log_beta, over(log_p, going))
+            loss = average(alpha[1] * log_p - taken * q1, going)
+            return loss, (tau1, q1, log_beta, average(log_p, going))
 
         actor, (pi_loss, (tau1, q1, log_beta, log_p)) = state.actor.apply_gradient(
             actor_loss, hp.actor_lr
@@ -347,25 +308,25 @@ class TAAC(ActorCritic):
 
         def critic_loss(critic):
             error = critic(now(obs), now(extra.trajectory)) - target[None]
-            lost = b.weight[None, None] * self.lost(hp, error).mean(-1)
-            losses = [over(one, valid) for one in lost]
+            rows_lose = b.weight[None, None] * self.error_loss(hp, error).mean(-1)
+            losses = [average(loss, valid) for loss in rows_lose]
             return sum(losses), (error, losses)
 
         critic, (q_loss, (error, losses)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
 
         # Temperatures: hold both entropies at their targets.
-        entropies = jnp.stack([over(-(beta * log_beta).sum(-1), choosing), -log_p])
+        entropies = jnp.stack([average(-(beta * log_beta).sum(-1), choosing), -log_p])
         surplus = entropies - self.target_entropies(hp)
-        temperature, (alpha_loss, _) = state.temperature.apply_gradient(
-            lambda log_alpha: ((log_alpha * surplus).sum(), None), hp.alpha_lr
-        )
+        temperature, alpha_loss = update_temperature("log", state.temperature, surplus, hp.alpha_lr)
 
         due = (step + 1) % self.target_period == 0
         follow, stay = lambda t: polyak(t, critic.params, hp.tau), lambda t: t
-        followed = jax.lax.cond(due, follow, stay, state.target)
+        new_target = jax.lax.cond(due, follow, stay, state.target)
 
         td_error = jnp.abs(error).mean((0, -1))
         total = lambda x: (x * b.valid[None]).sum()
+        repeated = repetitions(rows, begins).items()
+        switch_probabilities = Histogram.of(beta[..., 1], choosing, PROBABILITY_EDGES)
         metrics = {
             "actor_loss": pi_loss,
             "critic_loss": q_loss,
@@ -376,68 +337,69 @@ class TAAC(ActorCritic):
             "total_loss": pi_loss + q_loss + alpha_loss,
             "log_prob": log_p,
             "switch_entropy": entropies[0],
-            "switch_probability": over(beta[..., 1], choosing),
-            "resample_advantage": over(q1 - q0, choosing),
-            "td_error": over(td_error, valid),
-            "target_value": over(value.mean(-1), valid),
-            "return": over(target.mean(-1), valid),
-            "explained_variance": explained(target, target + error.mean(0), valid).mean(),
+            "switch_probability": average(beta[..., 1], choosing),
+            "resample_advantage": average(q1 - q0, choosing),
+            "td_error": average(td_error, valid),
+            "target_value": average(value.mean(-1), valid),
+            "return": average(target.mean(-1), valid),
+            "explained_variance": explained_variance(target, target + error.mean(0), valid).mean(),
             **self.by_critic(target, error, valid),
-            **{k: Mean(total(m.total), total(m.count)) for k, m in self.repetitions(rows).items()},
-            "switch_probabilities": Histogram.of(beta[..., 1], choosing, CHANCES).over(0, 1),
+            **{name: Mean(total(m.total), total(m.count)) for name, m in repeated},
+            "switch_probabilities": switch_probabilities.over(0, 1),
         }
-        new = State(actor, critic, followed, temperature, state.stats, state.reward_stats)
+        new = State(actor, critic, new_target, temperature, state.stats, state.reward_stats)
         priorities = (td_error * valid).sum(0) / jnp.maximum(valid.sum(0), 1.0)
         return new, metrics, priorities
 
     # --- the pieces -------------------------------------------------------------------------
 
     def policy(self, state: State, actor: Actor, obs, last) -> TanhGaussian:
-        """pi(. | s, tau-); what the critics' encoder makes of s is not the actor's to change."""
+        """Returns pi(. | s, tau-). The actor reads the critics' encoder and does not train it."""
         return TanhGaussian.of(actor(state.critic.params.encode(obs), last), "exp", "exact")
 
     def lowest(self, q: Float[Array, "critics ... d"]) -> Float[Array, "... d"]:
-        """Of each dimension of the reward the critic's value that is worst, given its weight."""
+        """Returns the worst of the critics' values of each reward dimension, given its weight."""
         sign = jnp.where(self.weights < 0, -1.0, 1.0).reshape((1,) * (q.ndim - 2) + (-1,))
         return sign * (sign[None] * q).min(0)
 
     def worth(self, critic: EncodedCritics, obs, trajectory) -> Array:
-        """min_i Q_i(s, tau) as one number, by the weights of the reward."""
+        """Returns min_i Q_i(s, tau) as one number, by the weights of the reward."""
         return self.lowest(critic(obs, trajectory)) @ self.weights
 
-    def lost(self, hp, error: Array) -> Array:
-        if self.td_loss == "squared":
-            return error**2
-        size = jnp.abs(error)
-        straight = hp.huber_delta * (size - 0.5 * hp.huber_delta)
-        return jnp.where(size <= hp.huber_delta, 0.5 * error**2, straight)
+    def error_loss(self, hp, error: Array) -> Array:
+        """Returns what critics lose by errors."""
+        return error**2 if self.td_loss == "squared" else huber(error, hp.huber_delta)
 
     def by_critic(self, target, error: Float[Array, "critics l b d"], valid) -> Metrics:
-        """Values, errors and how well they fit, of each critic and dimension of the reward."""
-        over = lambda x: mean(x.reshape(-1, x.shape[-1]).T, valid.reshape(1, -1))
-        told = {} if self.spec.reward_dim is None else {"return": over(target)}
-        for i, one in enumerate(error, 1):
-            told[f"q_value_{i}"] = over(target + one)
-            told[f"td_error_{i}"] = over(jnp.abs(one))
-            told[f"explained_variance_{i}"] = explained(target, target + one, valid)
+        """Returns values, errors and their fit, of each critic and dimension of the reward."""
+        average = lambda x: mean(x.reshape(-1, x.shape[-1]).T, valid.reshape(1, -1))
+        metrics = {} if self.spec.reward_dim is None else {"return": average(target)}
+        for i, e in enumerate(error, 1):
+            metrics[f"q_value_{i}"] = average(target + e)
+            metrics[f"td_error_{i}"] = average(jnp.abs(e))
+            metrics[f"explained_variance_{i}"] = explained_variance(target, target + e, valid)
         names = lambda name: [f"{name}/{d}" for d in self.spec.rewards] or [name]
-        return {n: x for name, xs in told.items() for n, x in zip(names(name), xs, strict=True)}
+        return {n: x for name, xs in metrics.items() for n, x in zip(names(name), xs, strict=True)}
+
+    def alpha(self, state: State) -> Float[Array, "2"]:
+        """Returns the temperatures of the switch and of the proposal."""
+        return alpha_of("log", state.temperature, None)
 
     def log_beta(self, state: State, q0, q1) -> Float[Array, "... 2"]:
-        """log beta(b | s, tau0, tau1): a softmax of both values at the switch's temperature."""
+        """Returns log beta(b | s, tau0, tau1): a softmax of both values at the switch's alpha."""
         advantage = q1 - q0
         if self.advantage_clip is not None:
             advantage = jnp.clip(advantage, *self.advantage_clip)
         # No difference of large numbers, which the compiler may round once where it seems twice.
-        odds = advantage / jnp.maximum(jnp.exp(state.temperature.params[0]), 1e-10)
+        odds = advantage / jnp.maximum(self.alpha(state)[0], 1e-10)
         return nn.log_sigmoid(jnp.stack([-odds, odds], -1))
 
     def begins(self, repeats) -> Array:
-        """Where a trajectory must be new, since there is none to go on with."""
+        """Tells where a trajectory must be new, since there is none to go on with."""
         return (repeats == 0) & (self.first == "new")
 
     def backup(self, state: State, hp, rows: Row, fresh: Array, value: Array):
-        """Targets [n_step, batch, d] of all rows but the last, and which rest on a time limit.
+        """Returns targets [n_step, batch, d] of rows but the last, and which rest on a time limit.
 
         Rewards are summed until a row that stops, whose value completes the sum. `fresh` are the
         switches of the present policy, `value` is V, both [n_step, batch, ...] and, like all that
@@ -465,7 +427,7 @@ class TAAC(ActorCritic):
         return jax.lax.scan(backward, start, steps, reverse=True, unroll=True)[1]
 
     def scaled(self, state: State, hp, reward) -> Float[Array, "... d"]:
-        """Rewards as the critics learn them, with an axis for their dimensions."""
+        """Returns rewards as the critics learn them, with an axis for their dimensions."""
         reward = reward.reshape(*reward.shape[:2], -1)
         stats = state.reward_stats
         if stats is not None:
@@ -476,7 +438,7 @@ class TAAC(ActorCritic):
         return hp.reward_scale * reward
 
     def target_entropies(self, hp) -> Float[Array, "2"]:
-        """Of the switch and of the proposal."""
+        """Returns the wanted entropies of the switch and of the proposal."""
         switch, action = hp.target_switch_entropy, hp.target_entropy
         if self.min_prob is not None:
             switch, action = switch_entropy(self.min_prob[0]), action_entropy(self.min_prob[-1])
@@ -484,17 +446,10 @@ class TAAC(ActorCritic):
 
 
 def switch_entropy(p: float) -> float:
-    """Of a choice of two whose rarer outcome has probability p."""
+    """Returns the entropy of a choice of two whose rarer outcome has probability p."""
     return -p * math.log(p) - (1 - p) * math.log(1 - p)
 
 
 def action_entropy(p: float) -> float:
-    """Of a uniform distribution over a share p of the range [-1, 1]."""
+    """Returns the entropy of a uniform distribution over a share p of the range [-1, 1]."""
     return math.log(2 * p)
-
-
-def explained(target, value, valid) -> Float[Array, "d"]:
-    """The share of the target's variance over valid entries [...] that the value explains."""
-    share = (valid / jnp.maximum(valid.sum(), 1.0))[..., None]
-    variance = lambda x: (share * (x - (share * x).sum((0, 1))[None, None]) ** 2).sum((0, 1))
-    return 1.0 - variance(target - value) / jnp.maximum(variance(target), 1e-8)

@@ -17,17 +17,19 @@ from thespis.algos.taac import TAAC
 
 @dataclass(frozen=True)
 class TAACL(TAAC):
-    """TAAC whose trajectories are lines: tau is an action and its slope, (a, v)."""
+    """Follows lines: tau is an action and its slope, (a, v)."""
 
     inverse_mode: bool = True
     """The actor proposes the next action, from which the slope follows; else the slope itself."""
     parts: ClassVar[int] = 2
 
     def advance(self, trajectory):
+        """Returns the trajectory one step further, tau0."""
         a, v = jnp.split(trajectory, 2, -1)
         return jnp.concatenate([bounded(a + 2 * v), v], -1)
 
     def new(self, proposal, last):
+        """Returns the trajectory that a proposal begins, tau1."""
         a, _ = jnp.split(last, 2, -1)
         if self.inverse_mode:
             return jnp.concatenate([proposal, (proposal - a) / 2], -1)
@@ -36,18 +38,20 @@ class TAACL(TAAC):
 
 @dataclass(frozen=True)
 class TAACQ(TAAC):
-    """TAAC whose trajectories are parabolas: tau is (a, v, u), u the change of the slope v."""
+    """Follows parabolas: tau is (a, v, u), u the change of the slope v."""
 
     inverse_mode: bool = True
     """The actor proposes the next action, from which v and u follow; else u, from rest."""
     parts: ClassVar[int] = 3
 
     def advance(self, trajectory):
+        """Returns the trajectory one step further, tau0."""
         a, v, u = jnp.split(trajectory, 3, -1)
         v = bounded(v + 2 * u)
         return jnp.concatenate([bounded(a + 2 * v), v, u], -1)
 
     def new(self, proposal, last):
+        """Returns the trajectory that a proposal begins, tau1."""
         a, _, _ = jnp.split(last, 3, -1)
         if self.inverse_mode:
             v = (proposal - a) / 2
@@ -57,7 +61,7 @@ class TAACQ(TAAC):
 
 @jax.custom_jvp
 def bounded(x: Array) -> Array:
-    """x within [-1, 1]. Gradients pass as if it were free, so that bounds hold no actor fast."""
+    """Clips to [-1, 1]. Gradients pass as if it did not, so that no actor is stuck at a bound."""
     return jnp.clip(x, -1, 1)
 
 

@@ -1,0 +1,38 @@
+"""What TAAC tells of the actions in rows: how often they were repeated, and which they were."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from thespis.core import Histogram, Mean, Row
+
+# Edges of histograms.
+ACTION_EDGES = tuple(i / 10 for i in range(-10, 11))
+PROBABILITY_EDGES = tuple(i / 20 for i in range(21))
+LENGTH_EDGES = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 9.0, 13.0, 17.0, 33.0, 65.0, 129.0, 257.0)
+
+
+def repetitions(rows: Row, begins: Bool[Array, "..."]) -> dict[str, Mean]:
+    """Returns how many rows [...] went on with a trajectory, and how long runs were that ended.
+
+    Rows that had to begin a new trajectory (`begins`) chose nothing and are left out.
+    """
+    number = lambda x: x.astype(jnp.float32)
+    switch, repeats = rows.extra.switch, rows.extra.repeats
+    chose = ~rows.final & ~begins
+    ended = number(chose & switch)
+    return {
+        "repeat_rate": Mean(number(chose & ~switch), number(chose)),
+        "run_length": Mean(ended * number(repeats), ended),
+    }
+
+
+def histograms(rows: Row, begins: Bool[Array, "..."]) -> dict[str, Histogram]:
+    """Counts the lengths of runs that ended in rows [...], and the numbers in actions."""
+    acted = ~rows.final
+    ended = acted & ~begins & rows.extra.switch
+    counts = {"run_lengths": Histogram.of(rows.extra.repeats, ended, LENGTH_EDGES)}
+    for i in range(rows.action.shape[-1]):
+        counts[f"actions/{i}"] = Histogram.of(rows.action[..., i], acted, ACTION_EDGES)
+    return counts

@@ -1,0 +1,41 @@
+"""The networks of TAAC: an actor that reads the last trajectory, and critics with an encoder."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import nn
+from jaxtyping import Array, Float
+
+from thespis.nn.encoders import Encoder
+from thespis.nn.networks import MLP, Critics
+
+
+class Actor(eqx.Module):
+    """Returns pi(. | s, tau-); each part of tau- first passes a linear layer, if there are any."""
+
+    embeddings: tuple[MLP, ...]
+    body: MLP
+
+    def __call__(self, obs: Float[Array, "... _"], last: Float[Array, "... _"]) -> Array:
+        parts = [last]
+        if self.embeddings:
+            pieces = jnp.split(last, len(self.embeddings), -1)
+            parts = [net(piece) for net, piece in zip(self.embeddings, pieces, strict=True)]
+        return self.body(jnp.concatenate([obs, *parts], -1))
+
+
+class EncodedCritics(eqx.Module):
+    """Values what an encoder, if any, makes of the observation. The critics alone train it."""
+
+    encoder: MLP | None
+    critics: Critics
+    eyes: Encoder | None = None  # convolutions, where there are images
+
+    def encode(self, obs: Float[Array, "... _"]) -> Float[Array, "... _"]:
+        """Returns what actor and critics read of an observation."""
+        obs = obs if self.eyes is None else self.eyes(obs)
+        return obs if self.encoder is None else nn.relu(self.encoder(obs))
+
+    def __call__(self, obs: Array, trajectory: Array) -> Float[Array, "critics ... d"]:
+        return self.critics(self.encode(obs), trajectory)
