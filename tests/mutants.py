@@ -390,18 +390,30 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "v = bounded(v + u)",
     }),
     ("algos/dads.py", "tests/algos/test_dads.py -k 'numpy or reward or ends or statistics or kth or recent or density or allotment or skill_lasts or key'", {
-        "jnp.where(policy.terminated > 0, 0.0, own)":
-            "own",
+        "jnp.where(policy.terminated > 0, 0.0, intrinsic)":
+            "intrinsic",
         "return batch.valid * (1.0 - batch.terminated)":
             "return batch.valid",
         'net = state.dynamics.params if self.order == "sequential" else old':
             "net = old",
-        "also = 0 if one_hot else 1":
-            "also = 0",
         "jnp.clip(log_p - extra.log_p, -reach, reach)":
             "log_p - extra.log_p",
         "max(1, self.recent_steps // replay.ring.rows.reward.shape[2])":
             "self.recent_steps",
+    }),
+    ("algos/skill_dynamics.py", "tests/algos/test_dads.py -k 'numpy or reward'", {
+        "also = 0 if one_hot else 1":
+            "also = 0",
+        "places = seen[:1] if seen.shape[-1] == 0 else seen":
+            "places = seen[:1]",
+        "change = state.change_stats(change, floor=1e-12)":
+            "change = change",
+    }),
+    ("algos/skill_views.py", "tests/algos/test_dads.py -k 'numpy or descriptor or coordinates or reward'", {
+        "if i not in hidden)":
+            "if i in hidden)",
+        "(beside or (part != \"\" and self.hides_coordinates))":
+            "(beside or part != \"\")",
     }),
     ("algos/metra.py", "tests/algos/test_metra.py tests/algos/test_dads.py -k 'numpy or skills_are or steps'", {
         "jnp.minimum(1.0 - length, hp.slack)":

@@ -17,7 +17,8 @@ from jax import random
 
 from tests.algos import reference
 from thespis.algos import DADS
-from thespis.algos.dads import SCALES, Batch, Extra, Memory, SkillObservation
+from thespis.algos.dads import Batch, Extra, Memory, SkillObservation
+from thespis.algos.skill_dynamics import SCALES
 from thespis.core import Row, Spec, ThespisError
 from thespis.engine import population
 from thespis.engine.evaluation import Descriptor, FrozenPolicy, diversity, unroll
@@ -463,7 +464,7 @@ def test_each_use_of_randomness_has_a_key_of_its_own(monkeypatch):
 
 def test_three_choices_of_coordinates_stand_apart():
     algo = make()
-    sizes = lambda algo: [algo.size(x) for x in ("policy_sees", "dynamics_sees", "predicts")]
+    sizes = lambda algo: [algo.views.size(x) for x in ("policy_sees", "dynamics_sees", "predicts")]
     assert sizes(algo) == [1, 0, 2]  # blind to the descriptor, of which the change is predicted
     assert sizes(make(policy_sees="observation")) == [3, 2, 2]  # then the dynamics see it too
     assert sizes(make(with_reward=True)) == [3, 2, 2]  # a task may need to know the place
@@ -476,8 +477,8 @@ def test_three_choices_of_coordinates_stand_apart():
     assert state.critic.params.networks[0].weights[0].shape[0] == 1 + 2 + 2
     assert state.dynamics.params.weights[0].shape[0] == 2
     obs = jnp.array([[1.0, 2.0, 3.0]])
-    np.testing.assert_array_equal(algo.look("policy_sees", obs), [[3]])
-    np.testing.assert_array_equal(algo.look("predicts", obs), [[1, 2]])
+    np.testing.assert_array_equal(algo.views.look("policy_sees", obs), [[3]])
+    np.testing.assert_array_equal(algo.views.look("predicts", obs), [[1, 2]])
 
 
 def test_the_sizes_of_the_dynamics_are_ones_own():
@@ -492,9 +493,9 @@ def halves(obs):
 
 def test_a_descriptor_may_be_a_function():
     algo = make(descriptor=f"{__name__}:halves")
-    assert algo.sizes == {"observation": 3, "descriptor": 1}
+    assert algo.views.sizes == {"observation": 3, "descriptor": 1}
     np.testing.assert_array_equal(algo.describe(jnp.array([[4.0, 5.0, 6.0]])), [[2]])
-    assert algo.size("policy_sees") == 3  # nobody can know which coordinates it is made of
+    assert algo.views.size("policy_sees") == 3  # nobody can know which coordinates it is made of
 
 
 def test_a_descriptor_may_be_part_of_a_dict_observation():
@@ -503,7 +504,7 @@ def test_a_descriptor_may_be_part_of_a_dict_observation():
     algo = DADS(spec, hidden=(4,))
     obs = {"descriptor": jnp.array([[1.0, 2.0]]), "observation": jnp.array([[3.0, 4.0]])}
     np.testing.assert_array_equal(algo.describe(obs), [[1, 2]])
-    np.testing.assert_array_equal(algo.look("policy_sees", obs), [[3, 4]])
+    np.testing.assert_array_equal(algo.views.look("policy_sees", obs), [[3, 4]])
 
 
 @pytest.mark.parametrize(
@@ -787,7 +788,7 @@ def test_preset_qdax():
     algo = DADS(ENV.spec, **config.options)
     assert (algo.skills, algo.skill_kind, algo.allotment) == (5, "one-hot", "equal")
     assert (algo.components, algo.dynamics_std, algo.dynamics_period) == (4, "fixed", 1)
-    assert (algo.size("policy_sees"), algo.size("dynamics_sees")) == (2, 0)
+    assert (algo.views.size("policy_sees"), algo.views.size("dynamics_sees")) == (2, 0)
     assert (algo.order, algo.std, algo.dynamics_data) == ("simultaneous", "softplus", "replay")
     assert config.hp["gamma"] == 0.97
 

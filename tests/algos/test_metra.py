@@ -53,7 +53,7 @@ def test_the_representation_sees_the_descriptor_and_needs_to_see_something():
     algo = make(objective="metra", dynamics_hidden=(7,), skills=5)
     state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())
     assert [w.shape for w in state.dynamics.params.weights] == [(2, 7), (7, 5)]
-    assert (state.change_stats, algo.size("policy_sees")) == (None, 1)
+    assert (state.change_stats, algo.views.size("policy_sees")) == (None, 1)
     with pytest.raises(ThespisError, match="dynamics_sees = none"):
         make(objective="metra", dynamics_sees="none")
 
@@ -90,5 +90,5 @@ def test_preset_metra():
     config = configs.make("dads", {"env": "jax:pointmass", "preset": "metra", "steps": 20_000})
     algo = DADS(make().spec, **config.options)
     assert (algo.objective, algo.hidden, algo.dynamics_data) == ("metra", (1024, 1024), "replay")
-    assert (algo.size("policy_sees"), algo.size("dynamics_sees")) == (3, 3)
+    assert (algo.views.size("policy_sees"), algo.views.size("dynamics_sees")) == (3, 3)
     assert (config.envs, config.hp["dynamics_lr"], algo.Hyper().multiplier) == (8, 1e-4, 30)

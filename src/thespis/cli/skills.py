@@ -112,7 +112,7 @@ def plan(skilled: Any, given: dict[str, Any]) -> dict[str, Any]:
     from thespis.report import skills as show
     from thespis.skills.planner import Planner, pursue
 
-    size = skilled.algo.sizes["descriptor"]
+    size = skilled.algo.views.sizes["descriptor"]
     if not given["goal"] or len(given["goal"]) % size:
         raise ThespisError(f"goal: give {size} numbers each, such as --goal 1,0.5 -0.5,1")
     goals = np.array(given["goal"]).reshape(-1, size)

@@ -46,9 +46,10 @@ class Skilled:
             if len(numbers) != 1 or numbers[0] not in range(size):
                 raise ThespisError(f"skill = {text}: give a number from 0 to {size - 1}")
             return np.eye(size, dtype=np.float32)[int(numbers[0])]
-        nowhere = self.algo.metra and not any(numbers)
+        metra = self.algo.objective == "metra"
+        nowhere = metra and not any(numbers)
         if len(numbers) != size or max(map(abs, numbers)) > 1 or nowhere:
-            also = ", not all 0" if self.algo.metra else ""
+            also = ", not all 0" if metra else ""
             hint = f"give {size} numbers from -1 to 1{also}, such as 0.5,-1"
             raise ThespisError(f"skill = {text}: {hint}")
         return np.asarray(self.algo.nearest(jnp.array(numbers, jnp.float32)))

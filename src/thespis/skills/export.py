@@ -43,14 +43,15 @@ def export(skilled: Skilled, folder: Path | str) -> Path:
             raise ThespisError(f"{skilled.run.path}: export with normalize_observations {PLAIN}")
         parts |= {"obs.mean": flat[0], "obs.var": flat[1]}
     seen, coordinates = algo.views["dynamics_sees"]
-    if algo.metra and (seen == DESCRIPTOR or algo.describes_all):  # else goals do not tell enough
+    metra = algo.objective == "metra"
+    if metra and (seen == DESCRIPTOR or algo.views.describes_all):  # else goals do not tell enough
         parts |= layers("representation", state.dynamics.params)
         parts |= {"representation_sees": np.array(coordinates, int)}
         parts |= {"one_hot": algo.skill_kind == "one-hot"}
         stats = state.input_stats
         if stats is not None:
             parts |= {"seen.mean": stats.mean, "seen.var": stats.var}
-    elif not algo.metra and not coordinates:  # else plans need more than the skill
+    elif not metra and not coordinates:  # else plans need more than the skill
         parts |= layers("dynamics", state.dynamics.params) | {"components": algo.components}
         stats = state.change_stats
         if stats is not None:

@@ -51,7 +51,7 @@ def foresee(algo: Any, state: Any, hp: Any, x: Array, skill: Array) -> Array:
     seen = (numbers(algo, base, x) if coordinates else x)[..., np.asarray(coordinates, int)]
     if state.input_stats is not None:
         seen = state.input_stats(seen, floor=1e-12)
-    change = algo.predict(state.dynamics.params, hp, seen, skill).expect()
+    change = algo.intrinsic_objective.predict(state.dynamics.params, hp, seen, skill).expect()
     stats = state.change_stats
     if stats is not None:
         lead = (1,) * (x.ndim - 1)
@@ -64,7 +64,10 @@ def numbers(algo: Any, base: str, x: Array) -> Array:
     """The observation or the descriptor, made of what is predicted."""
     predicted, coordinates = algo.views["predicts"]
     plain = isinstance(algo.spec.obs, jax.ShapeDtypeStruct)
-    if coordinates != tuple(range(len(coordinates))) or len(coordinates) != algo.sizes[predicted]:
+    if (
+        coordinates != tuple(range(len(coordinates)))
+        or len(coordinates) != algo.views.sizes[predicted]
+    ):
         predicted = "a part"
     if predicted == base:
         return x
@@ -79,7 +82,7 @@ def numbers(algo: Any, base: str, x: Array) -> Array:
 def lead(algo: Any, state: Any, x: Array, goal: Array) -> Float[Array, "... size"]:
     """METRA's skill from descriptors [..., n] to goals: the way there in its representation."""
     base, coordinates = algo.views["dynamics_sees"]
-    if base != DESCRIPTOR and not algo.describes_all:
+    if base != DESCRIPTOR and not algo.views.describes_all:
         raise ThespisError(
             f"a goal is a descriptor, but metra's representation sees the {base}: train with "
             "dynamics_sees = descriptor"
@@ -99,7 +102,7 @@ def plan(
     key: Any,
 ) -> Float[Array, "horizon size"]:
     """The skills that should bring the most reward of descriptors [..., size] -> [...]."""
-    if algo.metra:
+    if algo.objective == "metra":
         raise ThespisError("metra foresees nothing: it pursues goals, and other plans need dads")
 
     def worth(skills: Float[Array, "plans horizon size"]) -> Array:
@@ -177,7 +180,7 @@ def pursue(
     the origin: 0 if it was there at once, -1 if it never moved. It stays where an episode ends.
     """
     algo, n = skilled.algo, len(goals)
-    size = algo.sizes[DESCRIPTOR]
+    size = algo.views.sizes[DESCRIPTOR]
     if goals.ndim != 2 or goals.shape[1] != size:
         raise ThespisError(f"goal = {goals.tolist()}: give {size} numbers, as the descriptor has")
     span = min(steps or skilled.limit, skilled.limit)
@@ -189,9 +192,9 @@ def pursue(
         keys = random.split(random.fold_in(random.key(seed), time), n)
         if blind:
             return jax.vmap(lambda k: algo.draw_skills(k, 1)[0])(keys)
-        if algo.metra:
+        if algo.objective == "metra":
             return lead(algo, skilled.state, algo.describe(obs), targets)
-        x = algo.look("predicts", obs)
+        x = algo.views.look("predicts", obs)
 
         def one(x, goal, key):
             towards = lambda place: -jnp.linalg.norm(place - goal[None], axis=-1)

@@ -49,10 +49,10 @@ def predictability(skilled: Skilled, played: Trajectories) -> dict[str, float]:
     base, coordinates = algo.views["predicts"]
     seen, also = algo.views["dynamics_sees"]
     if (
-        algo.metra
+        algo.objective == "metra"
         or base != "descriptor"
         or (also and seen != "descriptor")
-        or len(coordinates) != algo.sizes[base]
+        or len(coordinates) != algo.views.sizes[base]
     ):
         return {}
     one = jax.jit(lambda x, skill: foresee(algo, skilled.state, skilled.hp, x, skill))
