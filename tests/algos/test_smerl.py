@@ -40,7 +40,7 @@ def test_skills_are_near_the_best_by_their_mean_return():
     """Skill 0 has 10 and 8, skill 1 has 9, skill 2 has 3; 7.2 is enough of 9."""
     skills, totals = HOT[jnp.array([0, 1, 2, 0])], jnp.array([10.0, 9.0, 3.0, 8.0])
     returns = add(Returns.none(3), skills, totals, jnp.ones(4, bool))
-    np.testing.assert_allclose(returns.of(HOT), [9, 9, 3], rtol=1e-5)
+    np.testing.assert_allclose(returns.expected(HOT), [9, 9, 3], rtol=1e-5)
     np.testing.assert_array_equal(near_best(returns, HOT, 0.2), [1, 1, 0])
     np.testing.assert_array_equal(near_best(returns, HOT, 0.7), [1, 1, 1])
     np.testing.assert_array_equal(near_best(returns, HOT, 0.0, 9.5), [0, 0, 0])

@@ -19,26 +19,27 @@ from thespis.xla import fast_random
 
 
 class Held(eqx.Module):
-    """What each of n environments carries: a draw, and for how many more steps."""
+    """Holds the noise of each of n environments, and for how many more steps it lasts."""
 
     draw: Float[Array, "n size"]
     left: Int[Array, "n"]
 
     @classmethod
     def none(cls, n: int, size: int) -> Held:
+        """Returns noise that has run out: the next step draws anew."""
         return cls(jnp.zeros((n, size)), jnp.zeros(n, jnp.int32))
 
-    def next(self, key: Key, longest: int, of: Callable = fast_random.normal) -> Held:
-        """The draw of the next step: k steps in a row share one, with a chance like 1 / k²."""
+    def next(self, key: Key, longest: int, draw: Callable = fast_random.normal) -> Held:
+        """Returns the noise of the next step: k in a row share it, with a chance like 1 / k²."""
         k_draw, k_steps = random.split(key)
-        fresh = of(k_draw, self.draw.shape)
+        fresh = draw(k_draw, self.draw.shape)
         steps = lengths(fast_random.uniform(k_steps, self.left.shape), longest)
         going = self.left > 0
         return Held(where(going, self.draw, fresh), jnp.where(going, self.left, steps) - 1)
 
 
 def lengths(uniform: Float[Array, "n"], longest: int) -> Int[Array, "n"]:
-    """Numbers of 1 .. longest, from numbers in [0, 1)."""
+    """Returns how many steps share a draw, 1 .. longest, from numbers in [0, 1)."""
     chance = 1.0 / np.arange(1, longest + 1) ** 2
     below = jnp.asarray(np.cumsum(chance / chance.sum())[:-1], jnp.float32)
     return 1 + (uniform[:, None] >= below[None]).sum(-1).astype(jnp.int32)
