@@ -1,7 +1,7 @@
 """Skills without rewards on Brax's ant, and how they reach goals nobody trained them for.
 
 Needs `pip install 'thespis[brax]'`. `python skills.py dads 300000` learns skills that can be
-foreseen and planned with, `metra` instead of `dads` skills that lead far apart. That takes ten
+predicted and planned with, `metra` instead of `dads` skills that lead far apart. That takes ten
 minutes to half an hour. Pictures of skills and of ways to goals are left in the folder of the run.
 """
 

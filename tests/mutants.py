@@ -389,7 +389,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "v = bounded(v + 2 * u)":
             "v = bounded(v + u)",
     }),
-    ("algos/dads.py", "tests/algos/test_dads.py -k 'numpy or reward or ends or statistics or kth or recent or density or allotment or skill_lasts or key'", {
+    ("algos/dads.py", "tests/algos/test_dads.py -k 'numpy or reward or ends or statistics or kth or recent or density or assignment or skill_lasts or key'", {
         "jnp.where(policy.terminated > 0, 0.0, intrinsic)":
             "intrinsic",
         "return batch.valid * (1.0 - batch.terminated)":

@@ -516,7 +516,7 @@ def test_a_descriptor_may_be_part_of_a_dict_observation():
         ({"policy_sees": "x,y"}, "give coordinates such as"),
         ({"descriptor": "no_such_module:f"}, "cannot be found"),
         ({"predicts": "none"}, "predicts = none"),
-        ({"allotment": "equal"}, "skill_kind = one-hot"),
+        ({"assignment": "equal"}, "skill_kind = one-hot"),
         ({"n_step": 3}, "n_step = 3: .* give 1"),
     ],
 )
@@ -574,8 +574,8 @@ def test_skills_come_from_their_prior():
 
 
 @pytest.mark.parametrize("n", [5, 10, 7])
-def test_an_equal_allotment_is_fixed_and_fits_any_number_of_environments(n):
-    algo = make(skills=5, skill_kind="one-hot", allotment="equal")
+def test_an_equal_assignment_is_fixed_and_fits_any_number_of_environments(n):
+    algo = make(skills=5, skill_kind="one-hot", assignment="equal")
     memory = reference.quick(lambda key: algo.memory(key, n))
     one, other = (np.asarray(memory(random.key(i)).skill) for i in range(2))
     np.testing.assert_array_equal(one, other)
@@ -786,7 +786,7 @@ def test_preset_qdax():
     given = {"env": "jax:pointmass", "preset": "qdax", "steps": 2000, "envs": 10}
     config = configs.make("dads", given)
     algo = DADS(ENV.spec, **config.options)
-    assert (algo.skills, algo.skill_kind, algo.allotment) == (5, "one-hot", "equal")
+    assert (algo.skills, algo.skill_kind, algo.assignment) == (5, "one-hot", "equal")
     assert (algo.components, algo.dynamics_std, algo.dynamics_period) == (4, "fixed", 1)
     assert (algo.views.size("policy_sees"), algo.views.size("dynamics_sees")) == (2, 0)
     assert (algo.order, algo.std, algo.dynamics_data) == ("simultaneous", "softplus", "replay")

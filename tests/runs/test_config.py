@@ -76,6 +76,11 @@ def test_the_names_of_stable_baselines3_are_understood(given, expected):
     assert {name: found[name] for name in expected} == expected
 
 
+def test_options_may_have_their_older_names():
+    given = {"env": "jax:pointmass", "skill_kind": "one-hot", "allotment": "equal"}
+    assert configs.make("dads", given).options["assignment"] == "equal"
+
+
 def test_the_names_of_stable_baselines3_for_td3():
     config = make("td3", {"env": "x", "policy_delay": 3, "target_policy_noise": 0.3,
                           "target_noise_clip": 0.6})  # fmt: skip

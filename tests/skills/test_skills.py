@@ -25,7 +25,7 @@ from thespis.runs.directory import write_json
 from thespis.runs.skill_actions import over_skills
 from thespis.runs.skilled import Skilled
 from thespis.skills.export import export
-from thespis.skills.planner import Planner, foresee, lead, plan, pursue
+from thespis.skills.planner import Planner, lead, plan, predict, pursue
 from thespis.skills.rollout import rollout
 from thespis.skills.score import cells, hull_area, judged
 from thespis.tuning.hyper import fill
@@ -150,12 +150,12 @@ def known(kind="uniform", **options):
     return algo, eqx.tree_at(parts, state, ([weight], [none]))
 
 
-def test_what_is_foreseen_is_in_the_units_of_the_descriptor():
+def test_what_is_predicted_is_in_the_units_of_the_descriptor():
     algo, state = known()
     mean, var = jnp.array([0.5, 0.0]), jnp.array([4.0, 1.0])
     state = eqx.tree_at(lambda s: (s.change_stats.mean, s.change_stats.var), state, (mean, var))
     x, skill = jnp.array([[1.0, 2.0]]), jnp.array([[1.0, -1.0]])
-    found = jax.jit(lambda *x: foresee(algo, state, algo.Hyper(), *x))(x, skill)
+    found = jax.jit(lambda *x: predict(algo, state, algo.Hyper(), *x))(x, skill)
     np.testing.assert_allclose(found, [[1 + 0.5 + 2 * 0.1, 2 - 0.1]], rtol=1e-5)
 
 
@@ -199,7 +199,7 @@ def test_plans_of_countable_skills_are_enumerated():
 def test_dynamics_that_see_what_they_do_not_predict_cannot_plan():
     algo, state = known(dynamics_sees="observation")
     with pytest.raises(ThespisError, match="plans need the observation"):
-        foresee(algo, state, algo.Hyper(), jnp.zeros((1, 2)), jnp.zeros((1, 2)))
+        predict(algo, state, algo.Hyper(), jnp.zeros((1, 2)), jnp.zeros((1, 2)))
 
 
 def test_a_pursuit_is_scored_by_its_mean_distance(skilled):
@@ -218,7 +218,7 @@ def test_a_pursuit_is_scored_by_its_mean_distance(skilled):
 
 
 def test_metra_leads_to_goals_and_scores_what_it_can(far):
-    """The skill is the way there in its representation; nothing is foreseen."""
+    """The skill is the way there in its representation; nothing is predicted."""
     found = pursue(far, GOALS, Planner(hold=25))
     phi, seen = far.state.dynamics.params, lambda x: far.algo.scaled(far.state, jnp.asarray(x))
     way = phi(seen(GOALS.astype(np.float32))) - phi(seen(found.paths[:, 0]))
@@ -231,7 +231,7 @@ def test_metra_leads_to_goals_and_scores_what_it_can(far):
     moved = phi(seen(played.descriptors[0, 0, 1])) - phi(seen(played.descriptors[0, 0, 0]))
     assert played.diversity[0, 0, 1] == pytest.approx(float(moved @ played.skills[0]), abs=1e-5)
     given = Planner(), jnp.zeros(2), lambda place: place.sum(-1), random.key(0)
-    with pytest.raises(ThespisError, match="metra foresees nothing"):
+    with pytest.raises(ThespisError, match="metra predicts nothing"):
         plan(far.algo, far.state, far.hp, *given)
 
 
@@ -359,14 +359,14 @@ def alone(folder):
     return exported.Skills(folder / "skills.npz")
 
 
-def test_an_export_acts_and_foresees_with_numpy_alone(skilled, tmp_path):
+def test_an_export_acts_and_predicts_with_numpy_alone(skilled, tmp_path):
     assert main(["skills", "export", str(skilled.run.path), "-o", str(tmp_path)]) == 0
     exported = alone(tmp_path)
     obs, skill = np.ones((3, 2), np.float32), skilled.skills(3)
     np.testing.assert_allclose(exported.act(obs, skill), skilled.act(obs, skill)[0], atol=1e-5)
     x = jnp.zeros((3, 2))
     given = skilled.algo, skilled.state, skilled.hp
-    wanted = jax.jit(lambda *x: foresee(*given, *x))(x, skill)
+    wanted = jax.jit(lambda *x: predict(*given, *x))(x, skill)
     np.testing.assert_allclose(exported.change(skill), wanted, atol=1e-5)
 
 

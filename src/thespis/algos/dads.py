@@ -92,7 +92,7 @@ class DADS(SAC):
     """Numbers of a skill; the number of skills if they are one-hot."""
     skill_kind: Literal["uniform", "one-hot"] = "uniform"
     """Skills are points of the cube [-1, 1]^skills (of metra unit vectors), or one of so many."""
-    allotment: Literal["sampled", "equal"] = "sampled"
+    assignment: Literal["sampled", "equal"] = "sampled"
     """Environments draw a skill at every episode's start, or have one of their own for good."""
     descriptor: Reference | Callable[[Any], Array] | None = None
     """What skills should differ in: coordinates of the observation (0,1), observation for all of
@@ -187,9 +187,9 @@ class DADS(SAC):
             raise ThespisError("DADS reads vectors: it takes no images and no privileged parts")
         if self.spec.reward_dim is not None:
             raise ThespisError("DADS takes rewards of one number, of which it makes no use")
-        if self.allotment == "equal" and self.skill_kind != "one-hot":
+        if self.assignment == "equal" and self.skill_kind != "one-hot":
             raise ThespisError(
-                "allotment = equal needs skills that can be counted: give skill_kind = one-hot"
+                "assignment = equal needs skills that can be counted: give skill_kind = one-hot"
             )
         if self.best_return is not None and not self.with_reward:
             raise ThespisError(f"best_return = {self.best_return} needs with_reward: add it")
@@ -252,7 +252,7 @@ class DADS(SAC):
         """Gives every environment a skill for the episode."""
         k_skill, k_held = random.split(key)
         held = super().memory(k_held, n)
-        if self.allotment == "equal":
+        if self.assignment == "equal":
             return Memory(nn.one_hot(jnp.arange(n) % self.skills, self.skills), held)
         return Memory(self.draw_skills(k_skill, n), held)
 

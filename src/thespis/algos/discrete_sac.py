@@ -30,6 +30,7 @@ from thespis.core import (
     where,
 )
 from thespis.nn.distributions import Categorical
+from thespis.nn.heads import smallest
 from thespis.nn.networks import Critics
 from thespis.nn.train_state import TrainState
 from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
@@ -237,7 +238,7 @@ class DiscreteSAC(ActorCritic):
 
     def reduced(self, q: Array) -> Array:
         """One value per action, of all critics: [critics, batch, n] -> [batch, n]."""
-        return q.min(0) if self.reduce == "min" else q.mean(0)
+        return smallest(q) if self.reduce == "min" else q.mean(0)
 
     def wanted(self, hp, policy: Categorical) -> Array:
         """The target entropy [batch] of states with these legal actions."""

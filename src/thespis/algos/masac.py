@@ -29,6 +29,7 @@ from thespis.algos.temperature import Form, alpha_of, init_temperature, update_t
 from thespis.core import ALIVE, PAID, Metrics, Mode, Transition, mean, polyak
 from thespis.nn.distributions import Categorical, LogDerivative, TanhGaussian
 from thespis.nn.encoders import width
+from thespis.nn.heads import smallest
 from thespis.nn.networks import MLP
 from thespis.nn.train_state import TrainState
 from thespis.tuning.hyper import LogUniform, Uniform, prior
@@ -272,9 +273,9 @@ class MASAC(MultiAgent):
         policy = self.policy(actor, seen)
         if isinstance(policy, TanhGaussian):
             action, log_p = policy.sample(key)
-            return self.q(critic, seen, action).min(0), -log_p
+            return smallest(self.q(critic, seen, action)), -log_p
         drawn = nn.one_hot(policy.sample(key), self.size)
-        return policy.expect(self.values(critic, seen, drawn).min(0)), policy.entropy()
+        return policy.expect(smallest(self.values(critic, seen, drawn))), policy.entropy()
 
     def network_means(
         self, x: Float[Array, "... batch views"], valid: Array

@@ -24,6 +24,7 @@ from thespis.algos.taac_networks import Actor, EncodedCritics
 from thespis.algos.temperature import alpha_of, init_temperature, update_temperature
 from thespis.core import Histogram, Mean, Metrics, Mode, Row, ThespisError, mean, polyak, where
 from thespis.nn.distributions import TanhGaussian
+from thespis.nn.heads import smallest
 from thespis.nn.losses import explained_variance, huber
 from thespis.nn.networks import MLP, Critics
 from thespis.nn.normalization import Running
@@ -360,7 +361,7 @@ class TAAC(ActorCritic):
     def lowest(self, q: Float[Array, "critics ... d"]) -> Float[Array, "... d"]:
         """Returns the worst of the critics' values of each reward dimension, given its weight."""
         sign = jnp.where(self.weights < 0, -1.0, 1.0).reshape((1,) * (q.ndim - 2) + (-1,))
-        return sign * (sign[None] * q).min(0)
+        return sign * smallest(sign[None] * q)
 
     def worth(self, critic: EncodedCritics, obs, trajectory) -> Array:
         """Returns min_i Q_i(s, tau) as one number, by the weights of the reward."""

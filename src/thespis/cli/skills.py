@@ -16,7 +16,7 @@ HELP = """\
 usage: thespis skills VERB RUN [options]
 
   plot      where every skill goes, in descriptor space
-  score     do skills differ, can they be foreseen, how far do they reach
+  score     do skills differ, can they be predicted, how far do they reach
   rollout   episodes of one skill, and a film of them
   plan      reach goals by planning over the skill dynamics, without training on them
   export    the networks as NumPy arrays, with a script that needs NumPy alone

@@ -281,8 +281,11 @@ def place(known: dict[str, dict[str, Any]], name: str) -> tuple[str, str]:
     )
 
 
+# Options that had another name in older versions, and runs.
+RENAMED = {"allotment": "assignment"}
 # Stable-Baselines3's names: those that mean the same as one of ours ...
 ALIASES = {
+    **RENAMED,
     "total_timesteps": "steps",
     "n_timesteps": "steps",
     "n_envs": "envs",
@@ -582,7 +585,8 @@ def restored(saved: dict[str, Any]) -> Config:
     fields = {f.name: (none | saved)[f.name] for f in dataclasses.fields(Config) if f.name != TRUST}
     tuples = lambda x: tuple(x) if isinstance(x, list) else x
     fields |= {name: tuple(fields[name]) for name in ("seeds", "log_keys")}
-    fields["options"] = {name: tuples(value) for name, value in fields["options"].items()}
+    options = fields["options"].items()
+    fields["options"] = {RENAMED.get(name, name): tuples(value) for name, value in options}
     fields["pbt"] = {name: tuples(value) for name, value in fields["pbt"].items()}
     fields["schedule"] = tuple((int(step), values) for step, values in fields["schedule"])
     return checked(Config(**fields))

@@ -18,7 +18,7 @@ PLAIN = "needs observations that are one vector"
 
 
 def export(skilled: Skilled, folder: Path | str) -> Path:
-    """A folder with skills.npz and skills.py, which acts and foresees by it."""
+    """A folder with skills.npz and skills.py, which acts and predicts by it."""
     folder, algo = Path(folder), skilled.algo
     state, box = skilled.state, algo.box
     layers = lambda name, net: {

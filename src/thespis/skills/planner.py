@@ -1,6 +1,6 @@
 """Planning with skills that were learned without any task: choose those that lead to a goal.
 
-The skill dynamics foresee where a skill leads, and model-predictive path integral control looks
+The skill dynamics predict where a skill leads, and model-predictive path integral control looks
 for the best. Sharma et al. 2020, https://arxiv.org/abs/1907.01657, algorithm 2.
 """
 
@@ -45,7 +45,7 @@ class Planner:
     """How much a candidate's deviations follow those of the skill before."""
 
 
-def foresee(algo: Any, state: Any, hp: Any, x: Array, skill: Array) -> Array:
+def predict(algo: Any, state: Any, hp: Any, x: Array, skill: Array) -> Array:
     """The expected x [..., n] after one step of a skill [..., size]."""
     base, coordinates = algo.views["dynamics_sees"]
     seen = (numbers(algo, base, x) if coordinates else x)[..., np.asarray(coordinates, int)]
@@ -74,7 +74,7 @@ def numbers(algo: Any, base: str, x: Array) -> Array:
     if predicted == "observation" and base == DESCRIPTOR and plain:
         return algo.describe(x)
     raise ThespisError(
-        f"plans need the {base}, but the skill dynamics foresee {algo.predicts}: train with "
+        f"plans need the {base}, but the skill dynamics predict {algo.predicts}: train with "
         "dynamics_sees = none or descriptor, or with predicts = observation"
     )
 
@@ -103,14 +103,14 @@ def plan(
 ) -> Float[Array, "horizon size"]:
     """The skills that should bring the most reward of descriptors [..., size] -> [...]."""
     if algo.objective == "metra":
-        raise ThespisError("metra foresees nothing: it pursues goals, and other plans need dads")
+        raise ThespisError("metra predicts nothing: it pursues goals, and other plans need dads")
 
     def worth(skills: Float[Array, "plans horizon size"]) -> Array:
-        """The foreseen sum of rewards."""
+        """Returns the predicted sum of rewards."""
         each = jnp.repeat(skills, planner.hold, 1).swapaxes(0, 1)
 
         def step(x, skill):
-            x = foresee(algo, state, hp, x, skill)
+            x = predict(algo, state, hp, x, skill)
             return x, reward(numbers(algo, DESCRIPTOR, x))
 
         start = jnp.broadcast_to(x[None], (skills.shape[0], x.shape[0]))

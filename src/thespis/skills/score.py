@@ -1,4 +1,4 @@
-"""How good skills are: do they differ, can they be foreseen, how far do they reach."""
+"""How good skills are: do they differ, can they be predicted, how far do they reach."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from thespis.runs.skilled import Skilled
-from thespis.skills.planner import foresee
+from thespis.skills.planner import predict
 from thespis.skills.rollout import Trajectories, rollout
 
 CELLS = 20  # along each side of the box that holds all trajectories
@@ -41,7 +41,7 @@ def judged(skilled: Skilled, played: Trajectories) -> dict[str, float]:
 
 
 def predictability(skilled: Skilled, played: Trajectories) -> dict[str, float]:
-    """How much of single changes, and of whole paths, the skill dynamics foresee.
+    """How much of single changes, and of whole paths, the skill dynamics predict.
 
     Only where they predict the descriptor by itself: then they can be followed from the start.
     """
@@ -55,21 +55,21 @@ def predictability(skilled: Skilled, played: Trajectories) -> dict[str, float]:
         or len(coordinates) != algo.views.sizes[base]
     ):
         return {}
-    one = jax.jit(lambda x, skill: foresee(algo, skilled.state, skilled.hp, x, skill))
+    one = jax.jit(lambda x, skill: predict(algo, skilled.state, skilled.hp, x, skill))
     paths, (skills, episodes) = played.descriptors, played.ends.shape
     told = jnp.asarray(np.repeat(played.skills, episodes, 0))
     flat = lambda x: jnp.asarray(x.reshape(skills * episodes, -1), jnp.float32)
-    foreseen, single, change = [paths[:, :, 0]], [], []
+    predicted, single, change = [paths[:, :, 0]], [], []
     for t in range(paths.shape[2] - 1):
         fold = lambda x: np.asarray(x).reshape(skills, episodes, -1)
-        foreseen.append(fold(one(flat(foreseen[-1]), told)))
+        predicted.append(fold(one(flat(predicted[-1]), told)))
         single.append(fold(one(flat(paths[:, :, t]), told)) - paths[:, :, t + 1])
         change.append(paths[:, :, t + 1] - paths[:, :, t])
     squares = lambda x: np.nansum(np.square(x))
     moved = np.array(change)
     centred = moved - np.nanmean(moved, (0, 1, 2), keepdims=True)
     where = np.indices(played.ends.shape)
-    last = np.stack(foreseen, 2)[where[0], where[1], played.ends]
+    last = np.stack(predicted, 2)[where[0], where[1], played.ends]
     off = np.linalg.norm(last - played.end_points, axis=-1).mean()
     far = np.linalg.norm(played.end_points - paths[:, :, 0], axis=-1).mean()
     return {

@@ -11,7 +11,7 @@ PRESETS: dict[str, dict] = {
             **QDAX["algo"],
             "skills": 5,
             "skill_kind": "one-hot",
-            "allotment": "equal",
+            "assignment": "equal",
             "policy_sees": "observation",
             "dynamics_sees": "none",
             "dynamics_data": "replay",
