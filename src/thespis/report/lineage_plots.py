@@ -103,6 +103,44 @@ class Story:
             found[name] = values
         return found
 
+    def lives(self, slot: int) -> list[tuple[list[float], list[float]]]:
+        """What lived in a slot, one after another: each begins where its parent was."""
+        births = [(r.step, r.parent_of(slot)) for r in self.rounds if r.parent_of(slot) != slot]
+        lives, begin, parent = [], -math.inf, slot
+        for end, after in [*births, (math.inf, slot)]:
+            mine = (self.steps > begin) & (self.steps <= end) & np.isfinite(self.values[:, slot])
+            steps, values = self.steps[mine].tolist(), self.values[mine, slot].tolist()
+            root = self.value_at(parent, begin)
+            if root is not None and parent != slot:
+                steps, values = [begin, *steps], [root, *values]
+            lives.append((steps, values))
+            begin, parent = end, after
+        return lives
+
+    def value_at(self, slot: int, step: float) -> float | None:
+        """The newest value of a member at a step."""
+        before = (self.steps <= step) & np.isfinite(self.values[:, slot])
+        return float(self.values[before, slot][-1]) if before.any() else None
+
+    def along(self, line: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The evaluations of a line, wherever it lived."""
+        # A round follows the evaluation of its step.
+        era = np.searchsorted([r.step for r in self.rounds], self.steps, side="left")
+        values = self.values[np.arange(len(era)), np.array(line)[era]]
+        known = np.isfinite(values)
+        return self.steps[known], values[known]
+
+    @property
+    def scores(self) -> np.ndarray:
+        """[eras, members]: by what each was judged at its end, or was last evaluated."""
+        scores = np.full((len(self.rounds) + 1, self.members), np.nan)
+        for i, one in enumerate(self.rounds):
+            scores[i, one.member] = one.score
+        for slot in range(self.members):
+            value = self.value_at(slot, math.inf)
+            scores[-1, slot] = np.nan if value is None else value
+        return scores
+
 
 def read(folder: Path | str, metric: str = RETURN) -> Story:
     """The story of a run's population."""
@@ -167,12 +205,12 @@ def returns(story: Story, path: Path | str) -> Path:
     with Sheet(path, (7.2, 4.2)) as figure:
         panel = figure.subplots()
         for slot in range(story.members):
-            *replaced, last = _lives(story, slot)
+            *replaced, last = story.lives(slot)
             for steps, values in [*replaced, last]:
                 panel.plot(steps, values, color=OTHERS, linewidth=1, zorder=2)
             for steps, values in replaced:
                 panel.plot(steps[-1:], values[-1:], "o", color=OTHERS, markersize=3, zorder=2)
-        steps, values = _along(story, story.line(story.winner))
+        steps, values = story.along(story.line(story.winner))
         panel.plot(steps, values, color="white", linewidth=4.5, zorder=3)
         panel.plot(steps, values, color=WINNER, linewidth=2.4, zorder=4)
         panel.plot(steps[-1:], values[-1:], "o", color=WINNER, markersize=6, zorder=5)
@@ -221,7 +259,7 @@ def family_tree(story: Story, path: Path | str) -> Path:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    line, edges, scores = story.line(story.winner), story.edges, _scores(story)
+    line, edges, scores = story.line(story.winner), story.edges, story.scores
     seen = scores[np.isfinite(scores)]
     low, high = np.quantile(seen, [0.1, 1]) if len(seen) else (0, 1)
     colours = matplotlib.colormaps["viridis"]
@@ -259,47 +297,6 @@ def family_tree(story: Story, path: Path | str) -> Path:
 
 
 # --- parts of them --------------------------------------------------------------------------
-
-
-def _lives(story: Story, slot: int) -> list[tuple[list[float], list[float]]]:
-    """What lived in a slot, one after another: each begins where its parent was."""
-    births = [(r.step, r.parent_of(slot)) for r in story.rounds if r.parent_of(slot) != slot]
-    lives, begin, parent = [], -math.inf, slot
-    for end, after in [*births, (math.inf, slot)]:
-        mine = (story.steps > begin) & (story.steps <= end) & np.isfinite(story.values[:, slot])
-        steps, values = story.steps[mine].tolist(), story.values[mine, slot].tolist()
-        root = _at(story, parent, begin)
-        if root is not None and parent != slot:
-            steps, values = [begin, *steps], [root, *values]
-        lives.append((steps, values))
-        begin, parent = end, after
-    return lives
-
-
-def _at(story: Story, slot: int, step: float) -> float | None:
-    """The newest value of a member at a step."""
-    before = (story.steps <= step) & np.isfinite(story.values[:, slot])
-    return float(story.values[before, slot][-1]) if before.any() else None
-
-
-def _along(story: Story, line: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The evaluations of a line, wherever it lived."""
-    # A round follows the evaluation of its step.
-    era = np.searchsorted([r.step for r in story.rounds], story.steps, side="left")
-    values = story.values[np.arange(len(era)), np.array(line)[era]]
-    known = np.isfinite(values)
-    return story.steps[known], values[known]
-
-
-def _scores(story: Story) -> np.ndarray:
-    """[eras, members]: by what each was judged at its end, or was last evaluated."""
-    scores = np.full((len(story.rounds) + 1, story.members), np.nan)
-    for i, one in enumerate(story.rounds):
-        scores[i, one.member] = one.score
-    for slot in range(story.members):
-        value = _at(story, slot, math.inf)
-        scores[-1, slot] = np.nan if value is None else value
-    return scores
 
 
 def _bend(step: float, parent: int, slot: int, reach: float) -> np.ndarray:

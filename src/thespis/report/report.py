@@ -283,13 +283,13 @@ def told(story: lineage_plots.Story, numbers: Numbers) -> dict[str, Any]:
 
     def life(slot: int) -> dict[str, Any]:
         """What lived in a slot, one after another, with gaps between."""
-        lives = [life for life in lineage_plots._lives(story, slot) if life[0]]
+        lives = [life for life in story.lives(slot) if life[0]]
         gap = lambda values, end: [x for life in values for x in (*life, end)]
         x = gap([steps for steps, _ in lives], story.end)
         y = gap([values for _, values in lives], math.nan)
         return {"name": f"member {slot}", **other, "by": {"steps": numbers.points(x, 10**9, y=y)}}
 
-    x, y = lineage_plots._along(story, line)
+    x, y = story.along(line)
     best = winner | {"by": {"steps": numbers.points(x, POINTS, y=y)}}
     members = {
         "id": "members",
@@ -326,7 +326,7 @@ def told(story: lineage_plots.Story, numbers: Numbers) -> dict[str, Any]:
             "edges": story.edges,
             "line": line,
             "metric": WORDS.get(story.metric, story.metric),
-            "scores": numbers.put(lineage_plots._scores(story)),
+            "scores": numbers.put(story.scores),
             "copies": copies,
             "tuned": {name: numbers.put(values) for name, values in story.schedules.items()},
         },
