@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -302,17 +302,102 @@ class Algorithm(Protocol):
         ...
 
 
+# --- what an algorithm may have besides -----------------------------------------------------
+
+T = TypeVar("T")
+
+
+def capability(algo: Any, kind: type[T]) -> T | None:
+    """What to ask for one of the capabilities below of an algorithm or its class; None without it.
+
+    Nobody else looks for attributes of algorithms, so those around another need no more than
+    to say what they offer (see `Wrapping`).
+    """
+    offered = algo.offered(kind) if isinstance(algo, Wrapping) else algo
+    return offered if isinstance(offered, kind) else None
+
+
+@runtime_checkable
+class Wrapping(Protocol):
+    """An algorithm around another. Only `capability` calls it."""
+
+    def offered(self, kind: type) -> Any:
+        """Who has that capability, if anybody: as a rule the algorithm inside."""
+        ...
+
+
+@runtime_checkable
+class Prioritised(Protocol):
+    """Its replay may have priorities. The loop asks when it makes the replay, draws and stores.
+
+    Its `Hyper` has the exponent of priorities, `priority_alpha`.
+    """
+
+    def rule(self, envs: int) -> Any:
+        """A `Rule` (replay/priorities.py) of which rows may be drawn, None if all are alike."""
+        ...
+
+    def beta(self, hp, step: Array) -> Array:
+        """The exponent of importance weights after so many updates."""
+        ...
+
+
+@runtime_checkable
+class Weighing(Protocol):
+    """It makes one number of vector rewards: for whoever sums returns, with every reward."""
+
+    def scalar_reward(self, reward: Any, obs: PyTree) -> Any:
+        """Rewards [..., reward_dim] that came with these observations -> [...]."""
+        ...
+
+
+@runtime_checkable
+class Hiding(Protocol):
+    """Only its critics see some keys of observations: whoever makes inputs leaves these out."""
+
+    privileged: tuple[str, ...]
+
+
+@runtime_checkable
+class Imitating(Protocol):
+    """It learns from demonstrations: a run refuses to begin without them, and `sample` gets them.
+
+    Runs ask its class.
+    """
+
+    demonstrated: bool
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """It learns from returns. The loop calls it with every new row, after `observe`."""
+
+    def remember(self, state, rows: Row, returns: Float[Array, "n"]) -> Any:
+        """The state after new rows, given the returns of their episodes so far."""
+        ...
+
+
 @runtime_checkable
 class Reporting(Protocol):
-    """An algorithm that tells more of what it did. The loop logs it of new rows as `rollout/`."""
+    """It tells more of what it did. The loop logs it of every new row as `rollout/`."""
 
     def report(self, rows: Row) -> dict[str, Mean | Histogram]:
         """Sums and counts of every row [...]."""
         ...
 
 
+@runtime_checkable
+class Complaining(Protocol):
+    """It knows when learning cannot work. The trainer asks with every row of metrics it logs."""
+
+    def complaint(self, metrics: dict[str, Any]) -> str | None:
+        """One line that says why, which ends the run; None if nothing is wrong."""
+        ...
+
+
+@runtime_checkable
 class SelfRewarding(Protocol):
-    """What evaluations ask of an algorithm that rewards itself, in every step of their episodes."""
+    """It rewards itself. Evaluations ask for it in every step of their episodes."""
 
     def diversity_reward(self, state, hp, row: Row, after: Row) -> Float[Array, "n"]:
         """The reward of its own for the steps from rows to those after them, leaves [n, ...]."""
@@ -327,8 +412,9 @@ class SelfRewarding(Protocol):
         ...
 
 
+@runtime_checkable
 class Judged(Protocol):
-    """An algorithm that should not be judged by the environment's reward."""
+    """It should not be judged by the environment's reward. Configs ask its class."""
 
     @classmethod
     def judged_by(cls, options: dict[str, Any]) -> str:
@@ -337,6 +423,59 @@ class Judged(Protocol):
         The best policy is chosen by it, and populations are tuned by it unless told otherwise.
         """
         ...
+
+
+@runtime_checkable
+class WithSkills(Protocol):
+    """Its policy follows skills: for whoever plays, plans with or builds on chosen ones."""
+
+    skills: int  # numbers in a skill
+    skill_kind: str  # "one-hot" if skills can be counted
+
+    def draw_skills(self, key: Key, n: int) -> Float[Array, "n size"]:
+        """Skills from their prior."""
+        ...
+
+    def nearest(self, skill: Float[Array, "... size"]) -> Float[Array, "... size"]:
+        """The skill that numbers are nearest to."""
+        ...
+
+    def follow(self, memory: Any, skill: Float[Array, "n size"]) -> Any:
+        """The memory of n environments in which these skills are followed from now on."""
+        ...
+
+    def describe(self, obs: PyTree) -> Float[Array, "... size"]:
+        """Where a state is: that in which skills differ."""
+        ...
+
+    def diversity_between(self, state, hp, obs, next_obs, skill) -> Float[Array, "n"]:
+        """The diversity reward between observations."""
+        ...
+
+
+@runtime_checkable
+class Repeating(Protocol):
+    """A *memory* of an algorithm that may go on with what it did: films and plots show it."""
+
+    repeats: Any  # steps [n] that its trajectory has been followed, 1 where it acted anew
+
+
+def privileged(algo: Any) -> tuple[str, ...]:
+    """The keys of an observation that only critics see."""
+    hiding = capability(algo, Hiding)
+    return hiding.privileged if hiding else ()
+
+
+def imitates(algo: Any) -> bool:
+    """Whether an algorithm, or its class, learns from demonstrations."""
+    imitating = capability(algo, Imitating)
+    return imitating is not None and imitating.demonstrated
+
+
+def scalar_reward(algo: Any, reward: Any, obs: PyTree) -> Any:
+    """Rewards as one number [...], which they are unless they are vectors."""
+    weighing = None if algo.spec.reward_dim is None else capability(algo, Weighing)
+    return weighing.scalar_reward(reward, obs) if weighing else reward
 
 
 # --- episodes outside training --------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Stacks of observations: drawn from the ring, and made while acting, as if by hand."""
 
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +15,10 @@ from jax import random
 
 import thespis
 from tests.small import arguments
-from thespis.algos import MASAC, TD3
+from thespis import core
+from thespis.algos import MASAC, SAC, SQIL, TAAC, TD3
 from thespis.algos.frame_stack import FrameStack
-from thespis.core import MASK, Row, ThespisError
+from thespis.core import MASK, Prioritised, Row, ThespisError, capability
 from thespis.engine.loop import DeviceDriver, Loop
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
@@ -139,7 +142,33 @@ def test_rows_with_priorities_need_the_whole_of_their_stack():
     """What a full ring has overwritten of a stack cannot be drawn: see test_priorities.py."""
     given = {"prioritized_replay": True, "n_step": 2}
     stack = FrameStack.of(TD3, Autoreset(Pendulum()).spec, FRAMES, **given)
-    assert stack.rule(1) == Rule(ahead=2, behind=FRAMES - 1)
+    assert capability(stack, Prioritised).rule(1) == Rule(ahead=2, behind=FRAMES - 1)
+
+
+CAPABILITIES = [
+    kind
+    for kind in vars(core).values()
+    if getattr(kind, "_is_runtime_protocol", False) and kind is not core.Wrapping
+]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What an algorithm of one's own has at least."""
+
+    spec: Any
+
+
+@pytest.mark.parametrize("Algorithm", [SAC, TD3, SQIL, TAAC, Plain])
+def test_a_stack_can_do_what_its_algorithm_can_and_nothing_else(Algorithm):
+    stack = FrameStack.of(Algorithm, Autoreset(Pendulum()).spec, FRAMES)
+    able = {kind for kind in CAPABILITIES if capability(stack.algo, kind)}
+    assert {kind for kind in CAPABILITIES if capability(stack, kind)} == able
+    assert not [kind for kind in CAPABILITIES if isinstance(stack, kind)]  # by itself
+    if Algorithm is not Plain:
+        assert capability(stack, core.Hiding).privileged == ()
+    assert (core.Reporting in able) == (Algorithm is TAAC)
+    assert core.imitates(stack) == (Algorithm is SQIL)
 
 
 def test_skills_are_refused(tmp_path):

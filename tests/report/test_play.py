@@ -90,7 +90,7 @@ def test_all_members_play_side_by_side_in_one_film(run, tmp_path, plain):
 class Repeater:
     """A policy that acts anew at every third step."""
 
-    algo = SimpleNamespace(scalar_reward=lambda reward, obs: reward)
+    algo = SimpleNamespace(spec=Autoreset(Pendulum()).spec)
 
     def reset(self, seed):
         self.time, self.memory = 0, None

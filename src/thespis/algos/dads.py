@@ -268,6 +268,10 @@ class DADS(SAC):
             return nn.one_hot(skill.argmax(-1), self.skills)
         return self.intrinsic_objective.nearest(skill)
 
+    def follow(self, memory: Any, skill: Float[Array, "n size"]) -> Memory:
+        """The memory in which these skills are followed."""
+        return dataclasses.replace(memory, skill=skill)
+
     def act(self, state: Any, hp, memory: Any, obs, key, step, mode: Mode) -> Any:
         """Acts as SAC does, on the observation and the skill."""
         joined = SkillObservation(obs, memory.skill)

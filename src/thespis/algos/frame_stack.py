@@ -15,7 +15,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
-from thespis.core import MASK, Mode, Row, Spec, ThespisError, where
+from thespis.core import (
+    MASK,
+    Key,
+    Metrics,
+    Mode,
+    Prioritised,
+    Row,
+    SelfRewarding,
+    Spec,
+    ThespisError,
+    capability,
+    privileged,
+    where,
+)
 from thespis.replay.priorities import Rule
 
 
@@ -43,7 +56,7 @@ class FrameStack:
                 f"frame_stack = {frames} is for one agent, and there are {len(spec.agents)}: "
                 "leave it out"
             )
-        if hasattr(Algorithm, "diversity_reward"):  # of what describes one moment (see dads.py)
+        if capability(Algorithm, SelfRewarding):  # of what describes one moment (see dads.py)
             raise ThespisError(
                 f"frame_stack = {frames}: {Algorithm.__name__} describes single observations; "
                 "leave it out"
@@ -52,11 +65,17 @@ class FrameStack:
         stacked = dataclasses.replace(spec, obs=each(stack, spec.obs))
         return cls(Algorithm(stacked, **options), spec, frames)
 
-    def __getattr__(self, name: str) -> Any:
-        """All that stacks do not change."""
-        if name.startswith("__") or name == "algo":
-            raise AttributeError(name)
-        return getattr(self.algo, name)
+    @property
+    def Hyper(self) -> Any:
+        return self.algo.Hyper
+
+    def offered(self, kind: type) -> Any:
+        """Capabilities are those of the algorithm; stacks change what rows may be drawn alone."""
+        inside = capability(self.algo, Prioritised) if kind is Prioritised else None
+        return StackedPriorities(inside, self.frames) if inside else self.algo
+
+    def init(self, key: Key, hp) -> Any:
+        return self.algo.init(key, hp)
 
     def memory(self, key, n: int) -> Frames:
         blank = lambda s: jnp.zeros((n, self.frames - 1, *s.shape), s.dtype)
@@ -65,7 +84,7 @@ class FrameStack:
 
     def shown(self, obs: PyTree) -> PyTree:
         """An observation without what only critics see."""
-        hidden = getattr(self.algo, "privileged", ())
+        hidden = privileged(self.algo)
         return {k: x for k, x in obs.items() if k not in hidden} if hidden else obs
 
     def act(self, state, hp, memory: Frames, obs, key, step, mode: Mode):
@@ -88,9 +107,23 @@ class FrameStack:
         demos = demos and demos.stacked(self.frames)
         return self.algo.sample(replay.stacked(self.frames), demos, hp, key, step)
 
+    def update(self, state, hp, batch, key, step) -> tuple[Any, Metrics, Array]:
+        return self.algo.update(state, hp, batch, key, step)
+
+
+@dataclass(frozen=True)
+class StackedPriorities:
+    """The priorities of rows that need those before them."""
+
+    algo: Prioritised
+    frames: int
+
     def rule(self, envs: int) -> Rule | None:
         rule = self.algo.rule(envs)
         return rule and dataclasses.replace(rule, behind=self.frames - 1)
+
+    def beta(self, hp, step: Array) -> Array:
+        return self.algo.beta(hp, step)
 
 
 def each(f, obs: PyTree, *more: PyTree, mask: Any = ...) -> PyTree:

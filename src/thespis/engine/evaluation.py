@@ -15,7 +15,7 @@ import numpy as np
 from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
-from thespis.core import Mode, Row, longest, where
+from thespis.core import Mode, Row, SelfRewarding, capability, longest, where
 from thespis.engine.loop import Loop
 from thespis.engine.streams import Stream, environment_seeds, member_keys
 from thespis.errors import Fault
@@ -80,7 +80,9 @@ def outcome(rows: Row) -> tuple[Float[Array, "n ..."], Int[Array, "n"]]:
     return where(mine, rows.reward, jnp.zeros_like(rows.reward)).sum(0), mine.sum(0) - 1
 
 
-def own_terms(algo, policy: FrozenPolicy, row: Row, after: Row) -> Float[Array, "n terms"]:
+def own_terms(
+    algo: SelfRewarding, policy: FrozenPolicy, row: Row, after: Row
+) -> Float[Array, "n terms"]:
     """What an algorithm rewards itself with for steps, and what its dependence is made of."""
     steps = policy.state, policy.hp, row, after
     return jnp.concatenate(
@@ -90,16 +92,11 @@ def own_terms(algo, policy: FrozenPolicy, row: Row, after: Row) -> Float[Array, 
 
 def diversity(algo, policy: FrozenPolicy, rows: Row) -> Float[Array, "n terms"] | None:
     """The sums of these over every environment's first episode, if an algorithm rewards itself."""
-    if not rewards_itself(algo):
+    if (rewarding := capability(algo, SelfRewarding)) is None:
         return None
     now, after = (jax.tree.map(lambda x, s=s: x[s], rows) for s in (slice(-1), slice(1, None)))
-    terms = jax.lax.map(lambda x: own_terms(algo, policy, *x), (now, after))
+    terms = jax.lax.map(lambda x: own_terms(rewarding, policy, *x), (now, after))
     return where(first_episode(rows.final)[1:], terms, jnp.zeros_like(terms)).sum(0)
-
-
-def rewards_itself(algo) -> bool:
-    """Whether it is `core.SelfRewarding`."""
-    return hasattr(algo, "diversity_reward")
 
 
 # --- descriptors ----------------------------------------------------------------------------
@@ -168,9 +165,10 @@ class Episodes(NamedTuple):
         """
         parts = None if algo.spec.reward_dim is None else returns[..., 1:]
         returns = returns if parts is None else returns[..., 0]
-        if own is None:
+        rewarding = capability(algo, SelfRewarding)
+        if own is None or rewarding is None:
             return cls(returns, lengths, descriptors, None, parts)
-        dependence = algo.dependence if own.ndim == 2 else jax.vmap(algo.dependence)
+        dependence = rewarding.dependence if own.ndim == 2 else jax.vmap(rewarding.dependence)
         return cls(returns, lengths, descriptors, own[..., 0], parts, dependence(own[..., 1:]))
 
 
@@ -211,6 +209,11 @@ class Evaluator:
         """Returns and lengths [members, episodes]; a function of the seeds and the time alone."""
         played = self.play(policies, seeds, time)
         return played.returns, played.lengths
+
+    @property
+    def rewarding(self) -> Any:
+        """The algorithm as `SelfRewarding`, None if it is not."""
+        return capability(self.loop.algo, SelfRewarding)
 
     def play(self, policies: FrozenPolicy, seeds, time) -> Episodes:
         """Descriptors too, if there is one."""
@@ -254,7 +257,7 @@ class Evaluator:
                 total[begin] = 0
                 steps = np.where(begin, 0, steps + 1)
                 obs = jax.tree.map(fold, step.obs)
-                if rewards_itself(algo) and before is not None:
+                if self.rewarding and before is not None:
                     flags = fold(step.terminated), fold(step.truncated)
                     given = policies, *before, obs, fold(step.reward), *flags
                     own = np.where(begin[..., None], 0, own + np.asarray(self.judge(*given)))
@@ -287,7 +290,7 @@ class Evaluator:
         finally:
             envs.close()
         found = describe(self.descriptor, told, lengths) if self.descriptor else None
-        if not rewards_itself(algo):
+        if not self.rewarding:
             return Episodes.of(algo, returns, lengths, found)
         every = np.stack([sums[slot] for slot in np.ndindex(lengths.shape)])
         every = jnp.asarray(every.reshape(*lengths.shape, -1), jnp.float32)
@@ -306,7 +309,7 @@ class Evaluator:
                 fresh = algo.memory(k_memory, begin.shape[0])
                 memory = fresh if memory is None else where(begin, fresh, memory)
                 action, memory, extra = policy.act(algo, memory, obs, k_act, self.mode)
-                return None, (action, memory, extra if rewards_itself(algo) else None)
+                return None, (action, memory, extra if self.rewarding else None)
 
             keys = member_keys(seeds, Stream.EVALUATE, time)
             return self.loop.map_members(one, None, policies, memory, begin, obs, keys)[1]
@@ -324,7 +327,7 @@ class Evaluator:
                 no = jnp.zeros_like(terminated)
                 row = Row(obs, reward, no, no, action, extra)
                 after = Row(next_obs, reward, terminated, truncated, action, extra)
-                return None, own_terms(self.loop.algo, policy, row, after)
+                return None, own_terms(self.rewarding, policy, row, after)
 
             given = policies, obs, action, extra, next_obs, reward, terminated, truncated
             return self.loop.map_members(one, None, *given)[1]

@@ -21,7 +21,19 @@ from jax import random
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
-from thespis.core import Histogram, Mean, Mode, Reporting, Row, Step, where
+from thespis.core import (
+    Histogram,
+    Mean,
+    Mode,
+    Prioritised,
+    Remembering,
+    Reporting,
+    Row,
+    Step,
+    capability,
+    scalar_reward,
+    where,
+)
 from thespis.engine.metric_sums import MetricSums
 from thespis.engine.streams import Stream, Use, member_keys
 from thespis.replay.priorities import Rule
@@ -200,7 +212,7 @@ class Loop:
         seen = {name: sums(numbers) for name, numbers in told.items()}
         seen |= self.rollout(row)
         batches = self.draw(x.replay, hps, demos, keys, x.clock) if learn else None
-        returns = told["rollout/ep_rew_mean"] if hasattr(self.algo, "remember") else None
+        returns = told["rollout/ep_rew_mean"] if capability(self.algo, Remembering) else None
         given = hps, row, batches, keys, x.clock, returns
         state, metrics, priorities = self.learn(x.state, *given)
         seen |= metrics
@@ -217,9 +229,9 @@ class Loop:
 
     def rollout(self, row: Row) -> dict[str, Mean | Histogram]:
         """What the algorithm tells of new rows, of [members]; most tell nothing."""
-        if not isinstance(self.algo, Reporting):
+        if (reporting := capability(self.algo, Reporting)) is None:
             return {}
-        over_envs = jax.tree.map(lambda x: x.sum(1), self.algo.report(row))
+        over_envs = jax.tree.map(lambda x: x.sum(1), reporting.report(row))
         return {f"rollout/{name}": x for name, x in over_envs.items()}
 
     def paid(self, reward, obs):
@@ -230,16 +242,17 @@ class Loop:
         if self.algo.spec.reward_dim is None:
             return reward
         to = np if isinstance(reward, np.ndarray) else jnp
-        return to.concatenate([self.algo.scalar_reward(reward, obs)[..., None], reward], -1)
+        return to.concatenate([scalar_reward(self.algo, reward, obs)[..., None], reward], -1)
 
     def draw(self, replay: Replay, hps, demos, keys, clock: Clock):
         """The batches of one iteration's updates, leaves [members, updates, ...]."""
+        prioritised = capability(self.algo, Prioritised) if self.rule else None
 
         def of_member(member, hp, key):
             def one(i):
                 k_sample = random.fold_in(random.fold_in(key, Use.SAMPLE), i)
                 step = clock.updates + i
-                beta = None if self.rule is None else self.algo.beta(hp, step)
+                beta = prioritised.beta(hp, step) if prioritised else None
                 view = replay.of(None if self.shared else member, beta)
                 return self.algo.sample(view, demos, hp, k_sample, step)
 
@@ -257,6 +270,7 @@ class Loop:
         """
         whole, part = self.quota
         due = clock.remainder + part.numerator >= part.denominator
+        remembering = None if returns is None else capability(self.algo, Remembering)
 
         def one(state, hp, row, batches, key, returns):
             def update(state, slot):
@@ -268,8 +282,8 @@ class Loop:
                 return state, (means, None if self.rule is None else priorities)
 
             state = self.algo.observe(state, row)
-            if returns is not None:
-                state = self.algo.remember(state, row, returns)
+            if remembering:
+                state = remembering.remember(state, row, returns)
             if batches is None:
                 return state, ({}, None)
             slots = (jnp.arange(self.slots), batches)
@@ -313,7 +327,8 @@ class Loop:
     @property
     def rule(self) -> Rule | None:
         """Of the priorities of rows, if the algorithm wants them."""
-        return getattr(self.algo, "rule", lambda envs: None)(self.envs)
+        prioritised = capability(self.algo, Prioritised)
+        return prioritised.rule(self.envs) if prioritised else None
 
     @property
     def quota(self) -> tuple[int, Fraction]:

@@ -20,7 +20,7 @@ from jax import random
 from jax.tree_util import DictKey
 
 from thespis import __version__, envs
-from thespis.core import MASK, Box, Discrete
+from thespis.core import MASK, Box, Discrete, privileged
 from thespis.engine.evaluation import FrozenPolicy
 from thespis.envs import gymnasium as gym
 from thespis.errors import ThespisError
@@ -97,7 +97,7 @@ class Exported:
         self.algo, self.env, self.policy = algo, env, policy
         key = random.key(0)
         self.memory = algo.memory(key, 1)
-        hidden = getattr(algo, "privileged", ())  # what only critics see is no input
+        hidden = privileged(algo)  # what only critics see is no input
         shown = algo.spec.obs
         shown = {k: s for k, s in shown.items() if k not in hidden} if hidden else shown
         self.obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shown)
@@ -244,7 +244,7 @@ class Exported:
 
 def kinds(spec: Any) -> dict[str, Box | Discrete]:
     """Actions by the names of the outputs, one of each of several agents."""
-    agents = getattr(spec, "agents", ())
+    agents = spec.agents
     if not agents:
         return {"action": spec.action}
     return {f"action.{name}": kind for name, kind in zip(agents, spec.actions, strict=True)}

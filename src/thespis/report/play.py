@@ -14,7 +14,7 @@ import numpy as np
 from jax import random
 
 from thespis import envs
-from thespis.core import Step, longest
+from thespis.core import Repeating, Step, longest, scalar_reward
 from thespis.envs import Autoreset
 from thespis.errors import ThespisError, one_line
 from thespis.report import draw, video
@@ -80,12 +80,11 @@ def episode(stage, policy, seed: int, limit: int, label: str) -> tuple[list[np.n
     policy.reset(seed)
     step, frames, total, anew = stage.reset(seed), [], 0.0, []
     for time in range(limit + 1):
-        total += float(policy.algo.scalar_reward(np.asarray(step.reward), step.obs)[0])
+        total += float(scalar_reward(policy.algo, np.asarray(step.reward), step.obs)[0])
         ends = bool(step.final[0]) or time == limit
         action = None if ends else policy.act(step.obs)
-        repeats = getattr(policy.memory, "repeats", None)
-        if repeats is not None and not ends:
-            anew.append(bool(repeats[0] == 1))
+        if isinstance(policy.memory, Repeating) and not ends:
+            anew.append(bool(policy.memory.repeats[0] == 1))
         frame = stage.frame(step)
         if frame is not None:
             frame = video.caption(frame, f"{label}  return {total:,.1f}")

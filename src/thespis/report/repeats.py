@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax import random
 
-from thespis.core import Step, ThespisError, longest
+from thespis.core import Repeating, Step, ThespisError, longest, scalar_reward
 from thespis.envs import Autoreset, label
 from thespis.report.plots import FAINT, GREY, PALETTE, Sheet
 from thespis.runs.files import output
@@ -54,12 +54,11 @@ def episode(run: Any, policy: Any, stage: Stage, limit: int, seed: int) -> Episo
     arrived, actions, anew, total = stage.begin(seed), [], [], 0.0
     while not arrived.final[0] and len(actions) < limit:
         actions.append(policy.act(arrived.obs)[0])
-        repeats = getattr(policy.memory, "repeats", None)
-        if repeats is None:
+        if not isinstance(policy.memory, Repeating):
             raise ThespisError(f"{run.config.algo} acts anew at every step: plot a taac run")
-        anew.append(repeats[0] == 1)
+        anew.append(policy.memory.repeats[0] == 1)
         arrived = stage.step(actions[-1][None])
-        reward = policy.algo.scalar_reward(np.asarray(arrived.reward), arrived.obs)
+        reward = scalar_reward(policy.algo, np.asarray(arrived.reward), arrived.obs)
         total += float(reward[0])
     return Episode(np.array(actions), np.array(anew, bool), total)
 

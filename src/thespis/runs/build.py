@@ -11,7 +11,7 @@ import numpy as np
 
 from thespis import envs
 from thespis.algos.frame_stack import FrameStack
-from thespis.core import Box, Spec, Step
+from thespis.core import Box, Spec, Step, imitates
 from thespis.engine.loop import Learner, Loop
 from thespis.engine.streams import Stream, member_keys
 from thespis.errors import ThespisError
@@ -124,9 +124,7 @@ def blank(config: Config, loop: Loop) -> Learner:
 
 def shown(loop: Loop) -> Any:
     """Demonstrations of the right shapes, if the algorithm needs any."""
-    return (
-        demonstrations.blank(loop.env.spec) if getattr(loop.algo, "demonstrated", False) else None
-    )
+    return demonstrations.blank(loop.env.spec) if imitates(loop.algo) else None
 
 
 def state_shapes(config: Config, loop: Loop) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from thespis import envs, tuning
 from thespis.algos import registry
-from thespis.core import Spec
+from thespis.core import Judged, Spec, capability, imitates
 from thespis.errors import ThespisError, one_line, or_all, shown
 from thespis.runs import trust
 from thespis.runs.directory import read_config, versions, write_json
@@ -128,8 +128,8 @@ class Config:
     @property
     def judge(self) -> str:
         """The metric that chooses the best policy, and by default tunes a population."""
-        default = lambda options: RETURN  # of what is not `core.Judged`
-        return getattr(self.Algorithm, "judged_by", default)(self.options)
+        judged = capability(self.Algorithm, Judged)
+        return judged.judged_by(self.options) if judged else RETURN
 
     @property
     def shared(self) -> bool:
@@ -444,14 +444,13 @@ def complete(config: Config) -> Config:
     )
     other_names(config.log_keys)
     hyper.check(config.Algorithm.Hyper, config.hp, config.members)
-    imitates = getattr(config.Algorithm, "demonstrated", False)
     require(
-        config.demos is not None or not imitates,
+        config.demos is not None or not imitates(config.Algorithm),
         f"{config.algo} learns from demonstrations: give demos, a trained run, a .npz file or a "
         "Minari dataset",
     )
     require(
-        config.demos is None or imitates,
+        config.demos is None or imitates(config.Algorithm),
         f"{config.algo} learns from no demonstrations: leave demos out, or take sqil",
     )
     return config if config.tuner is None else with_tuner(config)

@@ -249,7 +249,7 @@ def examine(loop: Loop, state, hp, row: Row, batches, key, clock: Clock) -> Foun
 @lru_cache(maxsize=2)
 def program(loop: Loop, name: str):
     """What its algorithm does, compiled once for all members that break."""
-    return jax.jit(getattr(loop.algo, name))
+    return jax.jit({"observe": loop.algo.observe, "update": loop.algo.update}[name])
 
 
 def once(update, state, hp, batch, key, clock: Clock, i: int):

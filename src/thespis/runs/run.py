@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from thespis import envs, errors
-from thespis.core import Box, Mode, cut_short
+from thespis.core import Box, Mode, WithSkills, capability, cut_short, privileged
 from thespis.engine.evaluation import Evaluator, FrozenPolicy
 from thespis.engine.loop import Loop
 from thespis.engine.recorder import Recorder
@@ -250,7 +250,11 @@ class Policy:
         self.algo, self.env, self.frozen = loop.algo, loop.env, frozen
         self.mode: Mode = "explore" if stochastic else "greedy"
         self.skill = skill  # of algorithms that have them; else drawn at the start of an episode
-        self.batch = reader(loop.env, getattr(loop.algo, "privileged", ()))
+        self.skilled = capability(self.algo, WithSkills)
+        if skill is not None and self.skilled is None:
+            name = type(self.algo).__name__
+            raise ThespisError(f"skill = {skill}: {name} has no skills; leave it out")
+        self.batch = reader(loop.env, privileged(loop.algo))
         agents = loop.algo.spec.agents
         self.keys = loop.env.layout.keys if isinstance(loop.env, PettingZoo) else agents
         self.jitted = jax.jit(self._act)
@@ -287,9 +291,9 @@ class Policy:
         k_act, k_memory = jax.random.split(jax.random.fold_in(jax.random.key(seed), time))
         n = jax.tree.leaves(obs)[0].shape[0]
         memory = self.algo.memory(k_memory, n) if memory is None else memory
-        if self.skill is not None:
-            skill = jnp.broadcast_to(jnp.asarray(self.skill, jnp.float32), memory.skill.shape)
-            memory = dataclasses.replace(memory, skill=skill)
+        if self.skill is not None and self.skilled is not None:
+            skill = jnp.asarray(self.skill, jnp.float32)
+            memory = self.skilled.follow(memory, jnp.broadcast_to(skill, (n, self.skilled.skills)))
         return self.frozen.act(self.algo, memory, obs, k_act, self.mode)[:2]
 
 

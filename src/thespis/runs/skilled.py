@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from thespis.core import longest
+from thespis.core import WithSkills, capability, longest
 from thespis.errors import ThespisError
 
 
@@ -19,8 +18,8 @@ class Skilled:
 
     def __init__(self, run: Any, member: int | str = "best", which: str = "last"):
         self.run, (loop, self.env) = run, run.parts
-        self.algo = loop.algo
-        if not hasattr(self.algo, "draw_skills"):
+        self.algo: Any = capability(loop.algo, WithSkills)
+        if self.algo is None:
             raise ThespisError(f"{run.path} is a run of {run.config.algo}, which has no skills")
         self.member = run.member(member)
         self.policy = run.frozen(self.member, which)
@@ -56,6 +55,5 @@ class Skilled:
 
     def _act(self, obs, skill):
         """Greedy actions [n, ...] of these skills [n, size], and what is stored of them."""
-        memory = self.algo.memory(random.key(0), skill.shape[0])
-        memory = dataclasses.replace(memory, skill=skill)
+        memory = self.algo.follow(self.algo.memory(random.key(0), skill.shape[0]), skill)
         return self.policy.act(self.algo, memory, obs, random.key(0), "greedy")[::2]

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from thespis import envs
-from thespis.core import cut_short
-from thespis.engine.evaluation import Episodes, Evaluator, FrozenPolicy, rewards_itself
+from thespis.core import Complaining, SelfRewarding, capability, cut_short
+from thespis.engine.evaluation import Episodes, Evaluator, FrozenPolicy
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import DeviceDriver, Learner, Loop
 from thespis.engine.metric_sums import MetricSums
@@ -360,8 +360,8 @@ class Trainer:
             self.log.append(self.step, m, row, counts[m])
         between = lambda mine: {name: (x, edges[name]) for name, x in mine.items()}
         self.reporter.row(self.step, rows, [between(mine) for mine in counts])
-        for row in rows if hasattr(self.loop.algo, "complaint") else ():
-            if complaint := self.loop.algo.complaint(row):
+        if complaining := capability(self.loop.algo, Complaining):
+            for complaint in filter(None, map(complaining.complaint, rows)):
                 raise ThespisError(complaint)
         self.learner = dataclasses.replace(
             self.learner, metric_sums=self.learner.metric_sums.clear()
@@ -406,7 +406,7 @@ class Trainer:
             *(f"eval/{k}" for k in ("mean_reward", "std_reward", "mean_ep_length")),
             *(f"eval/mean_reward/{k}" for k in self.loop.algo.spec.rewards),
             *([SIMILARITY] if self.demos else []),
-            *((DIVERSITY, DEPENDENCE) if rewards_itself(self.loop.algo) else ()),
+            *((DIVERSITY, DEPENDENCE) if capability(self.loop.algo, SelfRewarding) else ()),
             *sorted([*self.learner.metric_sums.names, "train/n_updates", "replay/size"]),
             *(f"hparams/{k}" for k in vars(self.hps)),
             *(f"hparams_asked/{k}" for k in (self.tuning.names if self.tuning else ())),
