@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -196,6 +197,36 @@ class Step(NamedTuple):
     @property
     def final(self):  # no annotation: the arrays of host environments are NumPy's
         return self.terminated | self.truncated
+
+
+@runtime_checkable
+class JaxEnv(Protocol):
+    """Environments as pure functions, which run inside compiled programs (envs/autoreset.py)."""
+
+    spec: Spec
+    limit: int  # steps after which an episode is truncated
+    name: str
+
+    def reset(self, key: Key, n: int) -> tuple[Any, Step]:
+        """n new episodes -> their states, and what arrived."""
+        ...
+
+    def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Step]:
+        """`action` [n, ...] in [-1, 1], or [n] integers; the key is for new episodes."""
+        ...
+
+
+@runtime_checkable
+class HostEnv(Protocol):
+    """An environment of which copies are opened in Python: Gymnasium, PettingZoo, EnvPool."""
+
+    spec: Spec
+    limit: int | None  # as above, None where unknown
+    name: str
+
+    def open(self, n: int, seed: int | Sequence[int], render_mode: str | None = None) -> HostEnvs:
+        """n running environments, with seed, seed + 1, ..., or one each."""
+        ...
 
 
 class HostEnvs(Protocol):
@@ -483,12 +514,12 @@ def scalar_reward(algo: Any, reward: Any, obs: PyTree) -> Any:
 LIMIT = 1000  # steps of an episode whose environment names no time limit
 
 
-def longest(env: Any) -> int:
+def longest(env: JaxEnv | HostEnv) -> int:
     """Steps after which an episode is cut outside training, be it that it would never end."""
     return env.limit or LIMIT
 
 
-def cut_short(env: Any, lengths: Any) -> str:
+def cut_short(env: JaxEnv | HostEnv, lengths: Any) -> str:
     """What to say of episodes if some were cut that might have gone on; nothing if none was."""
     if env.limit is not None or np.max(lengths) < LIMIT:
         return ""

@@ -9,9 +9,11 @@ import numpy as np
 from jax import random
 
 from tests.envs.toys import Tally
-from thespis.core import Box
-from thespis.envs.autoreset import Autoreset
-from thespis.envs.classic import CartPole, Pendulum
+from thespis.core import Box, HostEnv, JaxEnv
+from thespis.envs.autoreset import FPS, Autoreset, TaskWrapper
+from thespis.envs.classic import CartPole, Pendulum, PointMass
+from thespis.envs.gymnasium import Gymnasium
+from thespis.envs.probes import Constant
 
 # JAX takes every choice between two keys for a use of both.
 unchecked = jax.debug_key_reuse(False)
@@ -96,3 +98,26 @@ def test_environments_may_be_mapped_over_members():
     state, step = jax.jit(jax.vmap(env.step))(state, jnp.zeros((2, 3), jnp.int32), keys)
     assert step.obs.shape == (2, 3, 4)
     assert step.reward.shape == (2, 3)
+
+
+def test_environments_are_told_apart_by_their_protocols():
+    inside, outside = Autoreset(Pendulum()), Gymnasium("Pendulum-v1")
+    assert isinstance(inside, JaxEnv)
+    assert not isinstance(inside, HostEnv)
+    assert isinstance(outside, HostEnv)
+    assert not isinstance(outside, JaxEnv)
+
+
+def test_a_task_around_another_passes_on_what_it_does_not_change():
+    class Shown(PointMass):
+        fps = 7
+
+        def picture(self, state):
+            return state
+
+    plain, around = Autoreset(Shown(goal=(2.0, 3.0))), Autoreset(TaskWrapper(Shown((2.0, 3.0))))
+    assert (around.name, around.fps, around.goal) == ("jax:pointmass", 7, (2.0, 3.0))
+    assert around.picture(5) == 5
+    assert (around.spec, around.limit) == (plain.spec, plain.limit)
+    nothing = Autoreset(TaskWrapper(Constant()))
+    assert (nothing.name, nothing.fps, nothing.picture) == ("Constant", FPS, None)

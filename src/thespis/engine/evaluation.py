@@ -15,7 +15,7 @@ import numpy as np
 from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
-from thespis.core import Mode, Row, SelfRewarding, capability, longest, where
+from thespis.core import HostEnv, Mode, Row, SelfRewarding, capability, longest, where
 from thespis.engine.loop import Loop
 from thespis.engine.streams import Stream, environment_seeds, member_keys
 from thespis.errors import Fault
@@ -217,7 +217,7 @@ class Evaluator:
 
     def play(self, policies: FrozenPolicy, seeds, time) -> Episodes:
         """Descriptors too, if there is one."""
-        if not hasattr(self.env, "open"):
+        if not isinstance(self.env, HostEnv):
             return read(self.on_device(policies, seeds, time))
         given = policies, seeds
         policies, seeds = own(self.loop.mesh, given, all_of(MEMBERS, given))

@@ -13,7 +13,7 @@ import numpy as np
 from jax import random
 from jaxtyping import Array, Float
 
-from thespis.core import Box, Mode, Row, longest, where
+from thespis.core import Box, HostEnv, Mode, Row, longest, where
 from thespis.engine.evaluation import FrozenPolicy, unroll
 from thespis.engine.streams import Stream, environment_seeds
 from thespis.replay.demonstrations import Episode
@@ -31,9 +31,9 @@ class Recorder:
 
     def __call__(self, policy: FrozenPolicy, seed: int) -> list[Episode]:
         """A function of the seed alone."""
-        width = min(self.episodes, 10) if hasattr(self.env, "open") else self.episodes
+        width = min(self.episodes, 10) if isinstance(self.env, HostEnv) else self.episodes
         share = [len(range(i, self.episodes, width)) for i in range(width)]
-        run = self.on_host if hasattr(self.env, "open") else self.on_device
+        run = self.on_host if isinstance(self.env, HostEnv) else self.on_device
         rows = jax.tree.map(np.asarray, run(policy, seed, share))
         final, found = rows.terminated | rows.truncated, []
         for i, many in enumerate(share):

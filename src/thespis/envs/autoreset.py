@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -13,24 +14,78 @@ from jaxtyping import Array, PyTree
 
 from thespis.core import Box, Discrete, Key, Spec, Step, where
 
-OPTIONAL = ("reward_dim", "descriptor", "agents")
+FPS = 30  # of tasks that do not say how fast time goes
 
 
-class Task(Protocol):
-    """One environment as pure functions, actions in its own units. No limit, no autoreset.
-
-    It may also have those fields of a `Spec` that are `OPTIONAL`.
-    """
-
-    obs: PyTree[jax.ShapeDtypeStruct]
-    action: Box | Discrete | tuple[Box | Discrete, ...]
-    limit: int  # steps after which an episode is truncated
+@runtime_checkable
+class Functions(Protocol):
+    """By these a task is known."""
 
     def start(self, key: Key) -> Any: ...
     def observe(self, state) -> PyTree: ...
     def step(self, state, action) -> tuple[Any, Array, Array]:
         """-> state, reward, terminated."""
         ...
+
+
+class Task(Functions, Protocol):
+    """One environment as pure functions, actions in its own units. No limit, no autoreset.
+
+    It may have more: see what is `Offered` of an `Autoreset`.
+    """
+
+    obs: PyTree[jax.ShapeDtypeStruct]
+    action: Box | Discrete | tuple[Box | Discrete, ...]
+    limit: int  # steps after which an episode is truncated
+
+
+@dataclass(frozen=True)
+class TaskWrapper:
+    """A task around another, whose are all things that it does not change."""
+
+    task: Any
+
+    @property
+    def obs(self) -> Any:
+        return self.task.obs
+
+    @property
+    def action(self) -> Any:
+        return self.task.action
+
+    @property
+    def limit(self) -> int:
+        return self.task.limit
+
+    def start(self, key: Key) -> Any:
+        return self.task.start(key)
+
+    def observe(self, state) -> PyTree:
+        return self.task.observe(state)
+
+    def step(self, state, action) -> tuple[Any, Array, Array]:
+        return self.task.step(state, action)
+
+
+class Offered:
+    """What a task may have besides, by the name of this attribute, and what holds otherwise.
+
+    Nobody else looks for attributes of tasks.
+    """
+
+    def __init__(self, otherwise: Callable[[Any], Any]):
+        self.otherwise = otherwise
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, env: Any, owner: type | None = None) -> Any:
+        if env is None:
+            return self
+        task = env.task
+        while isinstance(task, TaskWrapper):
+            task = task.task
+        return getattr(task, self.name, self.otherwise(task))
 
 
 class State(eqx.Module):
@@ -47,10 +102,19 @@ class Autoreset:
 
     task: Any
 
+    name = Offered(lambda task: type(task).__name__)
+    reward_dim = Offered(lambda task: None)  # this and the next two are the `Spec`'s
+    descriptor = Offered(lambda task: None)
+    agents = Offered(lambda task: ())
+    descriptors = Offered(lambda task: {})  # functions of a state by name: see descriptors.py
+    picture = Offered(lambda task: None)  # a function: an image of a state [height, width, 3]
+    fps = Offered(lambda task: FPS)  # pictures per second
+    goal = Offered(lambda task: (0.0, 0.0))  # where films mark it
+
     @property
     def spec(self) -> Spec:
-        more = {name: getattr(self.task, name) for name in OPTIONAL if hasattr(self.task, name)}
-        return Spec(self.task.obs, self.task.action, **more)
+        more = self.reward_dim, self.descriptor, self.agents
+        return Spec(self.task.obs, self.task.action, *more)
 
     @property
     def limit(self) -> int:

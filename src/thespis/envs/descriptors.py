@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import random
 
-from thespis.envs.autoreset import Autoreset
+from thespis.envs.autoreset import Autoreset, TaskWrapper
 from thespis.envs.gymnasium import Gymnasium
 from thespis.selection import DESCRIPTOR
 
@@ -32,7 +32,7 @@ def described(env: Any, wanted: str | None) -> Any:
     if isinstance(env.spec.obs, dict) and DESCRIPTOR in env.spec.obs:
         return env
     if isinstance(env, Autoreset):
-        offered = getattr(env.task, "descriptors", {})
+        offered = env.descriptors
         if wanted is None and env.spec.descriptor is None:
             wanted = next(iter(offered), None)
         return Autoreset(Described(env.task, str(wanted))) if wanted in offered else env
@@ -63,21 +63,17 @@ def beside(obs: Any, descriptor: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Described:
+class Described(TaskWrapper):
     """A task that also observes one of its descriptors."""
 
-    task: Any
     which: str
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.task, name)
 
     @property
     def describe(self) -> Callable[[Any], Any]:
-        return self.task.descriptors[self.which]
+        return Autoreset(self.task).descriptors[self.which]
 
     @cached_property
-    def obs(self) -> Any:
+    def obs(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         shape = jax.eval_shape(lambda: self.describe(self.task.start(random.key(0))))
         return beside(self.task.obs, shape)
 

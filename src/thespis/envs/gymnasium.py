@@ -6,7 +6,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
 import jax
@@ -235,6 +235,13 @@ class Leaf(NamedTuple):
 
 # Each child has the name under which it is stored and the key under which it is found.
 Node = Leaf | list[tuple[str, Any, Any]]
+
+
+@runtime_checkable
+class Encoded(Protocol):
+    """An environment that tells how its observations are read."""
+
+    node: Node
 
 
 def reader(space: spaces.Space, name: str) -> Node:

@@ -44,7 +44,7 @@ class PettingZoo:
     limit: int | None
 
     def __init__(self, source: Callable[..., Any], name: str | None = None):
-        self.source = source
+        self.source, self.name = source, getattr(source, "__name__", repr(source))
         env = self.instance()
         try:
             self.name = name or str(env)
@@ -60,7 +60,7 @@ class PettingZoo:
     def instance(self, render_mode: str | None = None) -> Any:
         """One plain environment."""
         options = {} if render_mode is None else {"render_mode": render_mode}
-        called = getattr(self, "name", getattr(self.source, "__name__", repr(self.source)))
+        called = self.name
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -7,8 +7,9 @@ import re
 from typing import Any
 
 from thespis import plugins
+from thespis.core import HostEnv
 from thespis.envs import classic, teams
-from thespis.envs.autoreset import Autoreset
+from thespis.envs.autoreset import Autoreset, Functions
 from thespis.errors import ThespisError, did_you_mean, one_line, or_all
 
 TASKS = classic.TASKS | teams.TASKS
@@ -20,24 +21,20 @@ def make(env: Any) -> Any:
     """A name, a class or factory of Gymnasium or PettingZoo, a Task (or its class, which is made
     without arguments), or what was made before.
 
-    An `Autoreset` runs inside compiled code; anything else is a host environment, to be opened.
+    An `Autoreset` runs inside compiled code; a `HostEnv` is to be opened.
     """
     from thespis.envs.gymnasium import Gymnasium
     from thespis.envs.pettingzoo import PettingZoo, for_several
 
     if isinstance(env, str | os.PathLike):
         return named(str(env))
-    if isinstance(env, type) and (is_task(env) or hasattr(env, "open")):
-        env = without_arguments(env, env.__name__)
-    if isinstance(env, Autoreset) or hasattr(env, "open"):
+    if isinstance(env, type) and (isinstance(env, Functions) or hasattr(env, "open")):
+        env = without_arguments(env, env.__name__)  # of a class nothing more is known
+    if isinstance(env, Autoreset | HostEnv):
         return env
-    if is_task(env):
+    if isinstance(env, Functions):
         return Autoreset(env)
     return PettingZoo(env) if for_several(env) else Gymnasium(env)
-
-
-def is_task(env: Any) -> bool:
-    return all(hasattr(env, method) for method in ("start", "observe", "step"))
 
 
 def without_arguments(kind: Any, name: str) -> Any:
@@ -142,11 +139,11 @@ def objection(found: Any, name: str) -> str:
     from thespis.envs.pettingzoo import for_several
 
     if not isinstance(found, type):
-        fine = callable(found) or is_task(found) or hasattr(found, "open")
+        fine = callable(found) or isinstance(found, Functions) or hasattr(found, "open")
         return "" if fine else f"it is no class but {plugins.described(found)}"
     if issubclass(found, gymnasium.Env) or hasattr(found, "open") or for_several(found):
         return ""
-    task = without_arguments(found, name) if is_task(found) else found
+    task = without_arguments(found, name) if isinstance(found, Functions) else found
     lacking = [part for part in TASK if not hasattr(task, part)]
     text = f"it is no gymnasium.Env, and for a JAX task it lacks {', '.join(lacking)}"
     return text if lacking else ""
@@ -197,9 +194,4 @@ def names() -> dict[str, list[str]]:
 
 def label(env: Any) -> str:
     """A name that is fit for a file, such as Pendulum-v1 or jax-pendulum."""
-    env = make(env)
-    if isinstance(env, Autoreset):
-        name = getattr(env.task, "name", type(env.task).__name__)
-    else:
-        name = env.name
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.")
+    return re.sub(r"[^\w.-]+", "-", make(env).name).strip("-.")

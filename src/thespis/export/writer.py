@@ -287,7 +287,7 @@ def half_ranges(spec: Any) -> dict[str, Any]:
 
 def encoding(env: Any, spec: Any) -> dict[str, Any]:
     """How an observation, as the environment gives it, becomes the named inputs."""
-    if hasattr(env, "node"):
+    if isinstance(env, gym.Encoded):
         return of_node(env.node)
     return of_tree(spec)
 

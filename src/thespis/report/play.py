@@ -16,11 +16,10 @@ from jax import random
 from thespis import envs
 from thespis.core import Repeating, Step, longest, scalar_reward
 from thespis.envs import Autoreset
+from thespis.envs.autoreset import FPS
 from thespis.errors import ThespisError, one_line
 from thespis.report import draw, video
 from thespis.runs.files import output
-
-FPS = 30  # of tasks that do not say how fast time goes
 
 
 def play(
@@ -139,10 +138,7 @@ class DeviceStage:
     """One JAX environment, drawn by us or, if it has a method `picture(state)`, by itself."""
 
     def __init__(self, env: Autoreset, seed: int, human: bool):
-        self.task = env.task
-        self.name = getattr(env.task, "name", type(env.task).__name__)
-        self.goal = getattr(env.task, "goal", (0.0, 0.0))
-        self.fps = getattr(env.task, "fps", FPS)
+        self.env, self.name, self.fps = env, env.name, env.fps
         self.begin = jax.jit(lambda seed: env.reset(random.key(seed), 1))
         self.advance = jax.jit(lambda state, action: env.step(state, action, random.key(0)))
         self.window = Window(self.name) if human else None
@@ -167,9 +163,9 @@ class DeviceStage:
         return None
 
     def picture(self, step: Step) -> np.ndarray | None:
-        if hasattr(self.task, "picture"):
+        if self.env.picture is not None:
             try:
-                return np.asarray(self.task.picture(jax.tree.map(lambda x: x[0], self.state.task)))
+                return np.asarray(self.env.picture(jax.tree.map(lambda x: x[0], self.state.task)))
             except ThespisError:
                 raise
             except Exception as error:
@@ -178,7 +174,7 @@ class DeviceStage:
                     f"{self.name} cannot be drawn: {reason}{no_graphics(reason)}"
                 ) from error
         self.trail.append(jax.tree.map(lambda x: np.asarray(x)[0], step.obs))
-        return draw.frame(self.name, self.trail[-1], trail=self.trail[:-1], goal=self.goal)
+        return draw.frame(self.name, self.trail[-1], trail=self.trail[:-1], goal=self.env.goal)
 
     def close(self) -> None:
         if self.window:

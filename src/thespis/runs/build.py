@@ -11,7 +11,7 @@ import numpy as np
 
 from thespis import envs
 from thespis.algos.frame_stack import FrameStack
-from thespis.core import Box, Spec, Step, imitates
+from thespis.core import Box, HostEnv, Spec, Step, imitates
 from thespis.engine.loop import Learner, Loop
 from thespis.engine.streams import Stream, member_keys
 from thespis.errors import ThespisError
@@ -111,7 +111,7 @@ def blank(config: Config, loop: Loop) -> Learner:
     members, obs = config.members, loop.env.spec.obs
     hps = hyper.fill(config.Algorithm.Hyper, {}, members)
     arrived = None
-    if hasattr(loop.env, "open"):
+    if isinstance(loop.env, HostEnv):
         of = lambda shape, dtype: jax.ShapeDtypeStruct((members, loop.envs, *shape), dtype)
         dim = loop.algo.spec.reward_dim
         reward = of(() if dim is None else (dim,), jnp.float32)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from thespis.core import Row
+from thespis.core import HostEnv, Row
 from thespis.engine.loop import Loop
 from thespis.replay.ring import Replay
 
@@ -47,7 +47,7 @@ def of_member(loop: Loop) -> Sizes:
 
     example = jax.eval_shape(row, state, obs)
     replay = jax.eval_shape(lambda row: Replay.empty(loop.capacity, row, loop.rule), example)
-    host = hasattr(loop.env, "open")
+    host = isinstance(loop.env, HostEnv)
     world = () if host else jax.eval_shape(lambda: loop.env.reset(key, n))
     return Sizes(size(replay), size(state), size(world))
 

@@ -18,7 +18,7 @@ from jax import nn
 
 from thespis import envs
 from thespis.core import Box, Discrete, where
-from thespis.envs.autoreset import Autoreset, strong
+from thespis.envs.autoreset import Autoreset, TaskWrapper, strong
 from thespis.envs.gymnasium import Gymnasium, reader, write
 from thespis.envs.gymnasium import empty as blank
 from thespis.errors import ThespisError
@@ -34,7 +34,7 @@ def over_skills(env: Any, run: Any, hold: int) -> Any:
             f"skills_from = {run.path} was trained on {wanted}, not on {given}: give env = {wanted}"
         )
     if isinstance(skilled.env, Autoreset):
-        return Autoreset(SkillTask(skilled.env, skilled, hold))
+        return Autoreset(SkillTask(skilled.env.task, skilled, hold))
     return Gymnasium(lambda **options: SkillEnv(skilled.env.instance(**options), skilled, hold))
 
 
@@ -46,15 +46,11 @@ def actions(skilled: Skilled) -> Box | Discrete:
 
 
 @dataclass(frozen=True, eq=False)
-class SkillTask:
+class SkillTask(TaskWrapper):
     """A JAX task: `hold` steps of the inner one, the sum of its rewards, until it terminates."""
 
-    env: Autoreset
     skilled: Skilled
     hold: int
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.env.task, name)
 
     @property
     def action(self) -> Box | Discrete:
@@ -62,10 +58,10 @@ class SkillTask:
 
     @property
     def limit(self) -> int:
-        return -(-self.env.limit // self.hold)
+        return -(-self.task.limit // self.hold)
 
     def step(self, state: Any, action: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-        task, n = self.env.task, self.skilled.algo.skills
+        task, n = self.task, self.skilled.algo.skills
         one_hot = self.skilled.algo.skill_kind == "one-hot"
         skill = nn.one_hot(action, n) if one_hot else self.skilled.algo.nearest(action)
 
@@ -73,7 +69,7 @@ class SkillTask:
             state, total, over = carry
             obs = jax.tree.map(lambda x: x[None], task.observe(state))
             moved, reward, ended = task.step(
-                state, self.env.rescale(self.skilled.act(obs, skill[None])[0])[0]
+                state, Autoreset(task).rescale(self.skilled.act(obs, skill[None])[0])[0]
             )
             total = jnp.where(over, total, total + reward)
             return strong((where(over, state, moved), total, over | ended)), None

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from thespis import envs
-from thespis.core import Complaining, SelfRewarding, capability, cut_short
+from thespis.core import Complaining, HostEnv, SelfRewarding, capability, cut_short
 from thespis.engine.evaluation import Episodes, Evaluator, FrozenPolicy
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import DeviceDriver, Learner, Loop
@@ -55,7 +55,7 @@ class Trainer:
         self.used = self.hps  # by the newest updates
         self.evaluate = Evaluator(self.loop, eval_env, config.eval_episodes)
         self.noted = False  # that evaluations cut episodes short
-        driver = HostDriver if hasattr(self.loop.env, "open") else DeviceDriver
+        driver = HostDriver if isinstance(self.loop.env, HostEnv) else DeviceDriver
         self.demos = Demonstrations(config, self.loop) if config.demos is not None else None
         self.driver = driver(self.loop, self.seeds)
         self.ledger = CompileTimes()

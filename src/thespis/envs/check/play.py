@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from thespis.core import AGENTS, MASK, Box, Spec, Step, longest
+from thespis.core import AGENTS, MASK, Box, HostEnv, Spec, Step, longest
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.check.report import Report, Spoiled
 
@@ -41,7 +41,7 @@ class Play(NamedTuple):
 
 def player(env: Any, copies: int, rows: int) -> Callable[..., Play]:
     """A function of the environment's seed, and of the actions' one: what happens is up to them."""
-    if hasattr(env, "open"):
+    if isinstance(env, HostEnv):
         return lambda seed, action_seed=0: play_on_host(env, copies, rows, seed, action_seed)
     run = program(env, copies, rows)
 
@@ -111,7 +111,7 @@ def look_at_play(report: Report, env: Any, seed: int) -> None:
     """Autoreset, ends, final observations, start states, seeds, copies and speed."""
     # Two episodes at least, or as long as evaluations wait for an end.
     rows = min(max(300, 2 * env.limit + 3), 2500) if env.limit else longest(env) + 1
-    host = hasattr(env, "open")
+    host = isinstance(env, HostEnv)
     copies = 2 if host else COPIES
     play = player(env, copies, rows)
     briefly = player(env, copies, FEW) if host else play  # compiled programs are used again
@@ -134,7 +134,7 @@ def look_at_play(report: Report, env: Any, seed: int) -> None:
     report.add("actions matter", actions_matter(again, other))
     if host:
         with report.blame("copies", mend):
-            alone, among = (player(OneAmong(env, n), 1, FEW)(seed) for n in (0, 3))
+            alone, among = (play_on_host(OneAmong(env, n), 1, FEW, seed, 0) for n in (0, 3))
         report.add("copies", apart(alone, among, same[0] == "ok"))
     timed = played if host else again  # the first play of a program was compiled
     speed = (timed.steps.terminated.size - copies) / max(timed.seconds, 1e-9)
@@ -178,7 +178,7 @@ def first_copy(step: Step) -> Step:
 
 def first_rows(env: Any, seed: int) -> np.ndarray:
     """Start states as numbers [starts, size], each of a seed of its own."""
-    if not hasattr(env, "open"):
+    if not isinstance(env, HostEnv):
         first = jax.jit(lambda key: env.reset(key, 64)[1])(random.key(seed + 1))
         return Play(jax.tree.map(lambda x: np.asarray(x)[None], first), 0.0).obs[0]
     with closing(env.open(1, [seed + 100])) as opened:
