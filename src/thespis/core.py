@@ -203,9 +203,15 @@ class Step(NamedTuple):
 class JaxEnv(Protocol):
     """Environments as pure functions, which run inside compiled programs (envs/autoreset.py)."""
 
-    spec: Spec
-    limit: int  # steps after which an episode is truncated
-    name: str
+    @property
+    def spec(self) -> Spec: ...
+    @property
+    def limit(self) -> int:
+        """Steps after which an episode is truncated."""
+        ...
+
+    @property
+    def name(self) -> str: ...
 
     def reset(self, key: Key, n: int) -> tuple[Any, Step]:
         """n new episodes -> their states, and what arrived."""
@@ -220,9 +226,15 @@ class JaxEnv(Protocol):
 class HostEnv(Protocol):
     """An environment of which copies are opened in Python: Gymnasium, PettingZoo, EnvPool."""
 
-    spec: Spec
-    limit: int | None  # as above, None where unknown
-    name: str
+    @property
+    def spec(self) -> Spec: ...
+    @property
+    def limit(self) -> int | None:
+        """Steps after which an episode is truncated, None where unknown."""
+        ...
+
+    @property
+    def name(self) -> str: ...
 
     def open(self, n: int, seed: int | Sequence[int], render_mode: str | None = None) -> HostEnvs:
         """n running environments, with seed, seed + 1, ..., or one each."""

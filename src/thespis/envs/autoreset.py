@@ -31,7 +31,7 @@ class Functions(Protocol):
 class Task(Functions, Protocol):
     """One environment as pure functions, actions in its own units. No limit, no autoreset.
 
-    It may have more: see what is `Offered` of an `Autoreset`.
+    It may have more: see what is `offered` of an `Autoreset`.
     """
 
     obs: PyTree[jax.ShapeDtypeStruct]
@@ -67,25 +67,19 @@ class TaskWrapper:
         return self.task.step(state, action)
 
 
-class Offered:
-    """What a task may have besides, by the name of this attribute, and what holds otherwise.
+def offered(name: str, otherwise: Callable[[Any], Any]) -> Any:
+    """A property: what a task has besides by this name, and what holds of it otherwise.
 
     Nobody else looks for attributes of tasks.
     """
 
-    def __init__(self, otherwise: Callable[[Any], Any]):
-        self.otherwise = otherwise
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, env: Any, owner: type | None = None) -> Any:
-        if env is None:
-            return self
+    def ask(env: Autoreset) -> Any:
         task = env.task
         while isinstance(task, TaskWrapper):
             task = task.task
-        return getattr(task, self.name, self.otherwise(task))
+        return getattr(task, name, otherwise(task))
+
+    return property(ask)
 
 
 class State(eqx.Module):
@@ -102,14 +96,17 @@ class Autoreset:
 
     task: Any
 
-    name = Offered(lambda task: type(task).__name__)
-    reward_dim = Offered(lambda task: None)  # this and the next two are the `Spec`'s
-    descriptor = Offered(lambda task: None)
-    agents = Offered(lambda task: ())
-    descriptors = Offered(lambda task: {})  # functions of a state by name: see descriptors.py
-    picture = Offered(lambda task: None)  # a function: an image of a state [height, width, 3]
-    fps = Offered(lambda task: FPS)  # pictures per second
-    goal = Offered(lambda task: (0.0, 0.0))  # where films mark it
+    name = offered("name", lambda task: type(task).__name__)
+    # Of the `Spec`:
+    reward_dim = offered("reward_dim", lambda task: None)
+    descriptor = offered("descriptor", lambda task: None)
+    agents = offered("agents", lambda task: ())
+    # Functions of a state: some by name (see descriptors.py), and an image [height, width, 3].
+    descriptors = offered("descriptors", lambda task: {})
+    picture = offered("picture", lambda task: None)
+    # Of films: pictures per second, and what they mark.
+    fps = offered("fps", lambda task: FPS)
+    goal = offered("goal", lambda task: (0.0, 0.0))
 
     @property
     def spec(self) -> Spec:
