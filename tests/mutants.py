@@ -256,11 +256,13 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "t + tau * (o - t)":
             "o + tau * (t - o)",
     }),
+    ("engine/rollout.py", "tests/engine/test_evaluation.py", {
+        "memory = where(begin, algo.memory(k_fresh, n), memory)":
+            "memory = memory",
+    }),
     ("engine/evaluation.py", "tests/engine/test_evaluation.py", {
         "jnp.cumsum(final, 0) - final.astype(int) > 0":
             "jnp.cumsum(final, 0) > 0",
-        "memory = where(begin, algo.memory(k_fresh, n), memory)":
-            "memory = memory",
         "first_episode(rows.final).at[0].set(False)":
             "first_episode(rows.final)",
         "total[begin] = 0":

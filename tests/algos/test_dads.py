@@ -21,8 +21,9 @@ from thespis.algos.dads import Batch, Extra, Memory, SkillObservation
 from thespis.algos.skill_dynamics import SCALES
 from thespis.core import Row, Spec, ThespisError
 from thespis.engine import population
-from thespis.engine.evaluation import Descriptor, FrozenPolicy, diversity, unroll
+from thespis.engine.evaluation import Descriptor, diversity
 from thespis.engine.loop import DeviceDriver, Loop
+from thespis.engine.rollout import FrozenPolicy, unroll
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
 from thespis.nn.normalization import Running

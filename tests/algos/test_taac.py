@@ -20,8 +20,8 @@ from thespis.algos import ALGORITHMS, TAAC, TAACL, TAACQ
 from thespis.algos.action_repeats import ACTION_EDGES, LENGTH_EDGES, repetitions
 from thespis.algos.taac import Extra, Memory, action_entropy, switch_entropy
 from thespis.core import Box, Discrete, Histogram, Row, Spec, ThespisError
-from thespis.engine.evaluation import FrozenPolicy
 from thespis.engine.loop import DeviceDriver, Loop
+from thespis.engine.rollout import FrozenPolicy
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
 from thespis.nn.train_state import TrainState

@@ -14,17 +14,9 @@ from jax import random
 from tests.engine.test_loop import Lives
 from thespis import core
 from thespis.core import Row, Spec
-from thespis.engine.evaluation import (
-    Descriptor,
-    Evaluator,
-    FrozenPolicy,
-    average,
-    final,
-    first_episode,
-    outcome,
-    unroll,
-)
+from thespis.engine.evaluation import Descriptor, Evaluator, average, final, first_episode, outcome
 from thespis.engine.loop import Loop
+from thespis.engine.rollout import FrozenPolicy, unroll
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.gymnasium import Gymnasium
 from thespis.errors import ThespisError

@@ -20,8 +20,9 @@ from thespis.algos import SAC, TD3
 from thespis.algos.actor_critic import ActorCritic
 from thespis.core import Box, Mean, Spec, Step, ThespisError, mean
 from thespis.engine import population
-from thespis.engine.evaluation import Descriptor, FrozenPolicy, play
+from thespis.engine.evaluation import Descriptor, play
 from thespis.engine.loop import Clock, DeviceDriver, Loop
+from thespis.engine.rollout import FrozenPolicy
 from thespis.engine.streams import Stream, member_keys, population_key
 from thespis.envs.autoreset import Autoreset
 from thespis.replay.priorities import EPSILON, Rule

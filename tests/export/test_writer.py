@@ -22,7 +22,7 @@ from thespis.algos import ALGORITHMS, SAC, TAAC, DiscreteSAC
 from thespis.algos.frame_stack import FrameStack
 from thespis.cli.command import main
 from thespis.core import MASK, Box, Discrete, Spec, ThespisError
-from thespis.engine.evaluation import FrozenPolicy
+from thespis.engine.rollout import FrozenPolicy
 from thespis.envs.gymnasium import Gymnasium
 from thespis.export import to_onnx, writer
 from thespis.export.writer import Exported, compiled, session

@@ -23,8 +23,8 @@ from thespis.algos import SAC, TAAC, DiscreteSAC
 from thespis.algos.frame_stack import FrameStack
 from thespis.core import Box, Discrete, Spec, ThespisError
 from thespis.engine import recorder
-from thespis.engine.evaluation import FrozenPolicy
 from thespis.engine.recorder import Recorder
+from thespis.engine.rollout import FrozenPolicy
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import CartPole, Pendulum
 from thespis.replay import demonstrations

@@ -12,7 +12,7 @@ import thespis
 from tests.small import RUN, Toy, arguments
 from thespis.algos import SAC
 from thespis.core import ThespisError
-from thespis.engine.evaluation import FrozenPolicy
+from thespis.engine.rollout import FrozenPolicy
 from thespis.runs import checkpoint, directory
 from thespis.runs.build import build
 from thespis.runs.config import make

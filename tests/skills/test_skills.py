@@ -17,8 +17,8 @@ from tests import small
 from thespis.algos import DADS
 from thespis.cli.command import main
 from thespis.core import Discrete, Spec, ThespisError
-from thespis.engine.evaluation import FrozenPolicy
 from thespis.engine.loop import Loop
+from thespis.engine.rollout import FrozenPolicy
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
 from thespis.runs.directory import write_json

@@ -14,8 +14,8 @@ from jax import random
 
 import thespis
 from tests.slow.typed import train
-from thespis.engine.evaluation import FrozenPolicy
 from thespis.engine.recorder import Recorder
+from thespis.engine.rollout import FrozenPolicy
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
 

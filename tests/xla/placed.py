@@ -10,10 +10,11 @@ import numpy as np
 
 from thespis.algos import SAC
 from thespis.engine import population
-from thespis.engine.evaluation import Evaluator, FrozenPolicy
+from thespis.engine.evaluation import Evaluator
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import DeviceDriver, Loop
 from thespis.engine.population import inherit
+from thespis.engine.rollout import FrozenPolicy
 from thespis.envs import make
 from thespis.tuning import PBT, hyper
 from thespis.xla.placement import mesh_for

@@ -4,68 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial, update_wrapper
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
-from thespis.core import HostEnv, Mode, Row, SelfRewarding, capability, longest, where
+from thespis.core import HostEnv, Mode, Row, SelfRewarding, capability, where
 from thespis.engine.loop import Loop
+from thespis.engine.rollout import FrozenPolicy, Look, moments, watch
 from thespis.engine.streams import Stream, environment_seeds, member_keys
 from thespis.errors import Fault
 from thespis.xla.multihost import gather, read
 from thespis.xla.placement import MEMBERS, SHARED, all_of, local, own, spread
 from thespis.xla.program_cache import compiled
-
-Look = Callable[[Any, Any], Any]  # (obs, env_state) [n, ...] -> what is of interest [n, ...]
-
-
-class FrozenPolicy(eqx.Module):
-    """A policy outside training, of one member, or of all with leaves [members, ...].
-
-    It acts at the training clock that it was taken at: schedules stand where they stood then.
-    """
-
-    state: Any
-    hp: Any
-    step: Int[Array, "..."]  # rows of each member until then
-
-    def act(self, algo, memory, obs, key, mode: Mode) -> tuple:
-        """What the algorithm does -> action [n, ...], memory, extra."""
-        return algo.act(self.state, self.hp, memory, obs, key, self.step, mode)
-
-
-def unroll(algo, env, policy: FrozenPolicy, key, n: int, length: int, mode: Mode) -> Row:
-    """The first `length` rows [length, n, ...] of n environments under one policy.
-
-    The state is not changed: statistics stand still. Environments go on after an episode's end.
-    """
-    return watch(algo, env, policy, key, n, length, mode, lambda obs, env_state: None)[0]
-
-
-def watch(algo, env, policy: FrozenPolicy, key, n: int, length: int, mode: Mode, look: Look):
-    """The same -> rows, and what `look` saw in every row."""
-    k_env, k_memory, k_rows = random.split(key, 3)
-    world, step = env.reset(k_env, n)
-    start = world, step, algo.memory(k_memory, n), jnp.ones(n, bool)
-
-    def advance(carry, t):
-        world, step, memory, begin = carry
-        k_act, k_step, k_fresh = random.split(random.fold_in(k_rows, t), 3)
-        memory = where(begin, algo.memory(k_fresh, n), memory)
-        action, memory, extra = policy.act(algo, memory, step.obs, k_act, mode)
-        row = Row(step.obs, step.reward, step.terminated, step.truncated, action, extra)
-        seen = look(step.obs, world)
-        world, step = env.step(world, action, k_step)
-        return (world, step, memory, row.final), (row, seen)
-
-    return jax.lax.scan(advance, start, jnp.arange(length))[1]
 
 
 def first_episode(final: Bool[Array, "rows n"]) -> Bool[Array, "rows n"]:
@@ -242,53 +199,47 @@ class Evaluator:
         returns = np.zeros((members, self.episodes, *vector), np.float32)
         lengths = np.zeros((members, self.episodes), int)
         total = np.zeros((members, width, *vector))
-        steps, done = (np.zeros((members, width), int) for _ in range(2))
-        begin, memory, t = np.ones((members, width), bool), None, 0
+        done = np.zeros((members, width), int)
         seen = {slot: [] for slot in np.ndindex(members, width)}
         told = {}  # what was seen in each episode
         algo, before, own = self.loop.algo, None, np.zeros((members, width, 1))
         sums = {}  # of what the algorithm rewards itself with in each episode
-        envs = self.env.open(members * width, starts)
+
+        def act(memory, begin, obs, t):
+            obs = jax.tree.map(fold, obs)
+            return self.act(policies, memory, fold(begin), obs, seeds, time, t)
+
         try:
-            step = envs.reset()
-            while (done < share).any():
-                # What arrives with a first observation belongs to no step.
-                total = total + fold(self.loop.paid(np.asarray(step.reward), step.obs))
-                total[begin] = 0
-                steps = np.where(begin, 0, steps + 1)
-                obs = jax.tree.map(fold, step.obs)
-                if self.rewarding and before is not None:
-                    flags = fold(step.terminated), fold(step.truncated)
-                    given = policies, *before, obs, fold(step.reward), *flags
-                    own = np.where(begin[..., None], 0, own + np.asarray(self.judge(*given)))
-                if self.descriptor:
-                    looked = fold(self.descriptor.look(step.obs, None))
-                    for slot in seen:
-                        if begin[slot]:
-                            seen[slot] = []
-                        else:
-                            seen[slot].append(looked[slot])
-                endless = steps >= longest(self.env)
-                for m, w in zip(
-                    *np.nonzero((fold(step.final) | endless) & (done < share)), strict=True
-                ):
-                    episode = w + done[m, w] * width
-                    returns[m, episode], lengths[m, episode] = total[m, w], steps[m, w]
-                    told[m, episode], sums[m, episode] = seen[m, w], own[m, w]
-                    done[m, w] += 1
-                args = policies, memory, begin, obs, seeds, time, t
-                action, memory, extra = self.act(*args)
-                before = obs, action, extra
-                begin = fold(step.final) | endless
-                if (begin != fold(step.final)).any():
-                    envs.end(endless.reshape(-1))
-                step, t = envs.step(np.asarray(action).reshape(members * width, -1)), t + 1
+            with closing(moments(self.env, starts, act)) as played:
+                for step, begin, length, action, extra in played:
+                    begin, steps, final = fold(begin), fold(length), fold(step.final)
+                    # What arrives with a first observation belongs to no step.
+                    total = total + fold(self.loop.paid(np.asarray(step.reward), step.obs))
+                    total[begin] = 0
+                    obs = jax.tree.map(fold, step.obs)
+                    if self.rewarding and before is not None:
+                        flags = fold(step.terminated), fold(step.truncated)
+                        given = policies, *before, obs, fold(step.reward), *flags
+                        own = np.where(begin[..., None], 0, own + np.asarray(self.judge(*given)))
+                    if self.descriptor:
+                        looked = fold(self.descriptor.look(step.obs, None))
+                        for slot in seen:
+                            if begin[slot]:
+                                seen[slot] = []
+                            else:
+                                seen[slot].append(looked[slot])
+                    for m, w in zip(*np.nonzero(final & (done < share)), strict=True):
+                        episode = w + done[m, w] * width
+                        returns[m, episode], lengths[m, episode] = total[m, w], steps[m, w]
+                        told[m, episode], sums[m, episode] = seen[m, w], own[m, w]
+                        done[m, w] += 1
+                    before = obs, action, extra
+                    if (done >= share).all():
+                        break
         except Fault as fault:
             m, w = divmod(fault.environment, width)
             step = f"{fault.step} of an evaluation"
             raise fault.at(w, step, int(seeds[m])) from fault.__cause__
-        finally:
-            envs.close()
         found = describe(self.descriptor, told, lengths) if self.descriptor else None
         if not self.rewarding:
             return Episodes.of(algo, returns, lengths, found)
@@ -305,10 +256,8 @@ class Evaluator:
 
         def all_members(policies, memory, begin, obs, seeds, time, t):
             def one(_, policy, memory, begin, obs, key):
-                k_act, k_memory = random.split(random.fold_in(key, t))
-                fresh = algo.memory(k_memory, begin.shape[0])
-                memory = fresh if memory is None else where(begin, fresh, memory)
-                action, memory, extra = policy.act(algo, memory, obs, k_act, self.mode)
+                given = memory, begin, obs, random.fold_in(key, t), self.mode
+                action, memory, extra = policy.answer(algo, *given)
                 return None, (action, memory, extra if self.rewarding else None)
 
             keys = member_keys(seeds, Stream.EVALUATE, time)

@@ -22,9 +22,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from thespis import tuning
 from thespis.core import Mode, ThespisError, where
-from thespis.engine.evaluation import Descriptor, Episodes, FrozenPolicy, play
+from thespis.engine.evaluation import Descriptor, Episodes, play
 from thespis.engine.loop import Learner, Loop, World
 from thespis.engine.metric_sums import MetricSums
+from thespis.engine.rollout import FrozenPolicy
 from thespis.engine.streams import Stream, Use, member_keys, population_key
 from thespis.nn.normalization import Running
 from thespis.nn.train_state import TrainState

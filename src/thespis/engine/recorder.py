@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,8 +14,8 @@ import numpy as np
 from jax import random
 from jaxtyping import Array, Float
 
-from thespis.core import Box, HostEnv, Mode, Row, longest, where
-from thespis.engine.evaluation import FrozenPolicy, unroll
+from thespis.core import Box, HostEnv, Mode, Row, where
+from thespis.engine.rollout import FrozenPolicy, moments, unroll
 from thespis.engine.streams import Stream, environment_seeds
 from thespis.replay.demonstrations import Episode
 from thespis.replay.ring import View
@@ -58,36 +59,24 @@ class Recorder:
 
     def on_host(self, policy: FrozenPolicy, seed: int, share: list[int]) -> Row:
         """Rows [time, environments, ...] until each has played its share of the episodes."""
-        n = len(share)
-        envs = self.env.open(n, environment_seeds([seed], Stream.DEMOS, 0, n))
-        rows, memory, begin = [], None, np.ones(n, bool)
-        done, steps = np.zeros(n, int), np.zeros(n, int)
-        try:
-            step = envs.reset()
-            while (done < share).any():
-                given = policy, memory, begin, step.obs, jnp.uint32(seed), len(rows)
-                action, memory = self.act(*given)
-                steps = np.where(begin, 0, steps + 1)
-                endless = (steps >= longest(self.env)) & ~np.asarray(step.final)
-                step = step._replace(truncated=step.truncated | endless)
-                rows.append((*step, np.asarray(action)))
-                done, begin = done + step.final, np.asarray(step.final)
-                if endless.any():
-                    envs.end(endless)
-                step = envs.step(np.asarray(action))
-        finally:
-            envs.close()
+        starts = environment_seeds([seed], Stream.DEMOS, 0, len(share))
+        act = lambda *given: self.act(policy, jnp.uint32(seed), *given)
+        rows, done = [], np.zeros(len(share), int)
+        with closing(moments(self.env, starts, act)) as played:
+            for moment in played:
+                rows.append((*moment.step, np.asarray(moment.action)))
+                done = done + moment.step.final
+                if (done >= share).all():
+                    break
         obs, reward, terminated, truncated, action = jax.tree.map(lambda *x: np.stack(x), *rows)
         return Row(obs, *map(jnp.asarray, (reward, terminated, truncated, action)))
 
     @cached_property
     def act(self):
-        def act(policy, memory, begin, obs, seed, time):
+        def act(policy, seed, memory, begin, obs, time):
             key = random.fold_in(random.fold_in(random.key(int(Stream.DEMOS)), seed), time)
-            k_act, k_memory = random.split(key)
-            fresh = self.algo.memory(k_memory, begin.shape[0])
-            memory = fresh if memory is None else where(begin, fresh, memory)
-            return policy.act(self.algo, memory, obs, k_act, self.mode)[:2]
+            action, memory, _ = policy.answer(self.algo, memory, begin, obs, key, self.mode)
+            return action, memory, None
 
         return jax.jit(act)
 

@@ -21,7 +21,7 @@ from jax.tree_util import DictKey
 
 from thespis import __version__, envs
 from thespis.core import MASK, Box, Discrete, privileged
-from thespis.engine.evaluation import FrozenPolicy
+from thespis.engine.rollout import FrozenPolicy
 from thespis.envs import gymnasium as gym
 from thespis.errors import ThespisError
 from thespis.export import to_numpy, to_onnx

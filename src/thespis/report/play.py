@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import random
 
 from thespis import envs
 from thespis.core import Repeating, Step, longest, scalar_reward
+from thespis.engine import rollout
+from thespis.engine.rollout import Copies
 from thespis.envs import Autoreset
 from thespis.envs.autoreset import FPS
 from thespis.errors import ThespisError, one_line
@@ -77,20 +77,16 @@ def episode(stage, policy, seed: int, limit: int, label: str) -> tuple[list[np.n
     Of a policy that may repeat itself, every frame in which it acts anew is marked.
     """
     policy.reset(seed)
-    step, frames, total, anew = stage.reset(seed), [], 0.0, []
-    for time in range(limit + 1):
+    frames, total, anew = [], 0.0, []
+    act = lambda obs, time: policy.act(obs)
+    for step, _, action in rollout.episode(stage.reset(seed), stage.step, act, limit):
         total += float(scalar_reward(policy.algo, np.asarray(step.reward), step.obs)[0])
-        ends = bool(step.final[0]) or time == limit
-        action = None if ends else policy.act(step.obs)
-        if isinstance(policy.memory, Repeating) and not ends:
+        if isinstance(policy.memory, Repeating) and action is not None:
             anew.append(bool(policy.memory.repeats[0] == 1))
         frame = stage.frame(step)
         if frame is not None:
             frame = video.caption(frame, f"{label}  return {total:,.1f}")
             frames.append(video.beats(frame, anew) if anew else frame)
-        if ends:
-            break
-        step = stage.step(action)
     return frames, total
 
 
@@ -109,16 +105,17 @@ class HostStage:
     def __init__(self, env: Any, seed: int, human: bool):
         self.name, self.human = env.name, human
         mode = "human" if human else None if env.name in draw.TASKS else "rgb_array"
+        self.copies = Copies(env, 1, mode)
         try:
-            self.envs = env.open(1, seed, mode)
+            self.copies.open(seed)
         except ThespisError as error:
             raise ThespisError(f"{error}{no_graphics(str(error))}") from error
-        self.step, self.close = self.envs.step, self.envs.close
+        self.envs, self.step, self.close = self.copies.host, self.copies.step, self.copies.close
         # Faster films skip frames, slower ones are as the task says.
         self.fps = min(int(self.envs.envs[0].metadata.get("render_fps") or FPS), 50)
 
     def reset(self, seed: int) -> Step:
-        return self.envs.reset()  # seeded when it was opened
+        return self.copies.reset()  # seeded when it was opened
 
     def frame(self, step: Step) -> np.ndarray | None:
         if self.human:
@@ -139,19 +136,14 @@ class DeviceStage:
 
     def __init__(self, env: Autoreset, seed: int, human: bool):
         self.env, self.name, self.fps = env, env.name, env.fps
-        self.begin = jax.jit(lambda seed: env.reset(random.key(seed), 1))
-        self.advance = jax.jit(lambda state, action: env.step(state, action, random.key(0)))
+        self.copies = Copies(env, 1)
+        self.step = self.copies.step
         self.window = Window(self.name) if human else None
 
     def reset(self, seed: int) -> Step:
         self.trail: list[np.ndarray] = []
-        self.state, step = self.begin(seed)
-        return step
-
-    def step(self, action: np.ndarray) -> Step:
-        # The key is used by resets alone, and none follows before the episode's end.
-        self.state, step = self.advance(self.state, jnp.asarray(action))
-        return step
+        self.copies.open(seed)
+        return self.copies.reset()
 
     def frame(self, step: Step) -> np.ndarray | None:
         picture = self.picture(step)
@@ -165,7 +157,8 @@ class DeviceStage:
     def picture(self, step: Step) -> np.ndarray | None:
         if self.env.picture is not None:
             try:
-                return np.asarray(self.env.picture(jax.tree.map(lambda x: x[0], self.state.task)))
+                state = jax.tree.map(lambda x: x[0], self.copies.world.task)
+                return np.asarray(self.env.picture(state))
             except ThespisError:
                 raise
             except Exception as error:

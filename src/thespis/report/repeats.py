@@ -8,12 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
-from jax import random
 
-from thespis.core import Repeating, Step, ThespisError, longest, scalar_reward
-from thespis.envs import Autoreset, label
+from thespis.core import Repeating, ThespisError, longest, scalar_reward
+from thespis.engine import rollout
+from thespis.engine.rollout import Copies
+from thespis.envs import label
 from thespis.report.plots import FAINT, GREY, PALETTE, Sheet
 from thespis.runs.files import output
 
@@ -45,50 +45,22 @@ def play(
 ) -> list[Episode]:
     """Greedy episodes of a run whose policy remembers how long it has repeated itself."""
     policy, env = run.policy(member, which), run.parts[1]
-    with closing(Stage(env)) as stage:
-        return [episode(run, policy, stage, longest(env), seed + i) for i in range(episodes)]
+    with closing(Copies(env, 1)) as copies:
+        return [played(run, policy, copies, longest(env), seed + i) for i in range(episodes)]
 
 
-def episode(run: Any, policy: Any, stage: Stage, limit: int, seed: int) -> Episode:
+def played(run: Any, policy: Any, copies: Copies, limit: int, seed: int) -> Episode:
     policy.reset(seed)
-    arrived, actions, anew, total = stage.begin(seed), [], [], 0.0
-    while not arrived.final[0] and len(actions) < limit:
-        actions.append(policy.act(arrived.obs)[0])
-        if not isinstance(policy.memory, Repeating):
-            raise ThespisError(f"{run.config.algo} acts anew at every step: plot a taac run")
-        anew.append(policy.memory.repeats[0] == 1)
-        arrived = stage.step(actions[-1][None])
-        reward = scalar_reward(policy.algo, np.asarray(arrived.reward), arrived.obs)
-        total += float(reward[0])
+    copies.open(seed)
+    actions, anew, total, act = [], [], 0.0, lambda obs, time: policy.act(obs)
+    for arrived, _, action in rollout.episode(copies.reset(), copies.step, act, limit):
+        if action is not None:
+            if not isinstance(policy.memory, Repeating):
+                raise ThespisError(f"{run.config.algo} acts anew at every step: plot a taac run")
+            actions.append(action[0])
+            anew.append(policy.memory.repeats[0] == 1)
+        total += float(scalar_reward(policy.algo, np.asarray(arrived.reward), arrived.obs)[0])
     return Episode(np.array(actions), np.array(anew, bool), total)
-
-
-class Stage:
-    """One environment of either kind."""
-
-    def __init__(self, env: Any):
-        self.env, self.opened = env, None
-        if isinstance(env, Autoreset):
-            self.start = jax.jit(lambda seed: env.reset(random.key(seed), 1))
-            self.move = jax.jit(lambda state, action: env.step(state, action, random.key(0)))
-
-    def begin(self, seed: int) -> Step:
-        if isinstance(self.env, Autoreset):
-            self.state, arrived = self.start(seed)
-            return arrived
-        self.close()
-        self.opened = self.env.open(1, seed)
-        return self.opened.reset()
-
-    def step(self, action: np.ndarray) -> Step:
-        if self.opened is not None:
-            return self.opened.step(action)
-        self.state, arrived = self.move(self.state, action)
-        return arrived
-
-    def close(self) -> None:
-        if self.opened is not None:
-            self.opened.close()
 
 
 def draw(episodes: list[Episode], path: Path | str, title: str = "") -> Path:
@@ -138,6 +110,6 @@ def plot(
     """Play and draw; by default into the run's plots."""
     if episodes < 1:
         raise ThespisError(f"episodes = {episodes}: give at least 1")
-    played = play(run, member, which, episodes, seed)
-    title = f"{run.config.algo.upper()}  {label(run.parts[1])}  return {played[0].total:,.1f}"
-    return draw(played, output(run.path, path, "plots", "repeats.png"), title)
+    shown = play(run, member, which, episodes, seed)
+    title = f"{run.config.algo.upper()}  {label(run.parts[1])}  return {shown[0].total:,.1f}"
+    return draw(shown, output(run.path, path, "plots", "repeats.png"), title)

@@ -24,9 +24,10 @@ from jax import random
 from jaxtyping import Array, Bool, Int
 
 from thespis.core import Row, Step
-from thespis.engine.evaluation import Evaluator, FrozenPolicy
+from thespis.engine.evaluation import Evaluator
 from thespis.engine.loop import Clock, Learner, Loop
 from thespis.engine.metric_sums import MetricSums
+from thespis.engine.rollout import FrozenPolicy
 from thespis.engine.streams import Stream, member_keys
 from thespis.replay.priorities import Priorities
 from thespis.replay.ring import Replay

@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 from thespis.engine import recorder
-from thespis.engine.evaluation import FrozenPolicy
 from thespis.engine.loop import Loop
 from thespis.engine.recorder import Recorder
+from thespis.engine.rollout import FrozenPolicy
 from thespis.errors import ThespisError
 from thespis.replay import demonstrations
 from thespis.replay.demonstrations import Episode

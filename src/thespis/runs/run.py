@@ -15,9 +15,10 @@ import numpy as np
 
 from thespis import envs, errors
 from thespis.core import Box, Mode, WithSkills, capability, cut_short, privileged
-from thespis.engine.evaluation import Evaluator, FrozenPolicy
+from thespis.engine.evaluation import Evaluator
 from thespis.engine.loop import Loop
 from thespis.engine.recorder import Recorder
+from thespis.engine.rollout import FrozenPolicy
 from thespis.envs import Autoreset
 from thespis.envs import gymnasium as gym
 from thespis.envs.pettingzoo import PettingZoo

@@ -12,10 +12,11 @@ import numpy as np
 
 from thespis import envs
 from thespis.core import Complaining, HostEnv, SelfRewarding, capability, cut_short
-from thespis.engine.evaluation import Episodes, Evaluator, FrozenPolicy
+from thespis.engine.evaluation import Episodes, Evaluator
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import DeviceDriver, Learner, Loop
 from thespis.engine.metric_sums import MetricSums
+from thespis.engine.rollout import FrozenPolicy
 from thespis.errors import ThespisError, or_all
 from thespis.runs import checkpoint
 from thespis.runs.best import Best

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,10 +18,10 @@ import numpy as np
 from jax import nn, random
 from jaxtyping import Array, Float
 
+from thespis.engine.rollout import Copies, episode
 from thespis.errors import ThespisError
 from thespis.runs.skilled import Skilled
 from thespis.selection import DESCRIPTOR
-from thespis.skills.rollout import Stage
 
 MOST = 10_000  # plans that are enumerated
 
@@ -202,20 +203,19 @@ def pursue(
 
         return jax.vmap(one)(x, targets, keys)
 
-    stage = Stage(skilled.env, n, seed)
     chosen: list[Any] = []
-    try:
-        step = stage.reset()
-        paths, over = [np.asarray(skilled.describe(step.obs))], np.zeros(n, bool)
-        for t in range(span):
-            if t % planner.hold == 0:
-                chosen.append(choose(step.obs, t))
-            step = stage.step(skilled.act(step.obs, chosen[-1])[0])
+    paths: list[np.ndarray] = []
+
+    def act(obs, t):
+        if t % planner.hold == 0:
+            chosen.append(choose(obs, t))
+        return skilled.act(obs, chosen[-1])[0]
+
+    with closing(Copies(skilled.env, n)) as copies:
+        copies.open(seed)
+        for step, over, _ in episode(copies.reset(), copies.step, act, span, early=False):
             place = np.asarray(skilled.describe(step.obs))
-            paths.append(np.where(over[:, None], paths[-1], place))
-            over = over | np.asarray(step.final)
-    finally:
-        stage.close()
+            paths.append(np.where(over[:, None], paths[-1], place) if paths else place)
     path = np.stack(paths, 1)
     away = np.linalg.norm(path[:, 1:] - goals[:, None], axis=-1).mean(1)
     scores = -away / np.linalg.norm(goals, axis=-1)

@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from contextlib import closing
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import random
 
-from thespis.core import Step
-from thespis.envs import Autoreset
+from thespis.engine.rollout import Copies, episode
 from thespis.runs.skilled import Skilled
-
-
-class Stage:
-    """n copies of an environment, of JAX or of Python, that begin an episode together."""
-
-    def __init__(self, env: Any, n: int, seed: int):
-        self.jax = isinstance(env, Autoreset)
-        if self.jax:
-            self.begin = jax.jit(lambda: env.reset(random.key(seed), n))
-            # The key is used by resets alone, and nobody looks at what follows an episode.
-            self.advance = jax.jit(lambda world, action: env.step(world, action, random.key(0)))
-        else:
-            self.envs = env.open(n, seed)
-
-    def reset(self) -> Step:
-        if not self.jax:
-            return self.envs.reset()
-        self.world, step = self.begin()
-        return step
-
-    def step(self, action: Any) -> Step:
-        if not self.jax:
-            return self.envs.step(np.asarray(action))
-        self.world, step = self.advance(self.world, action)
-        return step
-
-    def close(self) -> None:
-        if not self.jax:
-            self.envs.close()
 
 
 class Trajectories(NamedTuple):
@@ -78,13 +48,14 @@ def rollout(
     told = jnp.asarray(np.repeat(skills, episodes, 0))
     n, limit = len(told), min(steps or skilled.limit, skilled.limit)
     judge = jax.jit(skilled.algo.diversity_between)
-    stage = Stage(skilled.env, n, seed)
     places, rewards, diverse = [], [], []
-    over, ends = np.zeros(n, bool), np.zeros(n, int)
+    before, ends = None, np.zeros(n, int)
     hide = lambda x, over: np.where(over.reshape(-1, *(1,) * (np.ndim(x) - 1)), np.nan, x)
-    try:
-        step, before = stage.reset(), None
-        for t in range(limit + 1):
+    act = lambda obs, t: skilled.act(obs, told)[0]
+    with closing(Copies(skilled.env, n)) as copies:
+        copies.open(seed)
+        played = episode(copies.reset(), copies.step, act, limit)
+        for t, (step, over, _) in enumerate(played):
             bonus = np.zeros(n)
             if before is not None:
                 given = skilled.state, skilled.hp, before, step.obs, told
@@ -92,14 +63,7 @@ def rollout(
             places.append(hide(np.asarray(skilled.describe(step.obs)), over))
             rewards.append(hide(np.asarray(step.reward), over))
             diverse.append(hide(bonus, over))
-            ends = np.where(over, ends, t)
-            over = over | np.asarray(step.final)
-            if over.all() or t == limit:
-                break
-            before = step.obs
-            step = stage.step(skilled.act(step.obs, told)[0])
-    finally:
-        stage.close()
+            before, ends = step.obs, np.where(over, ends, t)
     fold = lambda rows: np.stack(rows, 1).reshape(
         len(skills), episodes, len(rows), *rows[0].shape[1:]
     )
