@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -75,10 +75,29 @@ class Box:
         low, high = (np.reshape(x, self.shape).astype(np.float32) for x in (self.low, self.high))
         return low, high
 
-    def to_env(self, action: np.ndarray) -> np.ndarray:
-        """The environment's own units and shape, of flat vectors [n, size] in [-1, 1]."""
-        action, (low, high) = np.clip(action, -1, 1).reshape(-1, *self.shape), self.bounds
+    def to_env(self, action: Any) -> Any:
+        """The environment's own units and shape, of flat vectors [n, size] in [-1, 1].
+
+        Of NumPy's arrays or JAX's. Exact at -1 and 1, which low + (action + 1) / 2 * (high - low)
+        is not.
+        """
+        to = jnp if isinstance(action, jax.Array) else np
+        low, high = (bound[None] for bound in self.bounds)
+        action = to.clip(action, -1, 1).reshape(-1, *self.shape)
         return (0.5 * ((1 - action) * low + (1 + action) * high)).astype(np.float32)
+
+    def rescaler(self, dtype: Any) -> Callable[[np.ndarray], np.ndarray]:
+        """`to_env` of actions in the environment's shape, for those who step it in Python.
+
+        In float64, which costs nothing there, and rounded to what the environment takes.
+        """
+        low, high = (np.reshape(x, self.shape).astype(np.float64) for x in (self.low, self.high))
+        middle, half = (low + high) / 2, (high - low) / 2
+
+        def rescale(action: np.ndarray) -> np.ndarray:
+            return np.minimum(np.maximum(middle + half * action, low), high).astype(dtype)
+
+        return rescale
 
     def to_unit(self, action: np.ndarray) -> np.ndarray:
         """The inverse."""
@@ -104,7 +123,7 @@ class Discrete:
     n: int
     start: int = 0
 
-    def to_env(self, action: np.ndarray) -> np.ndarray:
+    def to_env(self, action: Any) -> Any:
         """As the environment counts."""
         return action + self.start
 

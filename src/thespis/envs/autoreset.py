@@ -160,16 +160,14 @@ def strong(tree):
 def rescale(spec: Spec, action: Array) -> Array:
     """Actions [n, ...] in the units of the environment; those of several agents stay flat."""
     kinds = spec.actions
+    if not spec.agents:
+        return kinds[0].to_env(action)
     if isinstance(kinds[0], Discrete):
         starts = jnp.array([kind.start for kind in kinds if isinstance(kind, Discrete)])
-        return action + (starts[None] if spec.agents else starts[0])
+        return action + starts[None]
     boxes = [kind for kind in kinds if isinstance(kind, Box)]
-    size = max(box.size for box in boxes)
-    fill = lambda bounds, rest: [*bounds, *[rest] * (size - len(bounds))]
-    low = jnp.array([fill(box.low, -1.0) for box in boxes], jnp.float32)
-    high = jnp.array([fill(box.high, 1.0) for box in boxes], jnp.float32)
-    shape = low.shape if spec.agents else boxes[0].shape
-    low, high = (x.reshape(shape)[None] for x in (low, high))
-    action = jnp.clip(action.reshape(-1, *shape), -1, 1)
-    # Exact at -1 and 1, which low + (action + 1) / 2 * (high - low) is not.
-    return 0.5 * ((1 - action) * low + (1 + action) * high)
+    shape = len(boxes), max(box.size for box in boxes)
+    fill = lambda bounds, rest: (*bounds, *[rest] * (shape[1] - len(bounds)))
+    low = sum((fill(box.low, -1.0) for box in boxes), ())
+    high = sum((fill(box.high, 1.0) for box in boxes), ())
+    return Box(low, high, shape).to_env(action)

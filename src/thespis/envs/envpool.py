@@ -64,7 +64,7 @@ class EnvPoolEnvs:
     def __init__(self, env: EnvPool, seeds: list[int]):
         self.env, self.n = env, len(seeds)
         self.pool = env.pool(seeds)
-        self.act = rescaler(env.action_space)
+        self.act = rescaler(env.action_space, env.name)
         self.shape = (self.n, *(env.action_space.shape or ()))
         self.over = np.zeros(self.n, bool)  # ended by us: the pool does not know
 

@@ -110,7 +110,7 @@ class GymnasiumEnvs:
         self.time = 0  # calls of `step`
         self.read = reader(envs[0].observation_space, name)
         self.masked = isinstance(self.read, list) and any(key == MASK for _, key, _ in self.read)
-        self.act = rescaler(envs[0].action_space)
+        self.act = rescaler(envs[0].action_space, name)
         self.shape = (len(envs), *(envs[0].action_space.shape or ()))
         self.size = math.prod(self.shape)
         self.reward_dim = reward_dim(envs[0])
@@ -364,21 +364,12 @@ def shown(space: Any) -> str:
     return " ".join(repr(space).split())
 
 
-def rescaler(space: spaces.Space) -> Callable:
+def rescaler(space: spaces.Space, name: str) -> Callable:
     """From [-1, 1] to the environment's own units, one entry per environment."""
-    if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return lambda action: (action + start).tolist()
-    assert isinstance(space, spaces.Box)
-    # In float64, so that -1 and 1 are the bounds themselves after rounding.
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    middle, half = (low + high) / 2, (high - low) / 2
-
-    def rescale(action):
-        own = np.minimum(np.maximum(middle + half * action, low), high)
-        return own.astype(space.dtype)
-
-    return rescale
+    kind = action_spec(space, name)
+    if isinstance(kind, Discrete):
+        return lambda action: kind.to_env(action).tolist()
+    return kind.rescaler(space.dtype)
 
 
 # --- making ---------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ class Layout:
         self.nodes = [gym.reader(space, name) for space in spaces]
         shapes = [gym.structs(node) for node in self.nodes]
         self.alike = all(shape == shapes[0] for shape in shapes)
-        self.acts = [gym.rescaler(env.action_space(key)) for key in self.keys]
+        self.acts = [gym.rescaler(env.action_space(key), name) for key in self.keys]
         self.kinds = tuple(gym.action_spec(env.action_space(key), name) for key in self.keys)
         space = getattr(env, "state_space", None)
         self.state = None if space is None else gym.reader(space, name)

@@ -254,19 +254,11 @@ def own_units(spec: Any, action: Any) -> Any:
     """What the environment takes, of what algorithms give: [n, ...]; a dict for several agents."""
     every = kinds(spec)
     if list(every) == ["action"]:
-        return in_units(spec.action, action)
+        return spec.action.to_env(action)
     parts = ((name.partition(".")[2], kind) for name, kind in every.items())
     size = lambda kind: kind.size if isinstance(kind, Box) else None
     of = lambda i, kind: action[:, i, : size(kind)] if isinstance(kind, Box) else action[:, i]
-    return {name: in_units(kind, of(i, kind)) for i, (name, kind) in enumerate(parts)}
-
-
-def in_units(kind: Box | Discrete, action: Any) -> Any:
-    if isinstance(kind, Discrete):
-        return (action + kind.start).astype(jnp.int32)
-    action = jnp.clip(action, -1.0, 1.0).reshape(-1, *kind.shape)
-    bound = lambda x: jnp.asarray(x, jnp.float32).reshape((1, *kind.shape))
-    return 0.5 * ((1 - action) * bound(kind.low) + (1 + action) * bound(kind.high))
+    return {name: kind.to_env(of(i, kind)) for i, (name, kind) in enumerate(parts)}
 
 
 def action_of(kind: Box | Discrete) -> dict[str, Any]:
