@@ -76,5 +76,5 @@ class CrossQ(SAC):
         places = lambda c: [network.running for network in c.params.networks]
         return eqx.tree_at(places, critic, list(new))
 
-    def follow(self, hp, target_critic, critic):
+    def update_target(self, hp, target_critic, critic):
         return critic

@@ -374,7 +374,7 @@ class ActorCritic:
         """Returns the critics after a step; `new` has their new running statistics, if any."""
         return critic
 
-    def follow(self, hp, target_critic: Any, critic: Any) -> Any:
+    def update_target(self, hp, target_critic: Any, critic: Any) -> Any:
         """Returns the target critics after a step: they follow slowly."""
         return polyak(target_critic, critic, hp.tau)
 

@@ -201,7 +201,7 @@ class DiscreteSAC(ActorCritic):
         if self.store_logits and b.extra is not None:
             then = Categorical(b.extra["logits"], policy.legal)
             metrics["behaviour_entropy"] = mean(then.entropy(), b.valid)
-        target = self.follow(hp, state.target, critic.params)
+        target = self.update_target(hp, state.target, critic.params)
         return State(actor, critic, target, temperature, state.stats), metrics, told.td_error
 
     # --- what variants override -------------------------------------------------------------

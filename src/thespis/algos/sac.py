@@ -180,7 +180,7 @@ class SAC(ActorCritic):
 
         seen = {"ent_coef": alpha, "obs_mean": obs.mean(), "obs_std": obs.std()}
         metrics = told.metrics | more | seen
-        target = self.follow(hp, state.target, critic.params)
+        target = self.update_target(hp, state.target, critic.params)
         parts = {"actor": actor, "critic": critic, "target": target, "temperature": temperature}
         return dataclasses.replace(state, **parts), metrics, told.td_error
 

@@ -139,11 +139,11 @@ class TD3(ActorCritic):
         def learn(actor, target_actor, target_critic):
             actor, (loss, _) = actor.apply_gradient(actor_loss, hp.actor_lr)
             target_actor = polyak(target_actor, actor.params, hp.tau)
-            return actor, target_actor, self.follow(hp, target_critic, critic.params), loss
+            return actor, target_actor, self.update_target(hp, target_critic, critic.params), loss
 
         def skip(actor, target_actor, target_critic):
             if self.critic_target == "every":
-                target_critic = self.follow(hp, target_critic, critic.params)
+                target_critic = self.update_target(hp, target_critic, critic.params)
             return actor, target_actor, target_critic, jnp.zeros(())
 
         due = (step + 1) % self.delay == 0
