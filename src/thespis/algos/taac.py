@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from thespis.algos.action_repeats import PROBABILITY_EDGES, histograms, repetitions
 from thespis.algos.actor_critic import ActorCritic, numbered
+from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.taac import PRESETS
 from thespis.algos.taac_networks import Actor, EncodedCritics
 from thespis.algos.temperature import alpha_of, init_temperature, update_temperature
@@ -30,7 +31,7 @@ from thespis.nn.networks import MLP, Critics
 from thespis.nn.normalization import Running
 from thespis.nn.train_state import TrainState
 from thespis.replay.priorities import Drawn
-from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.tuning.hyper import LogUniform, Uniform, prior
 from thespis.xla import fast_random
 
 
@@ -108,13 +109,8 @@ class TAAC(ActorCritic):
     epsilon_greedy: float = 0.0
     """Chance that evaluation samples proposal or switch, where it else takes the likeliest."""
 
-    class Hyper(ActorCritic.Hyper):
-        actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
-        critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
+    class Hyper(Discounting, SoftLearningRates):
         alpha_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "temperatures' learning rate", low=0)
-        gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
-        tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
-        reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
         reward_clip: float = prior(5.0, LogUniform(1, 10), "bound of normalised rewards", low=0)
         huber_delta: float = prior(
             1.0, LogUniform(0.1, 10), "error from which Huber's loss is straight", 0, special=True
