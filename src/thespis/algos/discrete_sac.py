@@ -17,7 +17,9 @@ from jaxtyping import Array, Float
 from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.epsilon import Schedule, epsilon_of, with_random_actions
 from thespis.algos.held_noise import Held
-from thespis.algos.sac import RATES, State
+from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
+from thespis.algos.presets.discrete_sac import PRESETS
+from thespis.algos.sac import State
 from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
 from thespis.core import (
     MASK,
@@ -33,7 +35,7 @@ from thespis.nn.distributions import Categorical
 from thespis.nn.heads import smallest
 from thespis.nn.networks import Critics
 from thespis.nn.train_state import TrainState
-from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.tuning.hyper import LogUniform, Uniform, prior
 from thespis.xla import fast_random
 
 
@@ -66,13 +68,8 @@ class DiscreteSAC(ActorCritic):
     """Most steps that share one draw of exploration; k of them have a chance like 1 / k^2. Above
     1, epsilon is the chance that a whole episode is random, instead of a step."""
 
-    class Hyper(ActorCritic.Hyper):
-        actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
-        critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
-        alpha_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "temperature's learning rate", low=0)
-        gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
+    class Hyper(Discounting, SoftLearningRates):
         tau: float = prior(0.02, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
-        reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
         alpha: float = prior(
             0.05, LogUniform(1e-2, 1), "initial (or fixed) temperature", low=0, initial=True
         )
@@ -82,26 +79,7 @@ class DiscreteSAC(ActorCritic):
         epsilon_end: float = prior(0.0, Uniform(0, 0.1), "last chance to stray", 0, 1)
         epsilon_decay: float = prior(2e4, LogUniform(1e3, 1e5), "steps between the two", low=1)
 
-    presets: ClassVar[dict[str, dict]] = {
-        "di-engine": {
-            "for": "the numbers of DI-engine",
-            "algo": {
-                "hidden": (64, 64),
-                "entropy_unit": "actions",
-                "store_logits": True,
-                "noise_repeat": 1,
-            },
-            "hp": {
-                **RATES,
-                "tau": 0.005,
-                "alpha": 0.2,
-                "target_entropy": -1.0,
-                "epsilon_start": 0.0,
-                "epsilon_decay": 1e4,
-            },
-            "train": {"warm_up": "policy", "learning_starts": 10_000},
-        },
-    }
+    presets: ClassVar[dict[str, dict]] = PRESETS
 
     def __post_init__(self):
         super().__post_init__()

@@ -14,15 +14,15 @@ from jaxtyping import Array
 
 from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.held_noise import Held
+from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
+from thespis.algos.presets.sac import PRESETS
 from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
 from thespis.core import Mean, Metrics, Mode, Transition, mean
 from thespis.nn.distributions import LogDerivative, Std, TanhGaussian
 from thespis.nn.networks import MLP, Critics, EncodedNetwork
 from thespis.nn.train_state import TrainState
-from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.tuning.hyper import LogUniform, Uniform, prior
 from thespis.xla import fast_random
-
-RATES = {"actor_lr": 3e-4, "critic_lr": 3e-4, "alpha_lr": 3e-4}  # of the presets
 
 
 class State(eqx.Module):
@@ -56,62 +56,13 @@ class SAC(ActorCritic):
     noise_repeat: int = 1
     """Most steps that share one exploration noise; k of them have a chance like 1 / k^2."""
 
-    class Hyper(ActorCritic.Hyper):
-        actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
-        critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
-        alpha_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "temperature's learning rate", low=0)
-        gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
-        tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
-        reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
+    class Hyper(Discounting, SoftLearningRates):
         alpha: float = prior(
             1.0, LogUniform(1e-2, 1), "initial (or fixed) temperature", low=0, initial=True
         )
         target_entropy: float = prior(-1.0, Uniform(-2, 0), "wanted entropy per action dimension")
 
-    presets: ClassVar[dict[str, dict]] = {
-        "sparse": {
-            "for": "small or rare rewards, for which a temperature of 1 would pay more",
-            "algo": {"noise_repeat": 16},
-            "hp": {"alpha": 0.05},
-            "train": {"learning_starts": 5000},
-        },
-        "locomotion": {
-            "for": "walking robots: 10,000 random steps first",
-            "train": {"learning_starts": 10_000},
-        },
-        "qdax": {
-            "for": "the numbers of QDax, and its search spaces for PBT",
-            "algo": {
-                "std": "softplus",
-                "temperature": "exp",
-                "order": "simultaneous",
-                "critic_loss": "half-mean",
-                "drop_truncated": True,
-                "weight_init": "lecun",
-            },
-            "hp": {**RATES, "gamma": 0.97, "target_entropy": -0.5},
-            "train": {"warm_up": "policy"},
-            "pbt": {
-                "tuned": (
-                    "gamma=uniform:0.9:1",
-                    "actor_lr=uniform:3e-5:3e-3",
-                    "critic_lr=uniform:3e-5:3e-3",
-                    "alpha_lr=uniform:3e-5:3e-3",
-                    "reward_scale=uniform:0.1:10",
-                ),
-                "best": 0.2,
-                "replaced": 0.4,
-                "explore": "resample",
-                "replay": "parent",
-            },
-        },
-        "di-engine": {
-            "for": "the numbers of DI-engine",
-            "algo": {"hidden": (64, 64), "log_derivative": "epsilon", "init_w": 3e-3},
-            "hp": {**RATES, "alpha": 0.2},
-            "train": {"warm_up": "policy", "learning_starts": 10_000},
-        },
-    }
+    presets: ClassVar[dict[str, dict]] = PRESETS
 
     def __post_init__(self):
         super().__post_init__()

@@ -21,7 +21,8 @@ from jaxtyping import Array, Float
 
 from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.discrete_sac import DiscreteSAC
-from thespis.algos.sac import RATES, SAC
+from thespis.algos.presets.sqil import PRESETS
+from thespis.algos.sac import SAC
 from thespis.algos.temperature import Form, alpha_of
 from thespis.core import Box, Key, Metrics, Mode, ThespisError, Transition, mean
 from thespis.nn.distributions import LogDerivative, Std
@@ -73,20 +74,7 @@ class SQIL(ActorCritic):
             0.7, Uniform(0.1, 0.9), "wanted entropy of discrete actions, of the log of their number"
         )
 
-    presets: ClassVar[dict[str, dict]] = {
-        "di-engine": {
-            "for": "the numbers of DI-engine",
-            "algo": {
-                "hidden": (64, 64),
-                "temperature": "log",
-                "absorbing": False,
-                "log_derivative": "epsilon",
-                "init_w": 3e-3,
-            },
-            "hp": {**RATES, "alpha": 0.2, "target_entropy": -1.0},
-            "train": {"warm_up": "policy", "learning_starts": 10_000},
-        },
-    }
+    presets: ClassVar[dict[str, dict]] = PRESETS
 
     def __post_init__(self):
         super().__post_init__()

@@ -13,10 +13,12 @@ from jaxtyping import Array
 
 from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.held_noise import Held
+from thespis.algos.hyper_parameters import Discounting, LearningRates
+from thespis.algos.presets.td3 import PRESETS
 from thespis.core import Mean, Metrics, Mode, Transition, mean, polyak
 from thespis.nn.networks import MLP, Critics, EncodedNetwork
 from thespis.nn.train_state import TrainState
-from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
+from thespis.tuning.hyper import Uniform, prior
 from thespis.xla import fast_random
 
 
@@ -41,47 +43,12 @@ class TD3(ActorCritic):
     noise_repeat: int = 1
     """Most steps that share one exploration noise; k of them have a chance like 1 / k^2."""
 
-    class Hyper(ActorCritic.Hyper):
-        actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
-        critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
-        gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
-        tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the targets", low=0, high=1)
-        reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
+    class Hyper(Discounting, LearningRates):
         noise: float = prior(0.1, Uniform(0, 0.2), "std of the exploration noise", low=0)
         target_noise: float = prior(0.2, Uniform(0, 1), "std of the target's noise", low=0)
         noise_clip: float = prior(0.5, Uniform(0, 1), "bound of the target's noise", low=0)
 
-    presets: ClassVar[dict[str, dict]] = {
-        "locomotion": {
-            "for": "walking robots: 10,000 random steps first",
-            "train": {"learning_starts": 10_000},
-        },
-        "qdax": {
-            "for": "the numbers of QDax, and its search spaces for PBT",
-            "algo": {
-                "order": "simultaneous",
-                "critic_target": "every",
-                "drop_truncated": True,
-                "weight_init": "lecun",
-            },
-            "hp": {"actor_lr": 3e-4, "critic_lr": 3e-4},
-            "train": {"warm_up": "policy"},
-            "pbt": {
-                "tuned": (
-                    "gamma=uniform:0.9:1",
-                    "actor_lr=uniform:3e-5:3e-3",
-                    "critic_lr=uniform:3e-5:3e-3",
-                    "noise_clip=uniform:0:1",
-                    "target_noise=uniform:0:1",
-                    "noise=uniform:0:0.2",
-                ),
-                "best": 0.2,
-                "replaced": 0.4,
-                "explore": "resample",
-                "replay": "parent",
-            },
-        },
-    }
+    presets: ClassVar[dict[str, dict]] = PRESETS
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,8 +1,9 @@
 """Presets of DADS."""
 
-from thespis.algos.sac import RATES, SAC
+from thespis.algos.presets.sac import PRESETS as OF_SAC
+from thespis.algos.presets.sac import RATES
 
-QDAX = SAC.presets["qdax"]
+QDAX = OF_SAC["qdax"]
 
 PRESETS: dict[str, dict] = {
     "qdax": {

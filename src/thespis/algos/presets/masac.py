@@ -1,6 +1,6 @@
 """Presets of MASAC."""
 
-from thespis.algos.sac import RATES
+from thespis.algos.presets.sac import RATES
 
 PRESETS: dict[str, dict] = {
     "particles": {

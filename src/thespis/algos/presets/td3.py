@@ -1,0 +1,33 @@
+"""Presets of TD3."""
+
+PRESETS: dict[str, dict] = {
+    "locomotion": {
+        "for": "walking robots: 10,000 random steps first",
+        "train": {"learning_starts": 10_000},
+    },
+    "qdax": {
+        "for": "the numbers of QDax, and its search spaces for PBT",
+        "algo": {
+            "order": "simultaneous",
+            "critic_target": "every",
+            "drop_truncated": True,
+            "weight_init": "lecun",
+        },
+        "hp": {"actor_lr": 3e-4, "critic_lr": 3e-4},
+        "train": {"warm_up": "policy"},
+        "pbt": {
+            "tuned": (
+                "gamma=uniform:0.9:1",
+                "actor_lr=uniform:3e-5:3e-3",
+                "critic_lr=uniform:3e-5:3e-3",
+                "noise_clip=uniform:0:1",
+                "target_noise=uniform:0:1",
+                "noise=uniform:0:0.2",
+            ),
+            "best": 0.2,
+            "replaced": 0.4,
+            "explore": "resample",
+            "replay": "parent",
+        },
+    },
+}
