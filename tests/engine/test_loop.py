@@ -364,7 +364,7 @@ class Witness:
 
     Hyper = Clerk.Hyper
     spec = Spec(jax.ShapeDtypeStruct((4,), jnp.uint32), Box((-1.0,), (1.0,), (1,)))
-    limit = 4
+    name, limit = "witness", 4
     updates = 3  # of every iteration, each with a batch of its own
 
     def reset(self, key, n):
