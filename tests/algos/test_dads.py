@@ -29,6 +29,7 @@ from thespis.envs.classic import PointMass
 from thespis.nn.normalization import Running
 from thespis.runs import config as configs
 from thespis.tuning import PBT, hyper
+from thespis.values import ungrouped
 from thespis.xla import fast_random
 
 HYPER = reference.HYPER | {
@@ -786,7 +787,7 @@ def test_a_member_equals_its_run_alone_and_new_hypers_compile_nothing():
 def test_preset_qdax():
     given = {"env": "jax:pointmass", "preset": "qdax", "steps": 2000, "envs": 10}
     config = configs.make("dads", given)
-    algo = DADS(ENV.spec, **config.options)
+    algo = DADS(ENV.spec, **ungrouped(DADS, config.options))
     assert (algo.skills, algo.skill_kind, algo.assignment) == (5, "one-hot", "equal")
     assert (algo.components, algo.dynamics_std, algo.dynamics_period) == (4, "fixed", 1)
     assert (algo.views.size("policy_sees"), algo.views.size("dynamics_sees")) == (2, 0)
@@ -796,7 +797,7 @@ def test_preset_qdax():
 
 def test_preset_off_dads():
     config = configs.make("dads", {"env": "jax:pointmass", "preset": "off-dads", "steps": 20_000})
-    algo = DADS(ENV.spec, **config.options)
+    algo = DADS(ENV.spec, **ungrouped(DADS, config.options))
     assert (algo.skill_kind, algo.dynamics_data, algo.alternatives) == ("uniform", "weighted", 100)
     assert (config.buffer_size, algo.hidden) == (10_000, (512, 512))
     assert algo.Hyper().importance_clip == 10

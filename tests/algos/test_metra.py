@@ -15,6 +15,7 @@ from thespis.nn.networks import MLP
 from thespis.nn.train_state import TrainState
 from thespis.runs import config as configs
 from thespis.tuning.hyper import fill
+from thespis.values import ungrouped
 
 
 def test_skills_are_directions_in_which_none_is_preferred():
@@ -88,7 +89,7 @@ def test_steps_become_as_long_as_allowed_and_skills_go_their_way():
 
 def test_preset_metra():
     config = configs.make("dads", {"env": "jax:pointmass", "preset": "metra", "steps": 20_000})
-    algo = DADS(make().spec, **config.options)
+    algo = DADS(make().spec, **ungrouped(DADS, config.options))
     assert (algo.objective, algo.hidden, algo.dynamics_data) == ("metra", (1024, 1024), "replay")
     assert (algo.views.size("policy_sees"), algo.views.size("dynamics_sees")) == (3, 3)
     assert (config.envs, config.hp["dynamics_lr"], algo.Hyper().multiplier) == (8, 1e-4, 30)

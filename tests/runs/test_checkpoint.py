@@ -206,7 +206,7 @@ def test_a_header_that_lies_is_damage_whatever_the_checksums_say(tmp_path, chang
     content["parts"]["replay"] |= {"bytes": len(data), "sha256": digest}
     checkpoint._write_manifest(path, content)
     with pytest.raises(Damaged, match="replay.safetensors is damaged"):
-        checkpoint.load(path, {"replay": {"obs": np.zeros((5, 4), np.uint8)}}, ["replay"])
+        checkpoint.load(path, {"replay": {"obs": np.zeros((5, 4), np.uint8)}}, later=["replay"])
 
 
 def test_what_is_to_be_read_later_is_checked_at_once_and_outlives_its_name(tmp_path):

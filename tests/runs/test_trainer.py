@@ -674,4 +674,4 @@ def test_a_replay_is_loaded_with_no_second_copy_of_all(tmp_path, monkeypatch):
     saved = load_file(run.path / "checkpoints" / "000000000500" / "replay.safetensors")
     for name, x in replay.rows.obs.items():
         np.testing.assert_array_equal(x[:500], saved[f"rows.obs.{name}"])
-    assert found["peak"] < 0.9 * sum(x.nbytes for x in saved.values())
+    assert found["peak"] < sum(x.nbytes for x in saved.values())  # some leaves, never all

@@ -396,10 +396,10 @@ def test_the_failing_update_is_kept_and_fails_again(healed):
     (path,) = healed.path.glob("faults/*/*")
     info = checkpoint.manifest(path)["info"]
     assert (path.parent.name, path.name) == ("member_2", f"{100:012d}")
-    assert (info["what"], info["seed"], info["iteration"]) == ("critic", 2, 100)
+    assert (info["what"], info["seed"], info["iteration"]) == ("actor", 2, 100)
     found = thespis.reproduce(path)
-    assert found.what == "critic"
-    assert found.tensor.startswith("critic.params")
+    assert found.what == "actor"  # the critics are huge, and what it climbs overflows
+    assert found.tensor.startswith("actor")
     assert np.isfinite(found.metrics["critic_loss"])
     assert not any(np.isnan(x).any() for x in jax.tree.leaves(found.batch))
 
@@ -413,15 +413,13 @@ def test_healing_is_the_same_after_a_stop(healed, tmp_path, monkeypatch, capsys)
     capsys.readouterr()
     thespis.resume(run.path, progress=False)
     told = capsys.readouterr().err
-    assert "sac, step 100, seed 2: the critic is not finite" in told
+    assert "sac, step 100, seed 2: the actor is not finite" in told
     assert "member 2 goes on as a copy of member" in told
     same(healed.path, run.path)
 
 
 def test_a_population_of_which_all_break_stops(tmp_path):
-    with pytest.raises(
-        ThespisError, match=r"step 100, seed 0: the critic is not finite.*step 100:"
-    ):
+    with pytest.raises(ThespisError, match=r"step 100, seed 0: the actor is not finite.*step 100:"):
         thespis.train("sac", out=tmp_path, **population(critic_lr=1e38))
     (folder,) = tmp_path.glob("sac/*")
     assert len(list(folder.glob("faults/*/*"))) == 4

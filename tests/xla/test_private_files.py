@@ -55,13 +55,13 @@ def test_a_folder_that_others_may_write_is_not_believed(tmp_path, monkeypatch, w
 def test_a_group_is_nobody_else_only_if_it_has_the_users_name_and_no_others(
     tmp_path, monkeypatch, group, members, believed
 ):
-    private.alone_in.cache_clear()
+    private_files.alone_in.cache_clear()
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name="ann"))
     found = SimpleNamespace(gr_name=group, gr_mem=members)
     monkeypatch.setattr(grp, "getgrgid", lambda gid: found)
     tmp_path.chmod(0o770)
-    assert (private.complaint(tmp_path) is None) == believed
-    private.alone_in.cache_clear()
+    assert (private_files.complaint(tmp_path) is None) == believed
+    private_files.alone_in.cache_clear()
 
 
 def test_what_belongs_to_another_user_is_not_believed(tmp_path, monkeypatch):
