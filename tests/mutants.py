@@ -302,8 +302,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "hp.priority_beta",
     }),
     ("algos/sac.py", "tests/algos/test_sac.py tests/algos/test_seams.py -k 'numpy or different_keys or follow or starts or less_often'", {
-        "self.learn_critics(state, state.target, *given)":
-            "self.learn_critics(state, state.critic.params, *given)",
+        "self.learn_critics(state, state.target, *arguments)":
+            "self.learn_critics(state, state.critic.params, *arguments)",
         "hp, b, obs, alpha, k_now)":
             "hp, b, obs, alpha, k_next)",
         "due = (step + 1) % self.actor_every == 0":

@@ -282,3 +282,12 @@ def test_something_else_is_no_run(run, tmp_path):
     directory.write_json(tmp_path / "config.json", {"algo": "sac"})
     with pytest.raises(ThespisError, match="is not the config of a run"):
         thespis.load(tmp_path)
+
+
+def test_a_policy_is_used_where_there_is_no_memory_to_train_it(run, monkeypatch):
+    """A replay of millions of rows is nothing that playing, evaluating or exporting needs."""
+    monkeypatch.setattr("thespis.runs.sizes.memory", lambda: 0)
+    again = thespis.load(run.path)
+    assert np.isfinite(again.policy(0)(np.zeros(3, np.float32))).all()
+    with pytest.raises(ThespisError, match="needs .* GiB and this machine has"):
+        thespis.resume(run.path, steps=10**6, progress=False)

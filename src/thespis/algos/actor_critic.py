@@ -309,11 +309,11 @@ class ActorCritic:
             each = mean(b.weight[None] * losses, valid[None])
             more = self.extra_critic_loss(state, hp, critic, b, valid, k_more)
             value = self.head.value(after) if bonus is None else self.head.value(after) + bonus
-            told = each, error, value, next_out, valid
-            return self.total_critic_loss(each) + more, (new, told)
+            parts = each, error, value, next_out, valid
+            return self.total_critic_loss(each) + more, (new, parts)
 
-        critic, (total, (new, told)) = state.critic.apply_gradient(loss, hp.critic_lr)
-        return self.after_critic_step(critic, new), CriticStep(total, *told)
+        critic, (total, (new, parts)) = state.critic.apply_gradient(loss, hp.critic_lr)
+        return self.after_critic_step(critic, new), CriticStep(total, *parts)
 
     def critic_passes(
         self, critic: Any, target_critic: Any, now: tuple, then: tuple, b: Transition, key

@@ -146,8 +146,8 @@ class DiscreteSAC(ActorCritic):
         # Critics: regress every Q_i on the soft Bellman target (eq. 4, with V of eq. 10).
         after = self.policy(state, self.acting(state), b.next_obs)
         bonus = alpha * after.entropy() if self.critic_entropy else None
-        given = hp, b, (obs, b.action), (next_obs, after), bonus, key
-        critic, told = self.learn_critics(state, state.target, *given)
+        arguments = hp, b, (obs, b.action), (next_obs, after), bonus, key
+        critic, result = self.learn_critics(state, state.target, *arguments)
 
         # Actor: maximise the soft value under the new critics (eq. 12).
         q_now = self.reduced(critic.params(obs))
@@ -165,22 +165,22 @@ class DiscreteSAC(ActorCritic):
             self.temperature, state.temperature, entropy - wanted, hp.alpha_lr
         )
 
-        metrics = told.metrics | {
+        metrics = result.metrics | {
             "actor_loss": pi_loss,
             "ent_coef": alpha,
             "ent_coef_loss": alpha_loss,
-            "total_loss": pi_loss + told.loss + alpha_loss,
+            "total_loss": pi_loss + result.loss + alpha_loss,
             "entropy": entropy,
             "target_entropy": wanted,
         }
         anyhow = Categorical(jnp.zeros_like(after.logits), after.legal)  # all legal actions alike
-        for i, q in enumerate(told.next_out, 1):
-            metrics[f"q_value_{i}"] = mean(anyhow.expect(q), told.valid)
+        for i, q in enumerate(result.next_out, 1):
+            metrics[f"q_value_{i}"] = mean(anyhow.expect(q), result.valid)
         if self.store_logits and b.extra is not None:
             then = Categorical(b.extra["logits"], policy.legal)
             metrics["behaviour_entropy"] = mean(then.entropy(), b.valid)
         target = self.update_target(hp, state.target, critic.params)
-        return State(actor, critic, target, temperature, state.stats), metrics, told.td_error
+        return State(actor, critic, target, temperature, state.stats), metrics, result.td_error
 
     # --- what variants override -------------------------------------------------------------
 

@@ -113,15 +113,15 @@ class SAC(ActorCritic):
         actor = self.with_encoder(state.actor.params, state.critic.params)
         next_action, next_log_p = self.policy(actor, next_obs).sample(k_next)
         now, then = (obs, b.action), (next_obs, next_action)
-        given = hp, b, now, then, -alpha * next_log_p, k_now
-        critic, told = self.learn_critics(state, state.target, *given)
+        arguments = hp, b, now, then, -alpha * next_log_p, k_now
+        critic, result = self.learn_critics(state, state.target, *arguments)
 
         # Actor and temperature, every so many updates.
         critic_for_actor = critic.params if self.order == "sequential" else state.critic.params
         learn = lambda: self.learn_actor(state, critic_for_actor, hp, b, obs, alpha, k_now)
         if self.actor_every == 1:
             actor, temperature, more = learn()
-            more["total_loss"] = more["actor_loss"] + told.loss + more["ent_coef_loss"]
+            more["total_loss"] = more["actor_loss"] + result.loss + more["ent_coef_loss"]
         else:
             due = (step + 1) % self.actor_every == 0
             nothing = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(learn)[2])
@@ -130,10 +130,10 @@ class SAC(ActorCritic):
             more = {name: Mean(x, due.astype(jnp.float32)) for name, x in more.items()}
 
         seen = {"ent_coef": alpha, "obs_mean": obs.mean(), "obs_std": obs.std()}
-        metrics = told.metrics | more | seen
+        metrics = result.metrics | more | seen
         target = self.update_target(hp, state.target, critic.params)
         parts = {"actor": actor, "critic": critic, "target": target, "temperature": temperature}
-        return dataclasses.replace(state, **parts), metrics, told.td_error
+        return dataclasses.replace(state, **parts), metrics, result.td_error
 
     def learn_actor(
         self, state: State, critic, hp, b: Transition, obs, alpha, key

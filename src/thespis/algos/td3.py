@@ -93,8 +93,8 @@ class TD3(ActorCritic):
         target_actor = self.with_encoder(state.target_actor, state.target_critic)
         next_action = jnp.clip(jnp.tanh(target_actor(next_obs)) + shift, -1, 1)
         now, then = (obs, b.action), (next_obs, next_action)
-        given = hp, b, now, then, None, k_critic
-        critic, told = self.learn_critics(state, state.target_critic, *given)
+        arguments = hp, b, now, then, None, k_critic
+        critic, result = self.learn_critics(state, state.target_critic, *arguments)
 
         # Actor and targets: every `delay` updates, up the first critic (eq. 15).
         critic_for_actor = critic.params if self.order == "sequential" else state.critic.params
@@ -117,9 +117,9 @@ class TD3(ActorCritic):
         args = (state.actor, state.target_actor, state.target_critic)
         actor, target_actor, target_critic, pi_loss = jax.lax.cond(due, learn, skip, *args)
 
-        metrics = told.metrics | {"actor_loss": Mean(pi_loss, due.astype(jnp.float32))}
+        metrics = result.metrics | {"actor_loss": Mean(pi_loss, due.astype(jnp.float32))}
         state = State(actor, critic, target_actor, target_critic, state.stats)
-        return state, metrics, told.td_error
+        return state, metrics, result.td_error
 
     # --- what variants override -------------------------------------------------------------
 

@@ -24,8 +24,13 @@ from thespis.xla.placement import mesh_for
 from thespis.xla.threads import process_index_and_count
 
 
-def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, Any]:
-    """The loop and the environment of evaluations. `env`, `eval_env` stand in for the config's."""
+def build(
+    config: Config, env: Any = None, eval_env: Any = None, training: bool = True
+) -> tuple[Loop, Any]:
+    """The loop and the environment of evaluations. `env`, `eval_env` stand in for the config's.
+
+    What is not for `training` has no replay, and needs no memory for one.
+    """
     env, options = envs.make(config.env if env is None else env), dict(config.options)
     if config.skills_from:
         env = on_skills(env, config)
@@ -60,7 +65,8 @@ def build(config: Config, env: Any = None, eval_env: Any = None) -> tuple[Loop, 
     )
     if loop.shared and loop.rule is not None:
         raise ThespisError("pbt.replay = shared has no priorities: leave one of them out")
-    require_memory(config, loop)
+    if training:
+        require_memory(config, loop)
     return loop, eval_env
 
 

@@ -88,7 +88,7 @@ class SavedRun:
                 found[int(m)] = int(parent)
         return found
 
-    def build(self, config: Config) -> tuple[Loop, Any]:
+    def build(self, config: Config, training: bool = True) -> tuple[Loop, Any]:
         """(loop, environment of evaluations) of this run, or of a longer one."""
         for name in ("env", "eval_env"):
             if getattr(self, name) is None and self.saved.get(f"{name}_given"):
@@ -97,7 +97,7 @@ class SavedRun:
                     f"object: pass it as {name}, from Python"
                 )
         trust.check(self.path, self.saved, config.trust)
-        pieces = build(config, self.env, self.eval_env)
+        pieces = build(config, self.env, self.eval_env, training)
         if self.env is not None:
             name, given = self.config.env, envs.label(pieces[0].env)
             wanted = name if self.saved.get("env_given") else envs.label(name)
@@ -110,7 +110,7 @@ class SavedRun:
 
     @cached_property
     def parts(self) -> tuple[Loop, Any]:
-        return self.build(self.config)
+        return self.build(self.config, training=False)
 
     # --- policies ---------------------------------------------------------------------------
 
