@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import nn
 from jaxtyping import Array, Float
 
+from thespis.core import Key
 from thespis.nn.encoders import Encoder
 from thespis.nn.networks import MLP, Critics
 
@@ -37,5 +38,7 @@ class EncodedCritics(eqx.Module):
         obs = obs if self.eyes is None else self.eyes(obs)
         return obs if self.encoder is None else nn.relu(self.encoder(obs))
 
-    def __call__(self, obs: Array, trajectory: Array) -> Float[Array, "critics ... d"]:
-        return self.critics(self.encode(obs), trajectory)
+    def __call__(
+        self, obs: Array, trajectory: Array, key: Key | None = None
+    ) -> Float[Array, "critics ... d"]:
+        return self.critics(self.encode(obs), trajectory, key=key)
