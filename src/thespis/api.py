@@ -22,7 +22,7 @@ from thespis.report.progress import Terminal
 from thespis.runs import checkpoint, files
 from thespis.runs import config as configs
 from thespis.runs import estimate as plans
-from thespis.runs.build import build, state_shapes
+from thespis.runs.build import SCHEDULE, build, spans_run, state_shapes
 from thespis.runs.config import DIVERSITY, RETURN, Config
 from thespis.runs.directory import create, how_to_resume, status, versions, write_json
 from thespis.runs.lineage import schedule
@@ -183,8 +183,9 @@ def rerun(
     number = run.member(member)
     hp, changes = schedule(run.path, number)
     seeds = configs.seed_list(run.config.seeds[number] if seed is None else seed)
-    config = dataclasses.replace(run.config, seeds=seeds[:1], hp=hp, schedule=tuple(changes))
-    return derive(run, alone_again(config), out, speaker(progress))
+    config = one_member(run.config, number, hp)
+    config = dataclasses.replace(config, seeds=seeds[:1], schedule=tuple(changes))
+    return derive(run, config, out, speaker(progress))
 
 
 def load(path: str | Path, env: Any = None, eval_env: Any = None, *, trust: bool = False) -> Run:
@@ -262,14 +263,16 @@ def branch(run: Run, config: Config, number: int, out: str | Path, reporter: Sil
     hp = {name: x[number] if isinstance(x, list) else x for name, x in config.hp.items()}
     if config.tuner:
         hp = {name: float(x[number]) for name, x in vars(run.hypers()).items()}
-    config = dataclasses.replace(config, seeds=(config.seeds[number],), hp=hp)
-    given: Any = {"folder": run.path, "members": run.config.members, "member": number}
-    return derive(run, alone_again(config), out, reporter, partial(Trainer.adopt, **given))
+    adopt = partial(Trainer.adopt, folder=run.path, members=config.members, member=number)
+    return derive(run, one_member(config, number, hp), out, reporter, adopt)
 
 
-def alone_again(config: Config) -> Config:
-    """Of one agent, which nobody tunes."""
-    return dataclasses.replace(config, tuner=None, pbt={}, devices=1)
+def one_member(config: Config, number: int, hp: dict[str, Any]) -> Config:
+    """Returns the config of one member as an agent of its own, which nobody tunes."""
+    if spans_run(config)[number]:
+        hp = hp | {SCHEDULE: 0}  # of the new run
+    seeds = (config.seeds[number],)
+    return dataclasses.replace(config, seeds=seeds, hp=hp, tuner=None, pbt={}, devices=1)
 
 
 def derive(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+import dataclasses
 from typing import Any
 
 import jax
@@ -22,6 +22,8 @@ from thespis.tuning import hyper
 from thespis.values import ungrouped
 from thespis.xla.placement import mesh_for
 from thespis.xla.threads import process_index_and_count
+
+SCHEDULE = "schedule_updates"  # the hyper-parameter whose 0 means all updates of the run
 
 
 def build(
@@ -58,7 +60,7 @@ def build(
         env=env,
         envs=config.envs,
         capacity=-(-min(config.buffer_size, config.steps) // config.envs),
-        updates_per_step=Fraction(config.updates_per_step).limit_denominator(10**6),
+        updates_per_step=config.update_ratio,
         side_by_side=jax.default_backend() != "cpu",
         mesh=mesh_for(config.members, config.devices or 1),
         shared=config.shared,
@@ -112,6 +114,41 @@ def require_memory(config: Config, loop: Loop) -> None:
         )
 
 
+def hyper_parameters(config: Config, changes: dict[str, Any] | None = None) -> Any:
+    """Returns `Hyper` with leaves [members], from the config and later changes to it."""
+    values = config.hp | (changes or {})
+    return resolve_schedule(config, hyper.fill(config.Algorithm.Hyper, values, config.members))
+
+
+def resolve_schedule(config: Config, hps: Any) -> Any:
+    """Returns `hps` in which `schedule_updates` = 0 is the number of updates of the whole run.
+
+    Whoever declares this hyper-parameter may divide by it. What the config asks for decides, not
+    what `hps` have now: so a run that becomes longer has a longer schedule.
+    """
+    asked = spans_run(config)
+    if not asked.any():
+        return hps
+    total = np.where(asked, np.float32(total_updates(config)), np.asarray(getattr(hps, SCHEDULE)))
+    return dataclasses.replace(hps, **{SCHEDULE: jax.device_put(total)})
+
+
+def spans_run(config: Config) -> np.ndarray:
+    """Returns bool [members]: whose schedule lasts as long as the run, and is not tuned."""
+    Hyper, members = config.Algorithm.Hyper, config.members
+    known = hyper.defaults(Hyper)
+    tuned = config.tuning.tunes(Hyper, config.hp) if config.tuner else []
+    if SCHEDULE not in known or SCHEDULE in tuned:
+        return np.zeros(members, bool)
+    return np.broadcast_to(np.asarray((known | config.hp)[SCHEDULE]) == 0, members)
+
+
+def total_updates(config: Config) -> int:
+    """Returns the gradient updates of every member until the end of the run, at least 1."""
+    first, last = (config.iterations(n) for n in (config.learning_starts or 1, config.steps))
+    return max(1, int((last - first) * config.envs * config.update_ratio))
+
+
 def blank(config: Config, loop: Loop) -> Learner:
     """Shapes and types of a learner, leaves [members, ...]."""
     members, obs = config.members, loop.env.spec.obs
@@ -135,6 +172,6 @@ def shown(loop: Loop) -> Any:
 
 def state_shapes(config: Config, loop: Loop) -> Any:
     """Shapes and types of the algorithm's state, leaves [members, ...]."""
-    hps = hyper.fill(config.Algorithm.Hyper, config.hp, len(config.seeds))
+    hps = hyper_parameters(config)
     init = lambda seeds, hps: jax.vmap(loop.algo.init)(member_keys(seeds, Stream.INIT, 0), hps)
     return jax.eval_shape(init, np.asarray(config.seeds, np.int32), hps)

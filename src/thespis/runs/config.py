@@ -8,6 +8,7 @@ import re
 import typing
 from collections import Counter
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
@@ -119,6 +120,15 @@ class Config:
     @property
     def members(self) -> int:
         return len(self.seeds)
+
+    @property
+    def update_ratio(self) -> Fraction:
+        """`updates_per_step`, exactly."""
+        return Fraction(self.updates_per_step).limit_denominator(10**6)
+
+    def iterations(self, steps: int) -> int:
+        """Returns how often all environments of a member are stepped for so many steps."""
+        return max(1, -(-steps // self.envs))
 
     @property
     def tuning(self) -> Any:

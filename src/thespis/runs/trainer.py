@@ -20,7 +20,7 @@ from thespis.engine.rollout import FrozenPolicy
 from thespis.errors import ThespisError, or_all
 from thespis.runs import checkpoint
 from thespis.runs.best import Best
-from thespis.runs.build import blank
+from thespis.runs.build import SCHEDULE, blank, hyper_parameters, resolve_schedule
 from thespis.runs.config import DEPENDENCE, DIVERSITY, OF_EPISODES, RETURN, SIMILARITY, Config
 from thespis.runs.directory import repair_status, status, write_json
 from thespis.runs.dump import Found, of_one
@@ -49,10 +49,10 @@ class Trainer:
         self.config, self.folder, self.reporter = config, folder, reporter
         self.loop, eval_env = pieces
         self.seeds = jax.device_put(np.asarray(config.seeds, np.int32))
-        self.hps = hyper.fill(config.Algorithm.Hyper, config.hp, config.members)
+        self.hps = hyper_parameters(config)
         self.tuning = Tuning(config, self.loop, self.seeds) if config.tuner else None
         if self.tuning:
-            self.hps = self.tuning.first
+            self.hps = resolve_schedule(config, self.tuning.first)
         self.used = self.hps  # by the newest updates
         self.evaluate = Evaluator(self.loop, eval_env, config.eval_episodes)
         self.noted = False  # that evaluations cut episodes short
@@ -150,7 +150,11 @@ class Trainer:
         self.best, lineage = found.pop("best"), found.pop("lineage", {}).get(FILE)
         replay = grow(found.pop("replay"), self.loop.capacity, self.loop.rule, self.loop.mesh)
         found = to_device(found)
-        self.hps = self.used = found["hyper"]
+        self.hps = self.used = resolve_schedule(self.config, found["hyper"])
+        before, now = (vars(hps).get(SCHEDULE, 0) for hps in (found["hyper"], self.hps))
+        if np.any(before != now):
+            text = f"{SCHEDULE} was {np.max(before):,.0f} and is {np.max(now):,.0f} from here on"
+            self.reporter.note(f"{text}: all updates of {self.config.steps:,} steps")
         if self.tuning:
             self.tuning.rounds = found["tuning"]
         self.learner = self.driver.resume(
@@ -287,12 +291,12 @@ class Trainer:
             self.learner, self.hps = self.tuning.round(self.learner, self.hps, self.driver)
             self.faults.forget()
         if self.config.schedule:
-            now = dict(self.config.hp)
+            now = {}
             for step, new in self.config.schedule:
                 now |= new if self.iterations(step) <= self.iteration else {}
                 if self.iterations(step) == self.iteration:
                     self.faults.forget()
-            self.hps = hyper.fill(self.config.Algorithm.Hyper, now, self.config.members)
+            self.hps = hyper_parameters(self.config, now)
 
     def demos_at(self, iteration: int) -> Any:
         """What is to be imitated then; an expert that plays on has new episodes now and then.
