@@ -449,6 +449,17 @@ class Reporting(Protocol):
 
 
 @runtime_checkable
+class Resetting(Protocol):
+    """It begins anew in part at some steps. The trainer calls it there, before training goes on."""
+
+    resets: tuple[int, ...]  # environment steps of a member
+
+    def reset(self, state, hp, key: Key) -> Any:
+        """Returns the state of one member after a reset; its replay and environments stay."""
+        ...
+
+
+@runtime_checkable
 class Complaining(Protocol):
     """It knows when learning cannot work. The trainer asks with every row of metrics it logs."""
 

@@ -28,6 +28,7 @@ from thespis.core import (
     Prioritised,
     Remembering,
     Reporting,
+    Resetting,
     Row,
     Step,
     capability,
@@ -124,7 +125,7 @@ class Loop:
 
     # --- members ----------------------------------------------------------------------------
 
-    def map_members(self, f, carried, *xs):
+    def map_members(self, f, carried, *xs) -> tuple[Any, Any]:
         """`carried, out = f(carried, *xs)` of every member. The replay never passes through here.
 
         On CPUs one member after another, each apart: else the compiler would merge a single
@@ -363,6 +364,14 @@ class Loop:
             return dataclasses.replace(x, world=world)
 
         return jax.lax.fori_loop(0, length, body, x)
+
+    def reset(self, state, hps, seeds, number):
+        """Returns the state of all members after the reset of this number, counted from 0."""
+        resetting = capability(self.algo, Resetting)
+        assert resetting is not None
+        keys = member_keys(seeds, Stream.RESET, number)
+        one = lambda state, hp, key: (resetting.reset(state, hp, key), None)
+        return self.map_members(one, state, hps, keys)[0]
 
     def step(self, env, action, key):
         """One step of a member's environments -> their states, and what they returned."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax
 import numpy as np
 
 from thespis import envs
-from thespis.core import Complaining, HostEnv, SelfRewarding, capability, cut_short
+from thespis.core import Complaining, HostEnv, Resetting, SelfRewarding, capability, cut_short
 from thespis.engine.evaluation import Episodes, Evaluator
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import DeviceDriver, Learner, Loop
@@ -36,8 +37,9 @@ from thespis.runs.transplant import transplant
 from thespis.runs.tuning_rounds import Tuning, values
 from thespis.tuning import hyper
 from thespis.xla.compile_times import CompileTimes
-from thespis.xla.multihost import Rows, from_all, read
-from thespis.xla.placement import to_device
+from thespis.xla.multihost import Rows, collective, from_all, read
+from thespis.xla.placement import MEMBERS, SHARED, spread, to_device
+from thespis.xla.program_cache import compiled
 
 CHUNK_SECONDS = 0.5  # how long a program may run before signals and the progress bar are served
 
@@ -66,6 +68,8 @@ class Trainer:
         self.signal = 0  # by which it was stopped
         self.saved = -1  # the step of the newest checkpoint, once there is one
         self.start_of_learning = self.iterations(config.learning_starts or 1)
+        resetting = capability(self.loop.algo, Resetting)
+        self.resets = tuple(map(self.iterations, resetting.resets)) if resetting else ()
         self.faults = Faults(config, self.loop, folder, self.start_of_learning)
 
     # --- beginnings -------------------------------------------------------------------------
@@ -284,8 +288,8 @@ class Trainer:
     def prepare(self) -> None:
         """Change hyper-parameters and members, if it is time.
 
-        An exchange is done when training goes on and not when it falls due: so a run that ends
-        there may yet become longer, and equals one that was meant to be long.
+        Exchanges and resets are done when training goes on and not when they fall due: so a run
+        that ends there may yet become longer, and equals one that was meant to be long.
         """
         if self.tuning and self.due("exchange") and self.iteration > self.start_of_learning:
             self.learner, self.hps = self.tuning.round(self.learner, self.hps, self.driver)
@@ -297,6 +301,21 @@ class Trainer:
                 if self.iterations(step) == self.iteration:
                     self.faults.forget()
             self.hps = hyper_parameters(self.config, now)
+        for number, iteration in enumerate(self.resets):
+            if iteration == self.iteration:
+                given = self.learner.state, self.hps, self.seeds, np.int32(number)
+                state = collective(self.reset, *given)
+                self.learner = dataclasses.replace(self.learner, state=state)
+                self.faults.forget()
+                count = f"{number + 1} of {len(self.resets)}"
+                self.reporter.note(f"step {self.step}: {self.config.algo} is reset ({count})")
+
+    @cached_property
+    def reset(self):
+        """The program that resets all members."""
+        loop, given = self.loop, (MEMBERS, MEMBERS, MEMBERS, SHARED)
+        program = spread(loop.mesh, loop.reset, given, MEMBERS)
+        return compiled(program, dataclasses.replace(loop, env=None))
 
     def demos_at(self, iteration: int) -> Any:
         """What is to be imitated then; an expert that plays on has new episodes now and then.
@@ -308,8 +327,9 @@ class Trainer:
     def until_next(self, end: int) -> int:
         """Iterations until something is due, at most until `end`."""
         ends = [n - self.iteration % n for n in self.frequencies.values()]
-        changes = (self.iterations(step) - self.iteration for step, _ in self.config.schedule)
-        left = (end - self.iteration, *ends, *(n for n in changes if n > 0))
+        changes = *(self.iterations(step) for step, _ in self.config.schedule), *self.resets
+        left = (end - self.iteration, *ends, *(n - self.iteration for n in changes))
+        left = [n for n in left if n > 0]
         return min(*left, self.loop.capacity)
 
     @property
