@@ -51,7 +51,7 @@ from peers import HOME, ROOT, make, python
 from run import Failed, placed, processor
 
 HERE = Path(__file__).resolve().parent
-ENVIRONMENTS = {"sb3": "sb", "sbx": "sb"}
+ENVIRONMENTS = {"sb3": "sb", "sbx": "sb", "rejax": "rejax", "rltools": "rltools"}
 GUESS = 0.008  # CPU-seconds per step of an arm of which nothing is known
 
 

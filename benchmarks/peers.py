@@ -1,6 +1,6 @@
 """Make the virtual environments of the libraries that the benchmark compares with.
 
-    python benchmarks/peers.py [--home .bench] [sb qdax rejax di]
+    python benchmarks/peers.py [--home .bench] [sb qdax rejax di rltools]
 
 Each lives in `<home>/<name>`. One that is already there with the same packages is left alone.
 """
@@ -33,6 +33,8 @@ PEERS: dict[str, list[list[str]]] = {
     ],
     # gymnax 1 returns two flags where rejax expects one.
     "rejax": [[*JAX, "rejax==0.1.3", "gymnax==0.0.9"], ["tfp-nightly==0.26.0.dev20261027"]],
+    # It compiles itself for every environment, with a C++ compiler and Python's headers.
+    "rltools": [["rltools[mkl]==2.2.1", "gymnasium[mujoco]==1.4.0", "mujoco==3.17.0"]],
 }
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".bench"
