@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ import learning  # noqa: E402
 import learning_cells  # noqa: E402
 import learning_page  # noqa: E402
 from learning_cells import Cell, Table, claim  # noqa: E402
+from workers.learning import play  # noqa: E402
 
 TABLE = """
 [protocol]
@@ -213,6 +215,83 @@ def test_a_worker_that_ends_early_leaves_no_result(table, choose, tmp_path, monk
     assert found["evaluations"][0]["returns"] == [1.0, 3.0]
     assert found["command"].startswith("python -m workers.learn_thespis --arm ")
     assert (found["seed"], found["steps"], found["eval_cpu_seconds"]) == (0, 5000, 1.0)
+
+
+# --- workers ----------------------------------------------------------------------------------
+
+
+def worker(*command):
+    done = subprocess.run(
+        [sys.executable, *command], cwd=BENCHMARKS, capture_output=True, text=True, check=True
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_thespis_is_evaluated_on_the_way():
+    arm = {"options": "sac --hidden 8 --batch-size 8 --learning-starts 10"}
+    words = [
+        "--env",
+        "jax:pendulum",
+        "--seed",
+        "3",
+        "--steps",
+        "40",
+        "--eval-freq",
+        "20",
+        "--episodes",
+        "3",
+    ]
+    lines = worker("-m", "workers.learn_thespis", "--arm", json.dumps(arm), *words)
+    first, second, last = lines
+    assert (first["step"], second["step"]) == (20, 40)
+    assert [len(line["returns"]) for line in lines[:2]] == [3, 3]
+    assert first["lengths"] == [200, 200, 200]
+    assert 0 < first["cpu_seconds"] < second["cpu_seconds"]
+    assert "thespis" in last["versions"]
+
+
+CLOCK = """
+import itertools
+import numpy as np
+from workers import learning
+seconds = itertools.count(100, 10)
+learning.Recorder.now = staticmethod(lambda: np.full(2, next(seconds)))
+recorder = learning.Recorder()
+print("whatever a library says is no result")
+for step in (1, 2):
+    with recorder.evaluation(step) as found:
+        found |= {"returns": [step], "lengths": [5]}
+recorder.end()
+"""
+
+
+def test_evaluations_cost_nothing():
+    # The clock goes on by 10 seconds per look: at the start, and around every evaluation.
+    first, second, last = worker("-c", CLOCK)
+    assert (first["cpu_seconds"], second["cpu_seconds"]) == (110, 120)
+    assert (first["wall_seconds"], second["wall_seconds"]) == (10, 20)
+    assert last["eval_cpu_seconds"] == 20
+
+
+class Countdown(gymnasium.Env):
+    """Pays 1 for every step of an episode whose length follows from the seed."""
+
+    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.left = seed
+        return np.array([seed], np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        return np.array([self.left], np.float32), float(action[0]), self.left == 0, False, {}
+
+
+def test_each_copy_plays_one_episode(monkeypatch):
+    monkeypatch.setattr(gymnasium, "make", lambda name: Countdown())
+    returns, lengths = play("any", 3, 2, lambda obs: np.ones_like(obs))
+    assert (returns, lengths) == ([2, 3, 4], [2, 3, 4])
 
 
 # --- the page ---------------------------------------------------------------------------------
