@@ -49,7 +49,7 @@ MUCH = 10**9  # bytes
 
 def pytest_runtest_teardown(item, nextitem):
     """Programs live as long as the file of tests that compiled them, or until they are too many."""
-    if nextitem is None or nextitem.path != item.path or resident() > MUCH:
+    if nextitem is None or resident() > MUCH:
         if small := sys.modules.get("tests.small"):
             small.forget()
         jax.clear_caches()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import math
@@ -170,6 +171,7 @@ def grouped(cls: type, given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+@functools.cache  # reading the source takes longer than all else about a config
 def docstrings(cls: type) -> dict[str, str]:
     """The string that stands below each field in the source, inherited ones too."""
     inherited = [docstrings(base) for base in cls.__bases__ if dataclasses.is_dataclass(base)]

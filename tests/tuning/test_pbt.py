@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import cache
 
 import equinox as eqx
 import jax
@@ -47,13 +48,26 @@ def begin(t, members=8, given=None, seed=0):
 
 def exchange(t, scores, age=10**6, seed=1, given=None):
     """-> parents, hps before, hps after, as NumPy arrays."""
-    scores = jnp.asarray(scores, jnp.float32)
+    scores = np.asarray(scores, np.float32)
     scores = scores[:, None] if scores.ndim == 1 else scores
-    before, memory = begin(t, len(scores), given)
-    age = jnp.broadcast_to(jnp.asarray(age, jnp.int32), len(scores))
-    _, parents, after = t.exchange(memory, random.key(seed), before, scores, age)
+    age = np.full(len(scores), age, np.int32)
+    played = round_of(t, tuple((given or {}).items()))(random.key(seed), scores, age)
+    parents, before, after = jax.tree.map(np.asarray, played)
     table = lambda hps: np.stack([getattr(hps, name) for name in NAMES], 1)
-    return np.asarray(parents), table(before), table(after)
+    return parents, table(before), table(after)
+
+
+@cache
+def round_of(t, given):
+    """A beginning and an exchange, as one program."""
+
+    @jax.jit
+    def play(key, scores, age):
+        before, memory = begin(t, len(scores), dict(given))
+        _, parents, after = t.exchange(memory, key, before, scores, age)
+        return parents, before, after
+
+    return play
 
 
 def fails(*words):
@@ -104,11 +118,12 @@ def test_what_is_given_stays_with_the_members_number(name):
     t, each = tuner(name), tuple(np.linspace(-2, 0, 8).tolist())
     chosen = {"gamma": 0.9, "entropy": each}
     hps, memory = begin(t, given=chosen)
-    scores, age = jnp.asarray([jnp.nan, *range(7)])[:, None], jnp.full(8, 10**6)
+    scores, age = np.float32([[np.nan], *([i] for i in range(7))]), np.full(8, 10**6, np.int32)
+    play = jax.jit(lambda *x: tuning.exchange(t, chosen, *x))
     for key in random.split(random.key(1), 2):
         known = memory, key, hps, scores, age
         before = np.asarray(hps.entropy)
-        memory, parents, hps = jax.jit(lambda *x: tuning.exchange(t, chosen, *x))(*known)
+        memory, parents, hps = play(*known)
         assert parents[0] != 0
         np.testing.assert_array_equal(hps.gamma, np.float32([0.9] * 8))
         np.testing.assert_array_equal(hps.entropy[1:], np.float32(each[1:]))
@@ -284,12 +299,12 @@ def test_significance_is_welchs():
     wanted = scipy.stats.ttest_ind(a, b, axis=1, equal_var=False)
     expected = (wanted.statistic > 0) & (wanted.pvalue < 0.05)
     assert 20 < expected.sum() < 180
-    np.testing.assert_array_equal(better(jnp.array(a), jnp.array(b), 0.05), expected)
+    np.testing.assert_array_equal(jax.jit(better)(a, b, 0.05), expected)
 
 
 def test_scores_without_a_spread_are_compared_as_they_are():
-    x, y = jnp.full((2, 3), 1.0), jnp.array([[1.0] * 3, [2.0] * 3])
-    np.testing.assert_array_equal(better(y, x, 0.05), [False, True])
+    x, y = np.float32([[1] * 3] * 2), np.float32([[1] * 3, [2] * 3])
+    np.testing.assert_array_equal(jax.jit(better)(y, x, 0.05), [False, True])
 
 
 def test_a_difference_by_chance_is_no_reason_to_copy():
@@ -341,7 +356,7 @@ def test_copies_of_one_parent_differ_from_it_and_from_each_other_at_once():
 def test_exploration_acts_in_the_coordinates_of_the_prior():
     """A discount of 0.99 becomes 0.992 or 0.9875, not 1.2375; a line moves by part of its range."""
     hps = hyper.fill(Hyper, {}, 1000)
-    new = PBT(explore="perturb").vary(random.key(0), hps)
+    new = jax.jit(PBT(explore="perturb").vary)(random.key(0), hps)
     same = lambda x: x
     for name, log in (("rate", np.log), ("gamma", lambda x: np.log1p(-x)), ("entropy", same)):
         before, after = (log(np.asarray(getattr(x, name), np.float64)) for x in (hps, new))
@@ -353,7 +368,7 @@ def test_exploration_acts_in_the_coordinates_of_the_prior():
 
 def test_a_perturbed_value_stays_inside_its_prior_and_does_not_stick_to_its_end():
     hps = hyper.fill(Hyper, {"rate": 1e-2, "gamma": 0.999, "entropy": 0.0}, 2000)
-    new = PBT(explore="perturb", factors=(0.5, 2)).vary(random.key(0), hps)
+    new = jax.jit(PBT(explore="perturb", factors=(0.5, 2)).vary)(random.key(0), hps)
     for name, (low, high) in {
         "rate": (1e-5, 1e-2),
         "gamma": (0.9, 0.999),
@@ -448,8 +463,9 @@ def test_a_round_returns_what_it_says_in_one_program(kind):
     hps, memory = begin(t)
     shape = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
     for i in range(3):
-        scores = random.normal(random.key(i), (8, 4))
-        new, parents, after = round_(memory, random.key(i), hps, scores, jnp.full(8, i))
+        scores = np.random.default_rng(i).normal(size=(8, 4)).astype(np.float32)
+        age = np.full(8, i, np.int32)
+        new, parents, after = round_(memory, random.key(i), hps, scores, age)
         assert shape(new) == shape(memory)
         assert (parents.shape, parents.dtype) == ((8,), jnp.int32)
         assert shape(after) == shape(hps)
