@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -63,18 +64,16 @@ class Results:
     def __init__(self, table: Table, stage: Stage, results: Path):
         self.stage = stage
         self.runs: dict[tuple[str, str], list[Run]] = {}
-        self.unlike = 0  # results with other options than the table
         for name in stage.arms:
             for env in stage.envs:
                 cells = [Cell(table.arms[name], env, x, stage.steps) for x in stage.seeds]
                 done = [Run.of(c, c.result(results)) for c in cells if c.done(results)]
                 self.runs[name, env] = done
-                self.unlike += sum(c.state(results) == "other options" for c in cells)
 
     @property
-    def comparable(self) -> bool:
-        """Whether there is something of at least two arms."""
-        return len({arm for (arm, _), runs in self.runs.items() if runs}) > 1
+    def files(self) -> set[Path]:
+        """Where its runs are from."""
+        return {run.cell.path(Path()) for runs in self.runs.values() for run in runs}
 
     def whole(self, arm: str, envs: Sequence[str]) -> bool:
         return all(len(self.runs[arm, env]) == len(self.stage.seeds) for env in envs)
@@ -283,9 +282,6 @@ def section(found: Results, docs: Path) -> str:
         total = len(stage.envs) * len(stage.seeds)
         words = f"Not complete, so without a score (cells done, of {total}): {', '.join(missing)}."
         parts.append(textwrap.fill(words, 130))
-    if found.unlike:
-        words = f"Left out: {found.unlike} results with other options than those below."
-        parts.append(words)
     return "\n\n".join(parts)
 
 
@@ -299,24 +295,36 @@ def merged(results: list[dict[str, Any]], what: Callable[[dict[str, Any]], str])
     return "; ".join(sorted({what(x) for x in results}))
 
 
+def everything(table: Table, results: Path) -> tuple[list[Run], int]:
+    """All runs, in the order of the table, and the number of results that belong to no arm."""
+    runs, unlike = [], 0
+    for path in sorted(results.rglob("*.json")):
+        result, arm = json.loads(path.read_text()), table.arms.get(path.parts[-3])
+        if arm is None or arm.given != result["arm"]:
+            unlike += 1
+            continue
+        runs.append(Run.of(Cell(arm, result["env"], result["seed"], result["steps"]), result))
+    order = list(table.arms)
+    return sorted(runs, key=lambda run: order.index(run.cell.arm.name)), unlike
+
+
 def write(table: Table, results: Path, docs: Path) -> str:
     """Write the page and its plots -> what was written, in a line."""
-    stages = [Results(table, stage, results) for stage in table.stages.values()]
-    newest: dict[tuple, Run] = {}
-    for found in stages:
-        for run in (run for runs in found.runs.values() for run in runs):
-            key = run.cell.arm.name, run.cell.env, run.cell.seed
-            if key not in newest or newest[key].cell.steps < run.cell.steps:
-                newest[key] = run
-    runs = list(newest.values())
+    runs, unlike = everything(table, results)
     if not runs:
         return "there are no results yet"
+    sections, seen = [], set()
+    for stage in table.stages.values():
+        found = Results(table, stage, results)
+        if found.files - seen:  # else it would say again what others have said
+            sections.append(section(found, docs))
+            seen |= found.files
     env_of = lambda x: f"{x[0]} {x[1][0]:g} and {x[1][1]:g}"
     constants = ", ".join(map(env_of, NORMAL.items()))
     head = HEAD.read_text().format(
         eval_freq=table.eval_freq, episodes=table.episodes, constants=constants
     )
-    parts = [head.strip(), *(section(found, docs) for found in stages if found.comparable)]
+    parts = [head.strip(), *sections]
     used = [arm for arm in table.arms.values() if any(run.cell.arm == arm for run in runs)]
     parts += ["## Arms", arms_table(used)]
     told = [run.result for run in runs]
@@ -326,16 +334,19 @@ def write(table: Table, results: Path, docs: Path) -> str:
     lines = [f"- {library}: {merged(found, names)}" for library, found in of.items()]
     ours = sorted({r["commit"] for r in told if r.get("commit")})
     speeds = [x["gflops"] for r in told for x in r["evaluations"]]
+    loads = [x for r in told for x in r["load"]]
     parts += [
         "## Every cell",
-        f"On {machine}, on which other processes ran as well. That changes no return; what it does "
-        "to a CPU-second is told by the matrix products that one makes, measured at every "
-        f"evaluation: {min(speeds):.0f} to {max(speeds):.0f} GFLOP, {np.median(speeds):.0f} in the "
-        "median.",
+        f"On {machine}, which other processes used as well ({min(loads):g} to {max(loads):g} ran "
+        "or waited at a time). What that does to a CPU-second is told by the matrix products that one "
+        f"makes, measured at every evaluation: {min(speeds):.0f} to {max(speeds):.0f} GFLOP, "
+        f"{np.median(speeds):.0f} in the median.",
         "\n".join(lines) + (f"\n- commits of Thespis: {', '.join(ours)}" if ours else ""),
         "To train what is missing, or on another machine: `python benchmarks/learning.py` "
         "(`--list` shows what there is). Each result has the command of its worker.",
         every_cell(runs),
     ]
+    if unlike:
+        parts.append(f"Left out, as the table has no such arm or other options: {unlike} results.")
     (docs / "learning.md").write_text("\n\n".join(parts) + "\n")
     return f"{docs / 'learning.md'}: {len(runs)} cells"

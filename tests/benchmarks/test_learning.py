@@ -71,7 +71,8 @@ def result(cell, returns=(100.0, 200.0), seconds=(10.0, 30.0)):
     ]
     found = {"arm": cell.arm.given, "library": cell.arm.library, "steps": 5000 * len(rows)}
     found |= {"evaluations": rows, "versions": {"jax": "1"}, "eval_cpu_seconds": 2.0}
-    found |= {"env": cell.env, "processor": "abacus", "cores": 1, "began": "2026-11-17T18:00:00Z"}
+    found |= {"env": cell.env, "seed": cell.seed, "load": [1.0, 2.5]}
+    found |= {"processor": "abacus", "cores": 1, "began": "2026-11-17T18:00:00Z"}
     return found
 
 
@@ -229,19 +230,8 @@ def worker(*command):
 
 def test_thespis_is_evaluated_on_the_way():
     arm = {"options": "sac --hidden 8 --batch-size 8 --learning-starts 10"}
-    words = [
-        "--env",
-        "jax:pendulum",
-        "--seed",
-        "3",
-        "--steps",
-        "40",
-        "--eval-freq",
-        "20",
-        "--episodes",
-        "3",
-    ]
-    lines = worker("-m", "workers.learn_thespis", "--arm", json.dumps(arm), *words)
+    words = "--env jax:pendulum --seed 3 --steps 40 --eval-freq 20 --episodes 3"
+    lines = worker("-m", "workers.learn_thespis", "--arm", json.dumps(arm), *shlex.split(words))
     first, second, last = lines
     assert (first["step"], second["step"]) == (20, 40)
     assert [len(line["returns"]) for line in lines[:2]] == [3, 3]
