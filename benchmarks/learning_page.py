@@ -338,8 +338,8 @@ def write(table: Table, results: Path, docs: Path) -> str:
     parts += [
         "## Every cell",
         f"On {machine}, which other processes used as well ({min(loads):g} to {max(loads):g} ran "
-        "or waited at a time). What that does to a CPU-second is told by the matrix products that one "
-        f"makes, measured at every evaluation: {min(speeds):.0f} to {max(speeds):.0f} GFLOP, "
+        "or waited at a time). What that does to a CPU-second is told by the matrix products that "
+        f"one makes, measured at every evaluation: {min(speeds):.0f} to {max(speeds):.0f} GFLOP, "
         f"{np.median(speeds):.0f} in the median.",
         "\n".join(lines) + (f"\n- commits of Thespis: {', '.join(ours)}" if ours else ""),
         "To train what is missing, or on another machine: `python benchmarks/learning.py` "
