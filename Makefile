@@ -63,7 +63,7 @@ lint: .venv/.dev ## style, layers and types
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
-format: .venv/.dev ## mend what can be mended by itself
+format: .venv/.dev ## fix what can be fixed automatically
 	$(BIN)/ruff check --fix --exit-zero
 	$(BIN)/ruff format
 

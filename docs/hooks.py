@@ -58,12 +58,12 @@ def modules(package: str) -> str:
 
 
 def commands() -> str:
-    """The whole help of every verb, and of `train` for every algorithm."""
+    """The whole help of every command, and of `train` for every algorithm."""
     from thespis.algos import ALGORITHMS
-    from thespis.cli.command import VERBS
+    from thespis.cli.command import COMMANDS
 
-    calls = [[verb] for verb in VERBS] + [["train", algo] for algo in ALGORITHMS]
-    order = lambda call: (list(VERBS).index(call[0]), len(call))
+    calls = [[command] for command in COMMANDS] + [["train", algo] for algo in ALGORITHMS]
+    order = lambda call: (list(COMMANDS).index(call[0]), len(call))
     parts = []
     for call in sorted(calls, key=order):
         name = " ".join(["thespis", *call])

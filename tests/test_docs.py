@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from thespis.algos import ALGORITHMS
-from thespis.cli.command import VERBS
+from thespis.cli.command import COMMANDS
 from thespis.values import fields
 
 ROOT = Path(__file__).parents[1]
@@ -45,8 +45,8 @@ def test_the_site_tells_every_command_and_option():
         sys.path.remove(str(ROOT / "docs"))
     text = commands()
     assert MARKER in (ROOT / "docs" / "commands.md").read_text()
-    for verb in VERBS:
-        assert f"## `thespis {verb}`" in text
+    for command in COMMANDS:
+        assert f"## `thespis {command}`" in text
     for name, algorithm in ALGORITHMS.items():
         _, _, part = text.partition(f"## `thespis train {name}`")
         part = part.partition("\n## ")[0]

@@ -92,7 +92,7 @@ def test_the_run_says_how_its_code_is_found_again(trained):
     "verb",
     [
         ["eval", "RUN", "--episodes", "1"],
-        ["play", "RUN", "-o", "film.gif"],
+        ["play", "RUN", "-o", "video.gif"],
         ["demos", "RUN", "-o", "demos.npz", "--episodes", "1"],
         ["export", "RUN"],
         ["report", "RUN"],
@@ -236,19 +236,19 @@ def theirs(trained, tmp_path, monkeypatch):
     return run
 
 
-VERBS = [
+COMMANDS = [
     ["eval"],
     ["resume", "--steps", "900"],
     ["rerun"],
     ["export"],
-    ["play", "-o", "film.gif"],
+    ["play", "-o", "video.gif"],
     ["demos", "-o", "demos.npz"],
     ["plot", "--kind", "repeats"],
 ]
 
 
 def test_an_algorithm_that_a_run_names_is_not_imported(theirs, complain):
-    for verb, *rest in VERBS:
+    for verb, *rest in COMMANDS:
         line = complain(verb, theirs, *rest)
         assert f"algo = own:MySAC imports own from {theirs.parent / 'own.py'}" in line
         assert "--trust" in line

@@ -528,7 +528,7 @@ class WithSkills(Protocol):
 
 @runtime_checkable
 class Repeating(Protocol):
-    """A *memory* of an algorithm that may go on with what it did: films and plots show it."""
+    """A *memory* of an algorithm that may go on with what it did: videos and plots show it."""
 
     repeats: Any  # steps [n] that its trajectory has been followed, 1 where it acted anew
 

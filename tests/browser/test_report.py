@@ -43,9 +43,9 @@ def wider(browser):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """Five seeds, with a picture and a film."""
+    """Five seeds, with a picture and a video."""
     folder = run(tmp_path_factory.mktemp("runs") / "sac" / "jax-pendulum_1", range(5), 20)
-    for name in ("plots/repeats.png", "videos/film.gif"):
+    for name in ("plots/repeats.png", "videos/video.gif"):
         (folder / name).parent.mkdir()
         Image.new("RGB", (64, 48), "teal").save(folder / name)
     return report([folder])
@@ -229,14 +229,15 @@ def test_a_live_page_loads_itself_again(browser, tmp_path):
     assert browser.run("return document.querySelector('.live')") is None
 
 
-def test_films_too_large_for_the_page_play_from_beside_it(browser, tmp_path):
+def test_videos_too_large_for_the_page_play_from_beside_it(browser, tmp_path):
     folder = run(tmp_path / "a run" / "x_1")
     (folder / "videos").mkdir()
-    Image.new("RGB", (64, 48), "teal").save(folder / "videos" / "one film.gif")
-    browser.open(report([folder], tmp_path / "page.html", films=0))
-    browser.run("document.querySelector('#films').scrollIntoView()")
-    shown = "return document.querySelector('#films img').naturalWidth"
+    Image.new("RGB", (64, 48), "teal").save(folder / "videos" / "one video.gif")
+    browser.open(report([folder], tmp_path / "page.html", video_mb=0))
+    browser.run("document.querySelector('#videos').scrollIntoView()")
+    shown = "return document.querySelector('#videos img').naturalWidth"
     browser.wait(lambda: browser.run(shown) == 64)
     assert (
-        Path(browser.run("return document.querySelector('#films a').href")).name == "one%20film.gif"
+        Path(browser.run("return document.querySelector('#videos a').href")).name
+        == "one%20video.gif"
     )

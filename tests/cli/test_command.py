@@ -1,4 +1,4 @@
-"""The command line: every verb, its one line of JSON, and one line for whatever is wrong."""
+"""The command line: every command, its one line of JSON, and one line for whatever is wrong."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from PIL import Image
 
 import thespis
 from tests.small import arguments, arrays, differences, stop_at, wait_for, words
-from thespis.cli.command import VERBS, main
+from thespis.cli.command import COMMANDS, main
 from thespis.cli.first_page import PAGE
 from thespis.runs import checkpoint, directory, metrics
 
@@ -80,7 +80,7 @@ def complain(capsys, tmp_path):
     return run
 
 
-# --- verbs ----------------------------------------------------------------------------------
+# --- commands ----------------------------------------------------------------------------------
 
 
 @undrawn
@@ -164,9 +164,9 @@ def test_eval(trained, pair, say):
 
 
 def test_play(trained, say):
-    lines = say("play", trained.path, "-o", "film.gif")
-    assert lines[1].split() == ["video", "film.gif"]
-    assert os.path.getsize("film.gif") > 10_000
+    lines = say("play", trained.path, "-o", "video.gif")
+    assert lines[1].split() == ["video", "video.gif"]
+    assert os.path.getsize("video.gif") > 10_000
 
 
 def test_plot(trained, pair, say):
@@ -198,6 +198,19 @@ def test_report(trained, pair, say):
     assert say("report", trained.path, pair.path, "--watch") == ["report  report.html"]
     assert Path("report.html").exists()
     assert pair.report("pair.html") == Path("pair.html")
+
+
+def test_report_takes_the_old_name_of_video_mb_with_a_note(trained, tmp_path, capsys):
+    copy = shutil.copytree(trained.path, tmp_path / "run")
+    (copy / "videos").mkdir()
+    (copy / "videos" / "one.mp4").write_bytes(b"\0" * 2**20)
+    pages = []
+    for i, option in enumerate([["--video-mb", "0.5"], ["--films", "0.5"], ["--films=0.5"], []]):
+        assert main(["report", str(copy), "-o", f"{i}.html", *option]) == 0
+        note = "note: --films is now called --video-mb\n" if "--films" in str(option) else ""
+        assert capsys.readouterr().err == note
+        pages.append(Path(f"{i}.html").stat().st_size)
+    assert max(pages[:3]) < 2**20 < pages[3]
 
 
 def test_runs(trained, pair, say):
@@ -239,9 +252,9 @@ def test_eval_and_play_take_one_member_the_best_or_all(population, say):
     assert str(population.member("best")) in lines.splitlines()[-2].split()[0]
 
     told = json.loads(say("play", population.path, "--member", "all", "-o", "x.gif", "--json")[0])
-    assert told["video"] == "x.gif"  # one film of all, side by side
-    with Image.open("x.gif") as film:
-        assert film.size == (2 * 480, 2 * 360)
+    assert told["video"] == "x.gif"  # one video of all, side by side
+    with Image.open("x.gif") as gif:
+        assert gif.size == (2 * 480, 2 * 360)
     assert [one["member"] for one in told["members"]] == [0, 1, 2]
     assert len({one["returns"][0] for one in told["members"]}) == 3
 
@@ -272,11 +285,11 @@ def test_list(say):
     assert "--preset sparse          small" in "\n".join(say("train", "taac", "--help-all"))
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_an_example_in_its_help(verb, say):
-    text = "\n".join(say(verb, "--help"))
-    assert text.startswith(f"usage: thespis {verb}")
-    assert f"example: thespis {verb}" in text
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_an_example_in_its_help(command, say):
+    text = "\n".join(say(command, "--help"))
+    assert text.startswith(f"usage: thespis {command}")
+    assert f"example: thespis {command}" in text
     assert "--json" in text
 
 
@@ -288,21 +301,21 @@ def test_the_help_of_an_algorithm_tells_all_of_its_options(say):
     assert max(map(len, text.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("verb", ["train", "plan"])
+@pytest.mark.parametrize("command", ["train", "plan"])
 @pytest.mark.parametrize("algo", ["ALGO", *thespis.ALGORITHMS])
-def test_help_opens_with_a_page_of_what_most_people_set(verb, algo, say):
-    lines = say(verb, *([] if algo == "ALGO" else [algo]), "--help")
+def test_help_opens_with_a_page_of_what_most_people_set(command, algo, say):
+    lines = say(command, *([] if algo == "ALGO" else [algo]), "--help")
     text = "\n".join(lines)
-    assert lines[0] == f"usage: thespis {verb} {algo} --env ENV [options]"
+    assert lines[0] == f"usage: thespis {command} {algo} --env ENV [options]"
     assert len(lines) <= 45
     assert max(map(len, lines)) <= 100
     options = ["--env", "--steps", "--seeds", "--eval-freq", "--members", "--pbt", "--json"]
-    options += ["--out"] if verb == "train" else ["--probe"]
+    options += ["--out"] if command == "train" else ["--probe"]
     options += [] if algo == "ALGO" else ["--learning-rate", "--gamma", "--hidden", "--batch-size"]
     for option in options:
         assert f"  {option}" in text
     assert ("--demos" in text) == (algo == "sqil")
-    assert f"`thespis {verb} {algo} --help-all` lists every option." in text
+    assert f"`thespis {command} {algo} --help-all` lists every option." in text
 
 
 def test_the_first_page_names_only_options_that_there_are_and_says_what_they_do(say):
@@ -328,7 +341,7 @@ def test_help_is_there_without_asking_and_at_once():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
-    assert all(verb in done.stdout for verb in VERBS)
+    assert all(command in done.stdout for command in COMMANDS)
     assert main([]) == 0
 
 
@@ -340,7 +353,7 @@ SMALL = words()
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["trian"], "unknown verb 'trian'; did you mean train?"),
+        (["trian"], "unknown command 'trian'; did you mean train?"),
         (["sac", *SMALL], "or is it: thespis train sac ...?"),
         (["train", "sac", "jax:pendulum"], "unexpected 'jax:pendulum': is it --env jax:pendulum?"),
         (["train", "sca", *SMALL], "unknown algorithm 'sca'; did you mean sac?"),
@@ -480,7 +493,7 @@ def test_one_line_says_what_is_wrong(argv, message, complain):
         (["eval", "RUN", "RUN"], "unexpected"),
         (["play", "RUN", "--member", "5"], "member = 5"),
         (["play", "RUN", "--episodes", "0"], "episodes = 0: give at least 1"),
-        (["play", "RUN", "-o", "film.avi"], "cannot write film.avi: a video is .gif or .mp4"),
+        (["play", "RUN", "-o", "video.avi"], "cannot write video.avi: a video is .gif or .mp4"),
         (["play", "RUN", "--human"], "--human: there is no display; leave it out to write a file"),
         (["resume", "RUN", "--member", "x"], "member = x"),
         (["rerun", "RUN", "--member", "x"], "member = x"),
@@ -526,15 +539,15 @@ def edit(path, **changes):
 
 
 @pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
-def test_a_damaged_config_is_one_line_for_every_verb(trained, tmp_path, complain, say, harm):
+def test_a_damaged_config_is_one_line_for_every_command(trained, tmp_path, complain, say, harm):
     copy = shutil.copytree(trained.path, tmp_path / "damaged" / "run")
     name, spoil = harm
     spoil(copy / name)
-    for verb in ("eval", "export", "resume", "play", "rerun"):
-        assert str(copy / name) in complain(verb, copy)
+    for command in ("eval", "export", "resume", "play", "rerun"):
+        assert str(copy / name) in complain(command, copy)
     assert len(say("runs", "--out", copy.parent)) > 1
-    for verb in ("plot", "report"):
-        assert main([verb, str(copy)]) in (0, 2)  # they need less of it
+    for command in ("plot", "report"):
+        assert main([command, str(copy)]) in (0, 2)  # they need less of it
 
 
 @undrawn
@@ -654,7 +667,7 @@ def test_ctrl_c_before_training_is_no_traceback(capsys, monkeypatch):
     def interrupt(argv):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(VERBS, "list", interrupt)
+    monkeypatch.setitem(COMMANDS, "list", interrupt)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "thespis: interrupted\n"
 

@@ -351,7 +351,7 @@ def test_a_policy_answers_those_who_are_there_in_their_own_units(motley):
         obs, *_ = env.step({agent: actions[agent] for agent in present})
 
 
-def test_a_film_is_made_of_what_the_environment_draws(motley, tmp_path):
+def test_a_video_is_made_of_what_the_environment_draws(motley, tmp_path):
     from thespis.report.play import play
 
     make, run = motley

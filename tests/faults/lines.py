@@ -54,7 +54,7 @@ def nothing_is_done():
 def vocabulary() -> dict[str, list]:
     """Every verb and the options it knows."""
     from thespis.algos import ALGORITHMS
-    from thespis.cli.command import VERBS
+    from thespis.cli.command import COMMANDS
     from thespis.cli.training import tuner_options
     from thespis.runs.config import ALIASES, APART, COMPUTED, Config
     from thespis.values import Option, fields
@@ -65,9 +65,9 @@ def vocabulary() -> dict[str, list]:
         for group, prefix in ((algorithm, "algo."), (algorithm.Hyper, "hp.")):
             every += fields(group, "", skip=("spec",)) + fields(group, prefix, skip=("spec",))
     small = ["json", "output", "member", "best", "episodes", "kind", "metric", "format", "state"]
-    small += ["coordinator", "processes", "process", "wait", "out", "steps", "every", "films"]
+    small += ["coordinator", "processes", "process", "wait", "out", "steps", "every", "video_mb"]
     every += [Option(name, str) for name in small]
-    return {"verbs": list(VERBS), "algos": list(ALGORITHMS), "options": every}
+    return {"verbs": list(COMMANDS), "algos": list(ALGORITHMS), "options": every}
 
 
 def value(r: random.Random, kind: Any) -> str:

@@ -33,18 +33,18 @@ def toy(tmp_path_factory):
 @pytest.fixture
 def plain(monkeypatch):
     """Pictures that are drawn at once."""
-    grey = itertools.cycle(range(0, 250, 50))  # a film joins frames that are equal
+    grey = itertools.cycle(range(0, 250, 50))  # a video joins frames that are equal
     monkeypatch.setattr(draw, "frame", lambda *_, **__: np.full((24, 32, 3), next(grey), np.uint8))
 
 
 def frames(path) -> int:
-    with Image.open(path) as film:
-        return film.n_frames
+    with Image.open(path) as gif:
+        return gif.n_frames
 
 
-def test_a_film_shows_whole_episodes_and_their_returns(run, tmp_path, plain):
-    file, returns = play(run, member=0, path=tmp_path / "film.gif")
-    assert file == tmp_path / "film.gif"
+def test_a_video_shows_whole_episodes_and_their_returns(run, tmp_path, plain):
+    file, returns = play(run, member=0, path=tmp_path / "video.gif")
+    assert file == tmp_path / "video.gif"
     assert frames(file) == 201  # Pendulum's 200 steps and the first observation
     assert len(returns) == 1
     assert -2000 < returns[0] < 0
@@ -54,14 +54,14 @@ def test_a_film_shows_whole_episodes_and_their_returns(run, tmp_path, plain):
 
 
 def test_an_environment_of_gymnasium_draws_itself(toy, tmp_path):
-    file, returns = play(toy, path=tmp_path / "film.gif", episodes=2)
+    file, returns = play(toy, path=tmp_path / "video.gif", episodes=2)
     assert len(returns) == 2
     assert frames(file) == 32  # two episodes of 15 steps and their first observations
-    with Image.open(file) as film:
-        assert film.size == (32, 24)
+    with Image.open(file) as gif:
+        assert gif.size == (32, 24)
 
 
-def test_films_go_to_the_run_by_default(run, toy, plain):
+def test_videos_go_to_the_run_by_default(run, toy, plain):
     file, _ = play(run, member=1, episodes=1)
     assert file.parent == run.path / "videos"
     assert file.stem == "jax-pendulum_member1_seed0"
@@ -72,17 +72,17 @@ def test_films_go_to_the_run_by_default(run, toy, plain):
 
 def test_an_episode_that_never_ends_is_cut(toy, monkeypatch, tmp_path):
     monkeypatch.setattr("thespis.core.LIMIT", 4)
-    file, _ = play(toy, path=tmp_path / "film.gif", episodes=2)
+    file, _ = play(toy, path=tmp_path / "video.gif", episodes=2)
     assert frames(file) == 10
 
 
-def test_all_members_play_side_by_side_in_one_film(run, tmp_path, plain):
-    file, returns = play(run, member="all", path=tmp_path / "film.gif")
+def test_all_members_play_side_by_side_in_one_video(run, tmp_path, plain):
+    file, returns = play(run, member="all", path=tmp_path / "video.gif")
     assert [len(each) for each in returns] == [1, 1]
     assert returns[0] == play(run, member=0, path=tmp_path / "one.gif")[1]
     assert frames(file) == 201
-    with Image.open(file) as film:
-        assert film.size == (64, 24)  # two of 32
+    with Image.open(file) as gif:
+        assert gif.size == (64, 24)  # two of 32
     with pytest.raises(ThespisError, match="--human shows one member"):
         play(run, member="all", human=True)
 
@@ -193,8 +193,8 @@ def test_a_task_without_a_picture_is_named(tmp_path, monkeypatch):
     stop_at(monkeypatch, 1)
     run = thespis.train("sac", out=tmp_path, **arguments(env=Unknown()))
     with pytest.raises(ThespisError, match="unknown cannot be drawn: there is no picture of it"):
-        play(run, path=tmp_path / "film.gif")
-    assert not (tmp_path / "film.gif").exists()
+        play(run, path=tmp_path / "video.gif")
+    assert not (tmp_path / "video.gif").exists()
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_task_without_a_picture_is_named(tmp_path, monkeypatch):
         ({"seed": -1}, "seed = -1: give a number"),
         ({"member": 9}, "member = 9"),
         ({"which": "worst"}, "which = worst: give last or best"),
-        ({"path": "film.avi"}, "cannot write film.avi: a video is .gif or .mp4"),
+        ({"path": "video.avi"}, "cannot write video.avi: a video is .gif or .mp4"),
     ],
 )
 def test_what_cannot_be_played_is_refused(run, given, message):
@@ -212,8 +212,8 @@ def test_what_cannot_be_played_is_refused(run, given, message):
         play(run, **given)
 
 
-def test_a_film_that_cannot_be_written_is_refused_before_it_is_played(run, monkeypatch):
+def test_a_video_that_cannot_be_written_is_refused_before_it_is_played(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     monkeypatch.setattr("thespis.report.play.episode", lambda *_: pytest.fail("it was played"))
     with pytest.raises(ThespisError, match=r"pip install 'thespis\[video\]'"):
-        play(run, path="film.mp4")
+        play(run, path="video.mp4")

@@ -125,7 +125,7 @@ def test_metrics_that_change_have_a_chart_and_constants_none(tmp_path):
     assert len(speed["series"]) == 1  # all members have the same
 
 
-def test_films_and_pictures_are_in_the_page_while_there_is_room(tmp_path):
+def test_videos_and_pictures_are_in_the_page_while_there_is_room(tmp_path):
     folder = run(tmp_path / "run")
     for name in ("videos/one.mp4", "videos/two.mp4"):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -133,8 +133,8 @@ def test_films_and_pictures_are_in_the_page_while_there_is_room(tmp_path):
     (folder / "plots").mkdir()
     for name in ("learning_curve", "skills_and more"):
         Image.new("RGB", (4, 4)).save(folder / "plots" / f"{name}.png")
-    told = data(report([folder], tmp_path / "page.html", films=1.5))
-    one, two = told["films"]
+    told = data(report([folder], tmp_path / "page.html", video_mb=1.5))
+    one, two = told["videos"]
     assert one["source"].startswith("data:video/mp4;base64,AAAA")
     assert (two["inside"], two["source"]) == (False, "run/videos/two.mp4")
     (picture,) = told["pictures"]  # the page draws the learning curve itself
@@ -143,7 +143,7 @@ def test_films_and_pictures_are_in_the_page_while_there_is_room(tmp_path):
     assert (tmp_path / "page.html").stat().st_size < 1.5 * 2**20
 
 
-def test_pictures_and_films_that_lead_elsewhere_are_left_out(tmp_path):
+def test_pictures_and_videos_that_lead_elsewhere_are_left_out(tmp_path):
     folder = run(tmp_path / "run")
     (tmp_path / "secrets").mkdir()
     secret = tmp_path / "secrets" / "secret.png"
@@ -155,11 +155,11 @@ def test_pictures_and_films_that_lead_elsewhere_are_left_out(tmp_path):
     os.mkfifo(folder / "plots" / "pipe.png")
     (folder / "plots" / "theirs").symlink_to(tmp_path / "secrets")
     (folder / "videos").symlink_to(tmp_path / "secrets")
-    (tmp_path / "secrets" / "film.mp4").write_bytes(b"a secret")
+    (tmp_path / "secrets" / "video.mp4").write_bytes(b"a secret")
     Image.new("RGB", (4, 4)).save(folder / "plots" / "fine.png")
     told = data(report([folder]))
     assert [picture["name"] for picture in told["pictures"]] == ["fine"]
-    assert told["films"] == []
+    assert told["videos"] == []
 
 
 def test_a_page_that_is_a_link_is_not_written_through(tmp_path):

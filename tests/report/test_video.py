@@ -129,14 +129,14 @@ def test_a_disc_is_filled_when_the_agent_acts_anew_and_strokes_tell_when_it_did(
     assert (plain == 255).all()
 
 
-def test_films_stand_side_by_side_and_who_has_ended_stays():
-    films = [
+def test_videos_stand_side_by_side_and_who_has_ended_stays():
+    videos = [
         [np.full((60, 80, 3), 10 * i + t, np.uint8) for t in range(n)]
         for i, n in enumerate([2, 4, 3])
     ]
-    together = video.side_by_side(films)
+    together = video.side_by_side(videos)
     assert len(together) == 4
     assert together[0].shape == (120, 160, 3)
     corners = [(0, 0), (0, 80), (60, 0), (60, 80)]
     assert [together[3][y, x, 0] for y, x in corners] == [1, 13, 22, 255]
-    assert video.side_by_side(films, width=80)[0].shape == (60, 80, 3)
+    assert video.side_by_side(videos, width=80)[0].shape == (60, 80, 3)

@@ -16,7 +16,7 @@ IMPORTING = """
     from thespis import cli
     from thespis.cli import command
     from thespis.cli.common import imported
-    command.VERBS["list"] = lambda argv: imported("slow") and print("went on")
+    command.COMMANDS["list"] = lambda argv: imported("slow") and print("went on")
     sys.exit(cli.main(["list"]))
 """
 SLOW = """

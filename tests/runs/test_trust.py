@@ -33,12 +33,12 @@ CODE = {
     "an environment of evaluations": {"eval_env": "strange.inner:Mine-v0"},
     "a descriptor": {"algo": "dads", "options": {"descriptor": "strange:where"}},
 }
-VERBS = [
+COMMANDS = [
     ["eval"],
     ["resume", "--steps", "900"],
     ["rerun"],
     ["export"],
-    ["play", "-o", "film.gif"],
+    ["play", "-o", "video.gif"],
     ["demos", "-o", "demos.npz"],
     ["plot", "--kind", "repeats"],
 ]
@@ -77,7 +77,7 @@ def stranger(trained: Path, folder: Path, **changes) -> Path:
 @pytest.mark.parametrize("changes", CODE.values(), ids=CODE)
 def test_code_that_a_run_names_is_not_imported(trained, here, capsys, changes):
     run = stranger(trained, here / "theirs", **changes, trust=True)
-    for verb, *rest in VERBS:
+    for verb, *rest in COMMANDS:
         assert main([verb, str(run), *rest]) == 2, verb
         told = capsys.readouterr().err.splitlines()
         assert len(told) == 1, verb
@@ -224,7 +224,7 @@ def test_a_terminal_does_not_obey_what_a_run_is_called(trained, here, capfd):
     bad = "\x1b]0;mine\x07\x1b[2J$"
     run = stranger(trained, here / "runs" / "theirs", env=f"jax:{bad}", preset=bad)
     shutil.copytree(run, here / "runs" / f"also{bad}")
-    for verb, *rest in [*VERBS, ["plot", "-o", "curve.png"], ["report"]]:
+    for verb, *rest in [*COMMANDS, ["plot", "-o", "curve.png"], ["report"]]:
         main([verb, str(run), *rest])
     main(["eval", f"{run}{bad}"])
     main(["runs"])

@@ -378,7 +378,7 @@ def told(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
-def test_every_verb_tells_one_line_of_json(skilled, capsys, tmp_path):
+def test_every_command_tells_one_line_of_json(skilled, capsys, tmp_path):
     path = skilled.run.path
     few = ("--skills", 4, "--episodes", 1)
     assert told(capsys, "skills", "score", path, *few)["skills"] == 4
@@ -389,18 +389,18 @@ def test_every_verb_tells_one_line_of_json(skilled, capsys, tmp_path):
     found = told(capsys, "skills", "plan", path, "--goal", "1,0.5", "-1,1", *quick)
     assert len(found["scores"]) == 2
     assert (path / "plots" / "plan.png").exists()
-    film = tmp_path / "skill.gif"
+    video = tmp_path / "skill.gif"
     found = told(
-        capsys, "skills", "rollout", path, "--skill", "-0.5,1", "--episodes", 1, "-o", film
+        capsys, "skills", "rollout", path, "--skill", "-0.5,1", "--episodes", 1, "-o", video
     )
     assert len(found["descriptors"][0]) == 101
-    assert film.exists()
+    assert video.exists()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["skills", "dance", "RUN"], "unknown verb skills 'dance'"),
+        (["skills", "dance", "RUN"], "unknown command skills 'dance'"),
         (["skills", "plan", "RUN"], "goal: give 2 numbers each"),
         (["skills", "plan", "RUN", "--goal", "1"], "goal: give 2 numbers each"),
         (["skills", "rollout", "RUN"], "name the skill"),
@@ -414,10 +414,10 @@ def test_one_line_says_what_is_wrong(skilled, capsys, words, message):
     assert message in capsys.readouterr().err
 
 
-def test_help_names_every_verb_and_its_options(capsys):
+def test_help_names_every_command_and_its_options(capsys):
     assert main(["skills"]) == 0
     overview = capsys.readouterr().out
-    for verb in ("plot", "score", "rollout", "plan", "export"):
-        assert f"  {verb}" in overview
-        assert main(["skills", verb, "--help"]) == 0
-        assert f"example: thespis skills {verb} " in capsys.readouterr().out
+    for command in ("plot", "score", "rollout", "plan", "export"):
+        assert f"  {command}" in overview
+        assert main(["skills", command, "--help"]) == 0
+        assert f"example: thespis skills {command} " in capsys.readouterr().out

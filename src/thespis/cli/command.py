@@ -1,70 +1,81 @@
-"""The command `thespis`. Heavy libraries are imported by the verb that needs them."""
+"""The command `thespis`: finds a command by its name, whose module is imported only then."""
 
 from __future__ import annotations
 
 import gc
 import os
 import sys
-
-from thespis import __version__, plugins
-from thespis.cli import showing, skills, training, using
-from thespis.errors import ThespisError, or_all
-from thespis.xla import compile_cache
+from collections.abc import Callable
+from importlib import import_module
 
 HELP = """\
-usage: thespis VERB ... [--help]
+usage: thespis COMMAND ... [--help]
 
   train ALGO --env ENV    train an agent, several seeds at once, or a population (--pbt)
-  plan ALGO --env ENV     what that would take: memory, placement, compilation, time
-  resume RUN              go on exactly where a run stopped
+  plan ALGO --env ENV     estimate memory, placement, compile time and training time
+  resume RUN              continue a run exactly where it stopped
   rerun RUN               train one agent with the hyper-parameters that won a population
-  eval RUN                episodes of the trained policy, and their returns
-  play RUN                a video of the trained policy, or a window
+  eval RUN                play episodes with the trained policy and print their returns
+  play RUN                make a video of the trained policy, or show it in a window
   demos RUN -o NAME       record the trained policy, for others to imitate
-  plot RUN ... -o FILE    curves over seeds, comparisons over environments, populations
-  export RUN              the trained policy for elsewhere: NumPy alone, or ONNX
-  check-env ENV           whether an environment keeps the contract, and what to mend
-  report RUN ...          a page with everything about a run, or several compared
-  runs                    the runs there are, and how they are
-  skills VERB RUN         what skills do, how good they are, and plans made of them
-  list                    algorithms, presets, environments
+  plot RUN ... -o FILE    plot curves over seeds, comparisons over environments, populations
+  export RUN              write the trained policy as plain NumPy code or as an ONNX model
+  check-env ENV           check whether an environment keeps the contract, and what to fix
+  report RUN ...          write a page with everything about a run, or several compared
+  runs                    list the runs and their states
+  skills COMMAND RUN      plot, score, play and export skills, and plan with them
+  list                    list algorithms, presets and environments
 
 example: thespis train sac --env jax:pendulum --steps 20000 --seed 0
 """
 
-VERBS = {
-    "train": training.train,
-    "plan": training.plan,
-    "resume": training.resume,
-    "rerun": training.rerun,
-    "eval": using.evaluate,
-    "play": using.play,
-    "demos": using.demos,
-    "plot": showing.plot,
-    "export": using.export,
-    "check-env": showing.check_env,
-    "report": showing.report,
-    "runs": showing.runs,
-    "skills": skills.main,
-    "list": showing.list_,
+
+def imported_when_called(module: str, name: str) -> Callable[[list[str]], int | None]:
+    return lambda argv: getattr(import_module(f"thespis.cli.{module}"), name)(argv)
+
+
+COMMANDS = {
+    "train": imported_when_called("training", "train"),
+    "plan": imported_when_called("training", "plan"),
+    "resume": imported_when_called("training", "resume"),
+    "rerun": imported_when_called("training", "rerun"),
+    "eval": imported_when_called("using", "evaluate"),
+    "play": imported_when_called("using", "play"),
+    "demos": imported_when_called("using", "demos"),
+    "plot": imported_when_called("showing", "plot"),
+    "export": imported_when_called("using", "export"),
+    "check-env": imported_when_called("showing", "check_env"),
+    "report": imported_when_called("showing", "report"),
+    "runs": imported_when_called("showing", "runs"),
+    "skills": imported_when_called("skills", "main"),
+    "list": imported_when_called("showing", "list_"),
 }
 
 
 def main(argv: list[str] | None = None) -> int:
-    if argv is None:
-        argv, compile_cache.keeping = sys.argv[1:], True
-    gc.set_threshold(50_000)  # looking through all that imports and traces leave takes a while
-    if not argv or argv[0] in ("--help", "--help-all", "-h", "help"):
+    """Runs a command and returns the exit code of the process."""
+    name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name in ("--help", "--help-all", "-h", "help"):
         print(HELP, end="")
         return 0
-    if argv[0] in ("--version", "version"):
+
+    from thespis import __version__, plugins
+    from thespis.cli.common import HelpPrinted
+    from thespis.errors import ThespisError, or_all
+    from thespis.xla import compile_cache
+
+    if name in ("--version", "version"):
         print(f"thespis {__version__}")
         return 0
+    compile_cache.keeping = compile_cache.keeping or argv is None
+    gc.set_threshold(50_000)  # collecting what imports and traces leave behind takes a while
     plugins.also[:] = [os.getcwd()]  # so that --env module:id finds the user's module
     try:
-        if argv[0] not in VERBS:
-            raise ThespisError(f"unknown verb {argv[0]!r}{or_all(argv[0], VERBS)}{as_algo(argv)}")
-        return VERBS[argv[0]](["--output" if word == "-o" else word for word in argv[1:]]) or 0
+        if name not in COMMANDS:
+            raise ThespisError(f"unknown command {name!r}{or_all(name, COMMANDS)}{as_algo(name)}")
+        return COMMANDS[name](["--output" if word == "-o" else word for word in rest]) or 0
+    except HelpPrinted:
+        return 0
     except ThespisError as error:
         print(f"thespis: {' '.join(str(error).splitlines())}", file=sys.stderr)
         leave(2)
@@ -73,22 +84,22 @@ def main(argv: list[str] | None = None) -> int:
         print("thespis: interrupted", file=sys.stderr)
         leave(130)
         return 130
-    except BrokenPipeError:  # nobody reads on, as after `| head`
+    except BrokenPipeError:  # the reader has gone, as after `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
-def as_algo(argv: list[str]) -> str:
-    """What to say to those who forgot the verb `train`."""
+def as_algo(name: str) -> str:
+    """Returns a hint for those who forgot the command `train`."""
     from thespis.algos import registry
 
-    return f"; or is it: thespis train {argv[0]} ...?" if argv[0] in registry.names() else ""
+    return f"; or is it: thespis train {name} ...?" if name in registry.names() else ""
 
 
 def leave(code: int) -> None:
-    """Let others who train along know that this process is going."""
-    if hosts := sys.modules.get("thespis.xla.multihost"):
-        hosts.leave(code)
+    """Tells the other processes of a run on several hosts that this one is leaving."""
+    if multihost := sys.modules.get("thespis.xla.multihost"):
+        multihost.leave(code)
 
 
 if __name__ == "__main__":

@@ -1,27 +1,59 @@
-"""Options and steps that several verbs share."""
+"""Options and steps that several commands share."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import math
+from types import SimpleNamespace
 from typing import Any
 
 from thespis import plugins
 from thespis.cli.options import describe, parse
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, printable
 from thespis.values import Option
 
 HELP = ("--help", "-h", "--help-all")  # the last differs where there is a shorter page
-JSON = Option("json", bool, "Print one machine-readable line.")
-BEST = Option("best", bool, "The policy of the best evaluation instead of the last one.")
+JSON = Option("json", bool, "Print the result as one line of JSON.", False)
+BEST = Option("best", bool, "Use the policy of the best evaluation instead of the last one.", False)
 SEED = Option("seed", int, "Seed of the start states.", 0)
-NAMES = "Import code that the run names, though you did not train it here"
-TRUST = Option("trust", bool, f"{NAMES}, this once.")
-TRUST_ON = Option("trust", bool, f"{NAMES}, and remember it.")
+IMPORT = "Import the code that the run names even if you did not train it here"
+TRUST = Option("trust", bool, f"{IMPORT}, this once.", False)
+TRUST_AND_REMEMBER = Option("trust", bool, f"{IMPORT}, and remember that.", False)
 OUT = Option("out", str, "Folder of the runs.", "runs")
 
 
+class HelpPrinted(Exception):
+    """A command was asked for its help, which has been printed."""
+
+
+def read_arguments(
+    usage: str, argv: list[str], options: list[Option], example: str, words: int | None = 1
+) -> tuple[list[str], SimpleNamespace]:
+    """Returns the plain words, and the options with their defaults; or prints the help.
+
+    A usage such as "eval RUN" makes the first word mandatory. There may be at most so many
+    `words`, or any number of them if that is None.
+    """
+    if {*HELP} & {*argv}:
+        text = f"usage: thespis {usage} [options]\n\n{describe(options)}\n\n"
+        print(f"{text}example: thespis {example}")
+        raise HelpPrinted
+    found, chosen = parse(argv, options, math.inf if words is None else words)
+    if not found and words != 0:
+        noun = "environment" if "ENV" in usage else "run"
+        one = f"the {noun}" if words else f"at least one {noun}"
+        raise ThespisError(f"name {one}: thespis {usage}")
+    return found, SimpleNamespace(**{o.name: o.default for o in options} | chosen)
+
+
+def print_result(result: dict[str, Any], as_json: bool, lines: list[str]) -> None:
+    """Prints one line of JSON, or lines for people."""
+    print("\n".join([json.dumps(result)] if as_json else map(printable, lines)), flush=True)
+
+
 def imported(name: str) -> Any:
-    """A module that takes long to import, without an interruption."""
+    """Imports a module that takes long, and keeps Ctrl-C waiting meanwhile."""
     from thespis.runs.process import held
 
     with held():
@@ -29,46 +61,19 @@ def imported(name: str) -> Any:
 
 
 def overshadowed(*names: Any) -> list[str]:
-    """What to say of names that a package announces though they are taken already."""
+    """Returns a note for each name that a package announces though it is taken already."""
     import gymnasium
 
     from thespis.algos import ALGORITHMS
 
-    found = [
-        plugins.overshadowed(plugins.ALGORITHMS, n, "Thespis") for n in names if n in ALGORITHMS
-    ]
-    ids = [n for n in names if n in gymnasium.registry]
-    found += [plugins.overshadowed(plugins.ENVIRONMENTS, n, "Gymnasium") for n in ids]
-    return [text for text in found if text]
+    taken = [(plugins.ALGORITHMS, n, "Thespis") for n in names if n in ALGORITHMS]
+    taken += [(plugins.ENVIRONMENTS, n, "Gymnasium") for n in names if n in gymnasium.registry]
+    return [note for one in taken if (note := plugins.overshadowed(*one))]
 
 
-def chosen_policy(given: dict[str, Any]) -> str:
-    """That of the best evaluation if `BEST` is given, else the last one."""
-    return "best" if given.get("best") else "last"
-
-
-def wants_help(usage: str, argv: list[str], options: list[Option], example: str) -> bool:
-    if not {*HELP} & {*argv}:
-        return False
-    print(f"usage: thespis {usage} [options]\n\n{describe(options)}\n\nexample: thespis {example}")
-    return True
-
-
-def run_and_options(
-    usage: str, argv: list[str], options: list[Option], example: str
-) -> tuple[str | None, dict[str, Any]]:
-    """The run that a verb is about and its options; no run if help was wanted and given."""
-    if wants_help(usage, argv, options, example):
-        return None, {}
-    words, given = parse(argv, options, 1)
-    if not words:
-        raise ThespisError(f"name the run: thespis {usage}")
-    return words[0], given
-
-
-def opened(path: str, given: dict[str, Any]):
-    """A run, with XLA's threads as it was trained with."""
+def open_run(path: str, args: SimpleNamespace) -> tuple[Any, str]:
+    """Returns a run, with XLA's threads as in its training, and which of its policies is meant."""
     api = imported("thespis.api")
-    run = api.load(path, trust=bool(given.get("trust")))
+    run = api.load(path, trust=args.trust)
     api.set_threads(run.config)
-    return run
+    return run, "best" if getattr(args, "best", False) else "last"

@@ -8,7 +8,7 @@ from typing import Any
 from thespis.cli.options import describe
 from thespis.values import Option
 
-# Of every option its placeholder, where the type does not tell, and its line.
+# Every option has a placeholder, or "" for that of its type, and a line of help.
 PAGE: dict[str, dict[str, tuple[str, str]]] = {
     "The task": {
         "env": (
@@ -61,23 +61,23 @@ EXAMPLES = {  # environments that suit algorithms; most learn jax:pendulum
 
 
 def first_page(
-    verb: str, algo: str, about: str, options: list[Option], presets: list[str] | None = None
+    command: str, algo: str, about: str, options: list[Option], presets: list[str] | None = None
 ) -> str:
-    """Returns what `PAGE` says of those options that there are, with their defaults."""
+    """Returns the lines of `PAGE` for those options that there are, with their defaults."""
     known = {o.name: o for o in options}
-    parts = [f"usage: thespis {verb} {algo} --env ENV [options]", about]
+    parts = [f"usage: thespis {command} {algo} --env ENV [options]", about]
     for title, lines in PAGE.items():
-        there = {name: line for name, line in lines.items() if name in known}
+        present = {name: line for name, line in lines.items() if name in known}
         if not presets:
-            there.pop("preset", None)
+            present.pop("preset", None)
         shown = [
             replace(known[name], metavar=metavar, help=text.format(presets=listed(presets or [])))
-            for name, (metavar, text) in there.items()
+            for name, (metavar, text) in present.items()
         ]
         parts.append(f"{title}:\n{describe(shown)}")
     parts.append(
-        f"`thespis {verb} {algo} --help-all` lists every option.\n"
-        f"example: thespis {verb} {algo.replace('ALGO', 'sac')} {example_of(algo)} --seeds 0-4"
+        f"`thespis {command} {algo} --help-all` lists every option.\n"
+        f"example: thespis {command} {algo.replace('ALGO', 'sac')} {example_of(algo)} --seeds 0-4"
     )
     return "\n\n".join(filter(None, parts))
 
@@ -88,7 +88,7 @@ def example_of(algo: str) -> str:
 
 
 def rate_option(hypers: list[Option]) -> list[Option]:
-    """Returns `--learning-rate`, with a default if all rates have the same; none without rates."""
+    """Returns `--learning-rate`, with its default if all rates have the same; [] without rates."""
     rates: list[Any] = [o.default for o in hypers if o.name.endswith("_lr")]
     same = rates[0] if len({*rates}) == 1 else None
     return [Option("learning_rate", float, default=same)] if rates else []

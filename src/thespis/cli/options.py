@@ -1,4 +1,4 @@
-"""Options of the command line: reading them, and their help."""
+"""Reads options of the command line, and writes their help."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from thespis.values import UNSET, Option, convert, needed, show
 def parse(
     argv: list[str], options: list[Option], positional: float = math.inf
 ) -> tuple[list[str], dict[str, Any]]:
-    """At most `positional` plain words, and {name: value} of the options that were given.
+    """Returns at most `positional` plain words, and {name: value} of the options that were given.
 
-    `--some-name 1`, `--some_name=1` and, for what is true or false, `--name` and `--no-name`.
+    An option is `--some-name 1` or `--some_name=1`; a boolean one is `--name` or `--no-name`.
     """
     known = {o.name.replace("-", "_"): o for o in options}
     words: list[str] = []
-    given: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     queue = list(argv)
     while queue:
         word = queue.pop(0)
@@ -31,7 +31,7 @@ def parse(
         name = name.replace("-", "_")
         denied = name.removeprefix("no_")
         if name not in known and denied in known and known[denied].kind is bool:
-            given[denied] = False
+            chosen[denied] = False
             continue
         if name not in known or not word.startswith("--"):
             names = [n.replace("_", "-") for n in known]
@@ -42,14 +42,14 @@ def parse(
         values = [value] if equals else []
         while queue and not equals and len(values) < most_words(option.kind) and not flag(queue[0]):
             values.append(queue.pop(0))
-        given[name] = read(option, values)
+        chosen[name] = read(option, values)
     if len(words) > positional:
         raise ThespisError(f"unexpected {words[int(positional)]!r}: options start with --")
-    return words, given
+    return words, chosen
 
 
 def read(option: Option, words: list[str]) -> Any:
-    """The value of the words that followed an option."""
+    """Returns the value of an option from the words that followed it."""
     text = " ".join(words).strip()
     if option.kind is bool:
         return convert(option.name, bool, text or True)
@@ -60,14 +60,14 @@ def read(option: Option, words: list[str]) -> Any:
 
 
 def most_words(kind: Any) -> float:
-    """How many words an option of this type may take."""
+    """Returns how many words an option of this type may take."""
     if typing.get_origin(needed(kind)) is tuple:
         return math.inf
     return 0 if kind is bool else 1
 
 
 def flag(word: str) -> bool:
-    """An option, and not a negative number."""
+    """Tells whether a word is an option, and not a negative number."""
     if not word.startswith("-") or word == "-":
         return False
     try:
@@ -81,7 +81,7 @@ def flag(word: str) -> bool:
 
 
 def describe(options: list[Option]) -> str:
-    """Help text, one option a paragraph."""
+    """Returns the help of options, a paragraph each."""
     lines = []
     for o in options:
         missing = o.default in UNSET or o.kind is bool
@@ -99,6 +99,7 @@ def describe(options: list[Option]) -> str:
 
 
 def placeholder(kind: Any) -> str:
+    """Returns what stands for a value of this type in the help."""
     kind = needed(kind)
     if typing.get_origin(kind) is Literal:
         return "{" + ",".join(typing.get_args(kind)) + "}"

@@ -1,24 +1,35 @@
-"""Verbs that show and check: `plot`, `report`, `runs`, `list`, `check-env`."""
+"""Commands that show and check: `plot`, `report`, `runs`, `list`, `check-env`."""
 
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
-from thespis.cli.common import JSON, OUT, TRUST, imported, opened, overshadowed, wants_help
-from thespis.cli.options import parse
+from thespis.cli.common import (
+    JSON,
+    OUT,
+    TRUST,
+    imported,
+    open_run,
+    overshadowed,
+    print_result,
+    read_arguments,
+)
 from thespis.errors import ThespisError, printable
 from thespis.values import Option
 from thespis.xla import compile_cache
 
 KINDS = (
-    "curves over seeds; over environments efficiency (IQM against steps), scores (IQM, median, "
-    "mean, optimality gap), profile (share of runs above a score) or improvement (who beats whom "
-    "how often); of one run population (members, family tree, schedules) or repeats (of TAAC)."
+    "What to plot. Over seeds: curves. Over environments: efficiency (IQM against steps), scores "
+    "(IQM, median, mean, optimality gap), profile (share of runs above a score) or improvement "
+    "(how often one algorithm beats another). For each run: population (members, family tree, "
+    "schedules) or repeats (of TAAC)."
 )
 
 
@@ -30,72 +41,54 @@ def plot(argv: list[str]) -> None:
         Option("output", str, "Picture: .png, .svg or .pdf; by default named after its kind."),
         Option("kind", kinds, KINDS, "curves"),
         Option("metric", str, "Column of metrics.csv.", "eval/mean_reward"),
-        Option("statistic", Literal["iqm", "mean"], "What curves show over seeds.", "iqm"),
+        Option("statistic", Literal["iqm", "mean"], "Statistic of curves over seeds.", "iqm"),
         Option(
             "normalize",
             str,
-            "Scores of several environments: first-best (0 is their mean first evaluation, 1 the "
-            "best one; the default), none, or a JSON file {env: [score of 0, score of 1]}.",
+            "How to normalise the scores of several environments: first-best (0 is the mean first "
+            "evaluation, 1 the best one; the default), none, or a JSON file {env: [score of 0, "
+            "score of 1]}.",
         ),
         Option("title", str, "Title of curves."),
-        replace(TRUST, help="For repeats, which plays: import code that a run of others names."),
+        replace(TRUST, help="With repeats: import the code that somebody else's run names."),
         JSON,
     ]
     example = "plot runs/sac/* runs/td3/* --kind efficiency -o efficiency.pdf"
-    if wants_help("plot RUN ... -o FILE", argv, options, example):
+    paths, args = read_arguments("plot RUN ... -o FILE", argv, options, example, None)
+    if args.kind in ("population", "repeats"):  # plots of each run, into its folder
+        if args.output and (args.kind == "population" or len(paths) > 1):
+            raise ThespisError(f"--kind {args.kind} draws into each run's plots: leave out -o")
+        plots = [str(file) for path in paths for file in draw(args.kind, path, args)]
+        print_result({"plots": plots}, args.json, [f"plot  {file}" for file in plots])
         return
-    paths, given = parse(argv, options)
-    if not paths:
-        raise ThespisError("name at least one run: thespis plot RUN ... -o FILE")
 
-    kind, metric = given.get("kind", "curves"), given.get("metric", "eval/mean_reward")
-    output = given.get("output")
-    if kind in ("population", "repeats"):  # plots of each run, into its folder
-        if output and (kind == "population" or len(paths) > 1):
-            raise ThespisError(f"--kind {kind} draws into each run's plots: leave out -o")
-        drawn = {"plots": [str(file) for path in paths for file in draw(kind, path, given)]}
+    imported("thespis.report.plots")
+    from thespis.report import scores
+    from thespis.report.plots import curves_of, learning_curve
+    from thespis.runs.directory import find
+
+    curves, file = curves_of(paths, args.metric), Path(args.output or f"{args.kind}.png")
+    plots = []
+    if args.kind == "curves":
+        learning_curve(curves, file, args.metric, args.statistic, args.title)
+        tuned = [path for path in paths if (find(path) / "lineage.csv").exists()]
+        plots = [str(plot) for path in tuned for plot in draw("population", path, args)]
     else:
-        imported("thespis.report.plots")
-        from thespis.report.plots import curves_of, learning_curve
-        from thespis.report.scores import KINDS as SCORES
-        from thespis.report.scores import table
-
-        curves, file = curves_of(paths, metric), Path(output or f"{kind}.png")
-        if kind == "curves":
-            statistic = given.get("statistic", "iqm")
-            drawn = {
-                "plot": str(learning_curve(curves, file, metric, statistic, given.get("title")))
-            }
-            drawn |= beside(paths, given)
-        else:
-            drawn = {"plot": str(SCORES[kind](table(curves, metric, given.get("normalize")), file))}
-    if given.get("json"):
-        print(json.dumps(drawn))
-        return
-    for files in drawn.values():
-        for name in [files] if isinstance(files, str) else files:
-            print(printable(f"plot  {name}"))
+        scores.KINDS[args.kind](scores.table(curves, args.metric, args.normalize), file)
+    result = {"plot": str(file)} | ({"population": plots} if plots else {})
+    print_result(result, args.json, [f"plot  {name}" for name in (file, *plots)])
 
 
-def draw(kind: str, path: str, given: dict[str, Any]) -> list[Path]:
-    """The plots of one run."""
+def draw(kind: str, path: str, args: SimpleNamespace) -> list[Path]:
+    """Draws the plots of one run and returns their files."""
     if kind == "repeats":
         from thespis.report import repeats
 
-        return [repeats.plot(opened(path, given), given.get("output"))]
+        return [repeats.plot(open_run(path, args)[0], args.output)]
 
     from thespis.report import lineage_plots
 
-    return lineage_plots.draw(path, given.get("metric", "eval/mean_reward"))
-
-
-def beside(paths: list[str], given: dict[str, Any]) -> dict[str, Any]:
-    """Plots of those runs that are tuned populations, if there are any."""
-    from thespis.runs.directory import find
-
-    tuned = [path for path in paths if (find(path) / "lineage.csv").exists()]
-    more = [str(file) for path in tuned for file in draw("population", path, given)]
-    return {"population": more} if more else {}
+    return lineage_plots.draw(path, args.metric)
 
 
 def report(argv: list[str]) -> None:
@@ -103,59 +96,43 @@ def report(argv: list[str]) -> None:
         Option(
             "output",
             str,
-            "Page (.html); by default report.html in the run's folder, or of several runs here.",
+            "Page (.html); by default report.html in the run's folder, or in this one if there "
+            "are several runs.",
         ),
-        Option("watch", bool, "Keep the page up to date until the runs end."),
-        Option("every", float, "Seconds between looks, with --watch.", 5.0),
-        Option(
-            "films", float, "Megabytes of videos to put into the page; others are linked.", 16.0
-        ),
+        Option("watch", bool, "Keep the page up to date until the runs end.", False),
+        Option("every", float, "With --watch: seconds between updates.", 5.0),
+        Option("video_mb", float, "Embed up to this many megabytes of videos; link others.", 16.0),
         JSON,
     ]
     example = "report runs/sac/jax-pendulum_1 --watch"
-    if wants_help("report RUN ...", argv, options, example):
-        return
-    paths, given = parse(argv, options)
-    if not paths:
-        raise ThespisError("name at least one run: thespis report RUN ...")
+    if any(word.partition("=")[0] == "--films" for word in argv):
+        print("note: --films is now called --video-mb", file=sys.stderr)
+        argv = [word.replace("--films", "--video-mb") for word in argv]
+    paths, args = read_arguments("report RUN ...", argv, options, example, None)
 
     pages = imported("thespis.report.report")
-
-    wanted = paths, given.get("output"), given.get("films", 16.0)
-    line = lambda file: json.dumps({"report": file}) if given.get("json") else f"report  {file}"
-    tell = lambda file: print(printable(line(str(file))), flush=True)
-    if not given.get("watch"):
-        tell(pages.report(*wanted))
-        return
-    every = given.get("every", 5.0)
-    if every <= 0:
-        raise ThespisError(f"every = {every:g}: give more than 0 seconds")
-    told = None
-    with suppress(KeyboardInterrupt):  # how one stops watching
-        for file in pages.watch(*wanted, every):
-            if told is None:
-                tell(file)
-            told = file
+    if args.every <= 0:
+        raise ThespisError(f"every = {args.every:g}: give more than 0 seconds")
+    arguments = paths, args.output, args.video_mb
+    written = pages.watch(*arguments, args.every) if args.watch else [pages.report(*arguments)]
+    with suppress(KeyboardInterrupt):  # which ends --watch
+        for i, file in enumerate(written):
+            if i == 0:
+                print_result({"report": str(file)}, args.json, [f"report  {file}"])
 
 
 def runs(argv: list[str]) -> None:
-    options = [
-        OUT,
-        Option("state", Literal["running", "stopped", "done", "failed", "damaged"], "Only those."),
-        JSON,
-    ]
-    if wants_help("runs", argv, options, "runs --state running"):
-        return
-    _, given = parse(argv, options, 0)
+    states: Any = Literal["running", "stopped", "done", "failed", "damaged"]
+    options = [OUT, Option("state", states, "List only the runs in this state."), JSON]
+    _, args = read_arguments("runs", argv, options, "runs --state running", 0)
 
     import time
 
     from thespis.runs.catalogue import ago, catalogue
 
-    found = catalogue(given.get("out", "runs"))
-    found = [run for run in found if given.get("state") in (None, run["state"])]
-    if given.get("json"):
-        print(json.dumps({"runs": found}))
+    runs = [run for run in catalogue(args.out) if args.state in (None, run["state"])]
+    if args.json or not runs:
+        print_result({"runs": runs}, args.json, ["no runs"])
         return
 
     from rich.console import Console
@@ -175,63 +152,49 @@ def runs(argv: list[str]) -> None:
             "best": run["best"],
             "active": f"{ago(time.time() - run['active'])} ago",
         }
-        for run in found
+        for run in runs
     ]
-    if rows:
-        wide(Console(), summary(rows))
-    else:
-        print("no runs")
+    wide(Console(), summary(rows))
 
 
 def list_(argv: list[str]) -> None:
-    if wants_help("list", argv, [JSON], "list --json"):
-        return
-    _, given = parse(argv, [JSON], 0)
+    _, args = read_arguments("list", argv, [JSON], "list --json", 0)
 
     from thespis import envs, plugins
     from thespis.algos import ALGORITHMS, registry
 
-    others = plugins.announced(plugins.ALGORITHMS)
+    announced = plugins.announced(plugins.ALGORITHMS)
     presets = {name: list(algorithm.presets) for name, algorithm in ALGORITHMS.items()}
     names = envs.names()
-    if given.get("json"):
-        found = {"algorithms": registry.names(), "presets": presets, "environments": names}
-        print(json.dumps(found))
-        return
-    print("algorithms")
+    lines = ["algorithms"]
     for name, algorithm in ALGORITHMS.items():
-        print(f"  {name:<14}{algorithm.__doc__.splitlines()[0]}")
+        lines.append(f"  {name:<14}{algorithm.__doc__.splitlines()[0]}")
         for preset, groups in algorithm.presets.items():
-            print(f"  {'':<14}--preset {preset:<15} {groups.get('for', '')}".rstrip())
+            lines.append(f"  {'':<14}--preset {preset:<15} {groups.get('for', '')}".rstrip())
     for name in registry.names()[len(ALGORITHMS) :]:
-        about = others[name]
-        print(printable(f"  {name:<14}announced by {about.package}: {about.reference}"))
-    print("environments")
+        entry = announced[name]
+        lines.append(f"  {name:<14}announced by {entry.package}: {entry.reference}")
+    lines.append("environments")
     for group, ids in names.items():
-        print(f"  {group}" + ("" if ids else f"  (pip install 'thespis[{group}]')"))
-        for line in textwrap.wrap("  ".join(ids), 92, break_on_hyphens=False):
-            print(f"    {line}")
-    for text in overshadowed(*others, *plugins.announced(plugins.ENVIRONMENTS)):
-        print(printable(f"note: {text}"))
+        lines.append(f"  {group}" + ("" if ids else f"  (pip install 'thespis[{group}]')"))
+        wrapped = textwrap.wrap("  ".join(ids), 92, break_on_hyphens=False)
+        lines += [f"    {line}" for line in wrapped]
+    notes = overshadowed(*announced, *plugins.announced(plugins.ENVIRONMENTS))
+    lines += [f"note: {note}" for note in notes]
+    result = {"algorithms": registry.names(), "presets": presets, "environments": names}
+    print_result(result, args.json, lines)
 
 
 def check_env(argv: list[str]) -> int:
     options = [Option("seed", int, "Seed of the episodes.", 0), JSON]
-    if wants_help("check-env ENV", argv, options, "check-env Pendulum-v1"):
-        return 0
-    words, given = parse(argv, options, 1)
-    if not words:
-        raise ThespisError("name the environment: thespis check-env ENV")
+    words, args = read_arguments("check-env ENV", argv, options, "check-env Pendulum-v1")
 
     from thespis.envs.check import check_env as check
 
     compile_cache.use_cache()
-    report = check(words[0], given.get("seed", 0))
-    if given.get("json"):
-        checks = [check._asdict() for check in report.checks]
-        speed = report.steps_per_second
-        told = {"env": report.env, "ok": report.ok, "steps_per_second": speed, "checks": checks}
-        print(json.dumps(told))
-    else:
-        print(report)
+    report = check(words[0], args.seed)
+    checks = [check._asdict() for check in report.checks]
+    speed = report.steps_per_second
+    result = {"env": report.env, "ok": report.ok, "steps_per_second": speed, "checks": checks}
+    print(json.dumps(result) if args.json else printable(report))
     return 0 if report.ok else 1

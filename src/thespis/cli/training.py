@@ -1,4 +1,4 @@
-"""Verbs that train: `train`, `plan`, `resume`, `rerun`."""
+"""Commands that train: `train`, `plan`, `resume`, `rerun`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 from thespis.cli.common import (
     HELP,
+    IMPORT,
     JSON,
-    NAMES,
     OUT,
-    TRUST_ON,
+    TRUST_AND_REMEMBER,
+    HelpPrinted,
     imported,
     overshadowed,
-    run_and_options,
+    read_arguments,
 )
 from thespis.cli.first_page import example_of, first_page, rate_option
 from thespis.cli.options import describe, parse
@@ -30,41 +31,60 @@ PROCESSES = [
         "Where processes that train together meet: HOST:PORT of process 0, or auto (as Slurm, "
         "Open MPI or Kubernetes say). Without it this process trains alone.",
     ),
-    Option("processes", int, "How many they are; not needed with auto."),
-    Option("process", int, "Which one this is, from 0; not needed with auto."),
-    Option("wait", int, "Seconds to wait for all of them.", 120),
+    Option("processes", int, "How many processes there are; not needed with auto."),
+    Option("process", int, "Which process this is, from 0; not needed with auto."),
+    Option("wait", int, "Seconds to wait for all processes.", 120),
 ]
 
 
 def train(argv: list[str]) -> int:
-    algo, given = training("train", argv, [OUT, JSON, *PROCESSES])
-    if algo is None:
-        return 0
+    algo, chosen = read_training("train", argv, [OUT, JSON, *PROCESSES])
+    join(chosen)
+    return finish("train", chosen, algo, chosen.pop("env", None))
 
-    join(given)
-    api = imported("thespis.api")
-    silent, out = given.pop("json", False), given.pop("out", "runs")
-    result = api.train(algo, given.pop("env", None), out=out, progress=not silent, **given)
-    if silent and leads():
-        tell(result)
-    return exit_code(result)
+
+def resume(argv: list[str]) -> int:
+    options = [
+        Option("steps", int, "Train to this many steps instead of the run's own number."),
+        Option("member", str, "Continue this member (a number, or best) in a run of its own."),
+        replace(OUT, help="Folder of that run."),
+        Option("devices", int, "Devices of every process; by default as before."),
+        TRUST_AND_REMEMBER,
+        JSON,
+        *PROCESSES,
+    ]
+    example = "resume runs/sac/jax-pendulum_1 --steps 50000"
+    [path], args = read_arguments("resume RUN", argv, options, example)
+    join(vars(args))
+    return finish("resume", vars(args), path)
+
+
+def rerun(argv: list[str]) -> int:
+    options = [
+        Option("member", str, "Whose hyper-parameters: a number, or best.", "best"),
+        Option("seed", int, "Seed; by default the member's."),
+        replace(OUT, help="Folder of the new run."),
+        replace(TRUST_AND_REMEMBER, help=f"{IMPORT}, and trust the new run as well."),
+        JSON,
+    ]
+    example = "rerun runs/sac/jax-pendulum_1 --member best"
+    [path], args = read_arguments("rerun RUN", argv, options, example)
+    return finish("rerun", vars(args), path)
 
 
 def plan(argv: list[str]) -> int:
     probe = Option("probe", bool, "Measure the time by a short run; --no-probe: sizes only.", True)
-    algo, given = training("plan", argv, [probe, JSON])
-    if algo is None:
-        return 0
+    algo, chosen = read_training("plan", argv, [probe, JSON])
 
     api = imported("thespis.api")
-    silent = given.pop("json", False)
-    found = api.plan(algo, given.pop("env", None), **given)
-    print(json.dumps(found.as_dict()) if silent else found)
-    return 0 if found.fits else 1
+    as_json = chosen.pop("json", False)
+    estimate = api.plan(algo, chosen.pop("env", None), **chosen)
+    print(json.dumps(estimate.as_dict()) if as_json else estimate)
+    return 0 if estimate.fits else 1
 
 
-def training(verb: str, argv: list[str], more: list[Option]) -> tuple[str | None, dict[str, Any]]:
-    """The algorithm and all that is chosen of a run; no algorithm if help was wanted and given."""
+def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[str, dict[str, Any]]:
+    """Returns the algorithm and the options that were given; or prints the help."""
     imported("thespis.runs.config")
     from thespis.algos import registry
     from thespis.runs.config import ALIASES, APART, COMPUTED, Config
@@ -77,138 +97,100 @@ def training(verb: str, argv: list[str], more: list[Option]) -> tuple[str | None
     algo, *rest = argv or ["--help"]
     if algo in HELP:
         about = textwrap.fill(f"algorithms: {', '.join(registry.names())}", 96)
-        about += f"\n`thespis {verb} ALGO --help` has what is special to one of them."
+        about += f"\n`thespis {command} ALGO --help` shows the options of one of them."
         if algo == "--help-all":
-            print(f"usage: thespis {verb} ALGO --env ENV [options]\n\n{about}\n")
+            print(f"usage: thespis {command} ALGO --env ENV [options]\n\n{about}\n")
             print(f"{describe(run)}\n\nA population that tunes itself:\n{describe(tuning)}\n")
-            print(f"example: thespis {verb} sac --env Pendulum-v1 --steps 20000 --seeds 0-4")
+            print(f"example: thespis {command} sac --env Pendulum-v1 --steps 20000 --seeds 0-4")
         else:
             lines = [o for o in run if o.name not in ("demos", "preset")]
-            print(first_page(verb, "ALGO", about, lines + tuning))
-        return None, {}
+            print(first_page(command, "ALGO", about, lines + tuning))
+        raise HelpPrinted
     if algo.startswith("-"):
-        raise ThespisError(f"name the algorithm first: thespis {verb} ALGO {algo} ...")
+        raise ThespisError(f"name the algorithm first: thespis {command} ALGO {algo} ...")
     algorithm = Config(algo, None).Algorithm
     choices = fields(algorithm, "algo.", skip=("spec",))
     hypers = fields(algorithm.Hyper, "hp.")
     short = [replace(o, name=o.name.partition(".")[2]) for o in choices + hypers]
     if "--help-all" in rest:
-        print(f"usage: thespis {verb} {algo} --env ENV [options]\n\n{algorithm.__doc__}\n")
+        print(f"usage: thespis {command} {algo} --env ENV [options]\n\n{algorithm.__doc__}\n")
         print(f"The run:\n{describe(run)}\n\nStatic choices of {algo}:\n{describe(choices)}\n")
         print(f"Hyper-parameters (a change never recompiles):\n{describe(hypers)}\n")
         print(f"A population that tunes itself:\n{describe(tuning)}\n")
         for preset, groups in algorithm.presets.items():
             print(f"--preset {preset:<15} {groups.get('for', '')}".rstrip())
         print("The prefixes algo. and hp. may be left out; Stable-Baselines3's names work as well.")
-        print(f"example: thespis {verb} {algo} {example_of(algo)} --hp.gamma 0.98")
-        return None, {}
+        print(f"example: thespis {command} {algo} {example_of(algo)} --hp.gamma 0.98")
+        raise HelpPrinted
     if {*HELP} & {*rest}:
         skip = () if getattr(algorithm, "demonstrated", False) else ("demos",)
         lines = [o for o in run + tuning + short + rate_option(short) if o.name not in skip]
         about = (algorithm.__doc__ or "").partition("\n\n")[0]
-        print(first_page(verb, algo, about, lines, list(algorithm.presets)))
-        return None, {}
+        print(first_page(command, algo, about, lines, list(algorithm.presets)))
+        raise HelpPrinted
     kinds = {o.name: o.kind for o in run + short}
-    same = [Option(name, kinds[ours]) for name, ours in ALIASES.items() if ours in kinds]
+    aliases = [Option(name, kinds[ours]) for name, ours in ALIASES.items() if ours in kinds]
     computed = [Option(name, kind) for name, kind in COMPUTED.items()]
-    options = run + tuning + choices + hypers + short + same + computed
-    words, given = parse(rest, options)
+    words, chosen = parse(rest, run + tuning + choices + hypers + short + aliases + computed)
     if words:
-        hint = "options start with --" if "env" in given else f"is it --env {words[0]}?"
+        hint = "options start with --" if "env" in chosen else f"is it --env {words[0]}?"
         raise ThespisError(f"unexpected {words[0]!r}: {hint}")
-    for text in overshadowed(algo, given.get("env")):
+    for text in overshadowed(algo, chosen.get("env")):
         print(f"note: {printable(text)}", file=sys.stderr)
-    return algo, given
+    return algo, chosen
 
 
 def tuner_options() -> list[Option]:
-    """Options of populations: how many, who tunes them, and the fields of all tuners."""
+    """Returns the options of populations: their size, the tuner, and the fields of all tuners."""
     from thespis.tuning import TUNERS
 
     every = {o.name: o for kind in reversed(TUNERS.values()) for o in fields(kind, "pbt.")}
     names: Any = Literal[tuple(TUNERS)]
     return [
-        Option("members", int, "Members of a population, with seeds from --seed on."),
-        Option("pbt", bool, "Population-based training; like --tuner pbt."),
-        Option("tuner", names, "Who tunes: pbt, or a control that draws at random, or none."),
+        Option(
+            "members", int, "Train a population of this many members, with seeds from --seed on."
+        ),
+        Option("pbt", bool, "Tune it by population-based training; the same as --tuner pbt."),
+        Option(
+            "tuner",
+            names,
+            "How hyper-parameters are tuned: pbt, another method, at random, or not at all.",
+        ),
         *every.values(),
     ]
 
 
-def resume(argv: list[str]) -> int:
-    options = [
-        Option("steps", int, "Train to this many steps instead of the run's own."),
-        Option("member", str, "Go on with this member (a number, or best) in a run of its own."),
-        replace(OUT, help="Folder of that run."),
-        Option("devices", int, "Devices of every process; by default as before."),
-        TRUST_ON,
-        JSON,
-        *PROCESSES,
-    ]
-    example = "resume runs/sac/jax-pendulum_1 --steps 50000"
-    path, given = run_and_options("resume RUN", argv, options, example)
-    if path is None:
-        return 0
-    join(given)
-    api = imported("thespis.api")
-    silent = given.pop("json", False)
-    result = api.resume(path, progress=not silent, **given)
-    if silent and leads():
-        tell(result)
-    return exit_code(result)
-
-
-def rerun(argv: list[str]) -> int:
-    options = [
-        Option("member", str, "Whose hyper-parameters: a number, or best.", "best"),
-        Option("seed", int, "Another seed than that of the member."),
-        replace(OUT, help="Folder of the new run."),
-        replace(TRUST_ON, help=f"{NAMES}; the new run is remembered."),
-        JSON,
-    ]
-    example = "rerun runs/sac/jax-pendulum_1 --member best"
-    path, given = run_and_options("rerun RUN", argv, options, example)
-    if path is None:
-        return 0
-
-    api = imported("thespis.api")
-    silent = given.pop("json", False)
-    result = api.rerun(path, progress=not silent, **given)
-    if silent and leads():
-        tell(result)
-    return exit_code(result)
-
-
-def join(given: dict[str, Any]) -> None:
-    """Take the options of several processes out of those given, and meet the others."""
-    found = {o.name: given.pop(o.name) for o in PROCESSES if o.name in given}
-    if not found:
-        return
-    if "coordinator" not in found:
-        raise ThespisError(f"{next(iter(found))} needs the coordinator: give HOST:PORT, or auto")
-
-    from thespis.xla import multihost
-
-    multihost.join(**found)
-
-
-def leads() -> bool:
-    """Whether this process is the one that speaks."""
+def finish(command: str, options: dict[str, Any], *words: Any) -> int:
+    """Calls the function of the API with this name, and returns the exit code of the process."""
     from thespis.xla.threads import process_index_and_count
 
-    return process_index_and_count()[0] == 0
-
-
-def exit_code(run) -> int:
-    """That of a process which was stopped by a signal, if it was: what follows `&&` waits."""
+    as_json = options.pop("json", False)
+    run = getattr(imported("thespis.api"), command)(*words, progress=not as_json, **options)
+    if as_json and process_index_and_count()[0] == 0:
+        print(json.dumps(result_of(run)))
+    # What follows `&&` in a shell is not run if a signal has stopped this process.
     return 128 + run.signal if run.signal else 0
 
 
-def tell(run) -> None:
-    """The line of `train --json`, `resume --json` and `rerun --json`.
+def join(options: dict[str, Any]) -> None:
+    """Takes the options of several processes out of all options, and waits for the others."""
+    values = {o.name: options.pop(o.name, o.default) for o in PROCESSES}
+    changed = [o.name for o in PROCESSES if values[o.name] != o.default]
+    if not changed:
+        return
+    if values["coordinator"] is None:
+        raise ThespisError(f"{changed[0]} needs the coordinator: give HOST:PORT, or auto")
+
+    from thespis.xla import multihost
+
+    multihost.join(**values)
+
+
+def result_of(run: Any) -> dict[str, Any]:
+    """Returns what `train`, `resume` and `rerun` print with --json.
 
     `rewards` are the last evaluations of the `seeds`, `metrics` the last values of every
-    column, as means over the seeds. A tuned population also tells its best member, whom each
+    column, as means over the seeds. A tuned population also has its best member, whom each
     member copied last (itself if nobody), and the hyper-parameters of all.
     """
     table, seeds = run.metrics, run.config.seeds
@@ -217,7 +199,7 @@ def tell(run) -> None:
         known = (column[(table["member"] == m) & (column == column)] for m in range(len(seeds)))
         last[name] = [float(x[-1]) if len(x) else None for x in known]
     means = {name: [x for x in values if x is not None] for name, values in last.items()}
-    found = {
+    result = {
         "run": str(run.path),
         "state": run.status["state"],
         "step": run.status["step"],
@@ -227,5 +209,5 @@ def tell(run) -> None:
     }
     if run.config.tuner:
         hypers = {name: x.tolist() for name, x in vars(run.hypers()).items()}
-        found |= {"best": run.member("best"), "parents": run.parents, "hparams": hypers}
-    print(json.dumps(found))
+        result |= {"best": run.member("best"), "parents": run.parents, "hparams": hypers}
+    return result

@@ -104,7 +104,7 @@ class Autoreset:
     # Functions of a state: some by name (see descriptors.py), and an image [height, width, 3].
     descriptors = offered("descriptors", lambda task: {})
     picture = offered("picture", lambda task: None)
-    # Of films: pictures per second, and what they mark.
+    # Of videos: pictures per second, and what they mark.
     fps = offered("fps", lambda task: FPS)
     goal = offered("goal", lambda task: (0.0, 0.0))
 

@@ -34,7 +34,7 @@ def play(
 ) -> tuple[Path | None, list[Any]]:
     """Play whole episodes of a run's policy -> the video (None for a window), their returns.
 
-    Of "all" members it is one film in which all play side by side, and returns of each.
+    Of "all" members it is one video in which all play side by side, and returns of each.
     """
     if episodes < 1:
         raise ThespisError(f"episodes = {episodes}: give at least 1")
@@ -51,7 +51,7 @@ def play(
     file = output(run.path, path, "videos", name)
     if not human:
         video.check(file)
-    limit, films, returns, fps = longest(env), [], [], FPS
+    limit, videos, returns, fps = longest(env), [], [], FPS
     for number in members:
         policy = run.policy(number, which, skill=skill)
         stage = (DeviceStage if isinstance(env, Autoreset) else HostStage)(env, seed, human)
@@ -60,14 +60,14 @@ def play(
             played = [episode(stage, policy, seed + i, limit, label) for i in range(episodes)]
         finally:
             stage.close()
-        films.append([frames for frames, _ in played])
+        videos.append([frames for frames, _ in played])
         returns.append([total for _, total in played])
         fps = stage.fps
     if human:
         return None, returns[0]
     if not everybody:
-        return video.write([x for frames in films[0] for x in frames], file, fps), returns[0]
-    together = [x for one in zip(*films, strict=True) for x in video.side_by_side(one)]
+        return video.write([x for frames in videos[0] for x in frames], file, fps), returns[0]
+    together = [x for one in zip(*videos, strict=True) for x in video.side_by_side(one)]
     return video.write(together, file, fps), returns
 
 
@@ -111,7 +111,7 @@ class HostStage:
         except ThespisError as error:
             raise ThespisError(f"{error}{no_graphics(str(error))}") from error
         self.envs, self.step, self.close = self.copies.host, self.copies.step, self.copies.close
-        # Faster films skip frames, slower ones are as the task says.
+        # Faster videos skip frames, slower ones are as the task says.
         self.fps = min(int(self.envs.envs[0].metadata.get("render_fps") or FPS), 50)
 
     def reset(self, seed: int) -> Step:

@@ -1,4 +1,4 @@
-"""One page that tells a run, or compares several: curves, population, films, configuration.
+"""One page that tells a run, or compares several: curves, population, videos, configuration.
 
 The page is made from the run folders alone, holds everything it shows and opens from the disk.
 Here runs become charts, which are plain data; `page/report.js` draws them.
@@ -35,7 +35,7 @@ NUMBERS = 1_000_000  # in all charts of a page: some 5 MB
 POINTS = 1000  # of a line
 PICTURES = 4.0  # megabytes of plots that are put into the page; the rest is linked
 OURS = ("learning_curve", "members", "family_tree", "schedules")  # plots the page draws itself
-FILMS, STILLS = (".mp4", ".webm", ".gif"), (".png", ".svg", ".jpg", ".jpeg", ".webp")
+VIDEOS, STILLS = (".mp4", ".webm", ".gif"), (".png", ".svg", ".jpg", ".jpeg", ".webp")
 SECTIONS = {"eval": "Evaluations", "rollout": "Episodes", "train": "Learning", "time": "Speed"}
 PAGE = Path(__file__).with_name("page")
 
@@ -43,12 +43,12 @@ PAGE = Path(__file__).with_name("page")
 def report(
     runs: Sequence[Path | str],
     path: Path | str | None = None,
-    films: float = 16.0,
+    video_mb: float = 16.0,
     live: float | None = None,
 ) -> Path:
     """Write the page of a run (by default its report.html), or of several -> its path.
 
-    At most `films` megabytes of videos are put into the page, others are linked. A page that is
+    At most `video_mb` megabytes of videos are put into the page, others are linked. A page that is
     `live` loads itself again after so many seconds.
     """
     folders = list(dict.fromkeys(map(directory.find, runs)))
@@ -60,7 +60,7 @@ def report(
         raise ThespisError(f"cannot write {file.name}: a report is .html")
     with files.writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-    content = page(list(map(Source, folders)), file.parent, films, live)
+    content = page(list(map(Source, folders)), file.parent, video_mb, live)
     files.write(file, content.encode())
     return file
 
@@ -68,7 +68,7 @@ def report(
 def watch(
     runs: Sequence[Path | str],
     path: Path | str | None = None,
-    films: float = 16.0,
+    video_mb: float = 16.0,
     every: float = 5.0,
 ) -> Iterable[Path]:
     """Keep a page up to date while one of its runs goes on; yields it whenever it is written."""
@@ -77,11 +77,11 @@ def watch(
         while any(directory.status_of(folder)["state"] == "running" for folder in runs):
             now = [stamp(directory.find(folder)) for folder in runs]
             if now != seen:
-                yield report(runs, path, films, live=every)
+                yield report(runs, path, video_mb, live=every)
             seen = now
             time.sleep(every)
     finally:  # however it ends, the page does not wait for more
-        written = report(runs, path, films)
+        written = report(runs, path, video_mb)
     yield written
 
 
@@ -411,11 +411,11 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def media(sources: list[Source], here: Path, films: float) -> dict[str, list[dict]]:
+def media(sources: list[Source], here: Path, video_mb: float) -> dict[str, list[dict]]:
     """Videos and pictures of the runs: inside the page as far as there is room, else linked."""
-    found: dict[str, list[dict]] = {"films": [], "pictures": []}
+    found: dict[str, list[dict]] = {"videos": [], "pictures": []}
     for kind, folder, forms, room in (
-        ("films", "videos", FILMS, films),
+        ("videos", "videos", VIDEOS, video_mb),
         ("pictures", "plots", STILLS, PICTURES),
     ):
         left = room * 2**20
@@ -464,7 +464,7 @@ def link(file: Path, here: Path) -> str:
 # --- the page -------------------------------------------------------------------------------
 
 
-def page(sources: list[Source], here: Path, films: float, live: float | None) -> str:
+def page(sources: list[Source], here: Path, video_mb: float, live: float | None) -> str:
     """The whole page."""
     by_folder = {source.folder: source for source in sources}
     groups, numbers = groups_of(by_folder), Numbers()
@@ -483,7 +483,7 @@ def page(sources: list[Source], here: Path, films: float, live: float | None) ->
         "returns": [] if story else returns(groups, by_folder, numbers),
         "population": told(story, numbers) if story else None,
         "panels": panels(groups, by_folder, numbers),
-        **media(sources, here, films),
+        **media(sources, here, video_mb),
     }
     data["numbers"] = numbers.packed
     parts = {

@@ -154,20 +154,20 @@ def beats(frame: np.ndarray, anew: Sequence[bool], shown: int = 60) -> np.ndarra
     return np.asarray(image)
 
 
-def side_by_side(films: Sequence[Sequence[np.ndarray]], width: int = 1280) -> list[np.ndarray]:
-    """Films of one size in a grid at most so wide; who has ended stays at its last frame."""
-    columns = int(np.ceil(np.sqrt(len(films))))
-    rows = -(-len(films) // columns)
-    height_0, width_0 = films[0][0].shape[:2]
+def side_by_side(videos: Sequence[Sequence[np.ndarray]], width: int = 1280) -> list[np.ndarray]:
+    """Videos of one size in a grid at most so wide; who has ended stays at its last frame."""
+    columns = int(np.ceil(np.sqrt(len(videos))))
+    rows = -(-len(videos) // columns)
+    height_0, width_0 = videos[0][0].shape[:2]
     scale = min(1.0, width / (columns * width_0))
     size = max(1, round(width_0 * scale)), max(1, round(height_0 * scale))
     small = lambda x: x if scale == 1 else np.asarray(Image.fromarray(x).resize(size))
-    cells = [[small(frame) for frame in film] for film in films]
+    cells = [[small(frame) for frame in video] for video in videos]
     together = []
     for time in range(max(map(len, cells))):
         sheet = np.full((rows * size[1], columns * size[0], 3), 255, np.uint8)
-        for i, film in enumerate(cells):
+        for i, video in enumerate(cells):
             top, left = i // columns * size[1], i % columns * size[0]
-            sheet[top : top + size[1], left : left + size[0]] = film[min(time, len(film) - 1)]
+            sheet[top : top + size[1], left : left + size[0]] = video[min(time, len(video) - 1)]
         together.append(sheet)
     return together

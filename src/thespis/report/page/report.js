@@ -612,7 +612,7 @@ if (list) curves.append(list);
 const people = data.population && section("population", "Population", new Tree(data.population.tree).figure,
   data.population.schedules.length ? h("h3", {}, "Hyper-parameters along the winning line, and what the others tried") : null,
   h("div", { class: "grid" }, data.population.schedules.map(chart => new Chart(chart, "small").figure)));
-const parts = [!one && overview(), curves, people, media("films", "Films", data.films), media("pictures", "Pictures", data.pictures, true), metrics(), programs(), configuration()].filter(Boolean);
+const parts = [!one && overview(), curves, people, media("videos", "Videos", data.videos), media("pictures", "Pictures", data.pictures, true), metrics(), programs(), configuration()].filter(Boolean);
 const made = new Date(data.made);
 
 document.getElementById("page").append(

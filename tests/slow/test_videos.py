@@ -1,4 +1,4 @@
-"""Films of every kind of environment, each in a process of its own as the command has it."""
+"""Videos of every kind of environment, each in a process of its own as the command has it."""
 
 import subprocess
 import sys
@@ -34,16 +34,16 @@ def command(*words, cwd):
         ("taac", "jax:pendulum", "numpy"),
     ],
 )
-def test_a_film_of(algo, env, library, tmp_path):
+def test_a_video_of(algo, env, library, tmp_path):
     pytest.importorskip(library)
     command("train", algo, "--env", env, *TINY.split(), "--json", cwd=tmp_path)
     (run,) = (tmp_path / "runs" / algo).iterdir()
-    for film in ("film.gif", "film.mp4"):
-        command("play", str(run), "-o", film, cwd=tmp_path)
-        assert (tmp_path / film).stat().st_size > 5000
-    with Image.open(tmp_path / "film.gif") as film:
-        assert film.n_frames > 5
-        film.seek(film.n_frames // 2)
-        picture = np.asarray(film.convert("RGB"))
+    for video in ("video.gif", "video.mp4"):
+        command("play", str(run), "-o", video, cwd=tmp_path)
+        assert (tmp_path / video).stat().st_size > 5000
+    with Image.open(tmp_path / "video.gif") as gif:
+        assert gif.n_frames > 5
+        gif.seek(gif.n_frames // 2)
+        picture = np.asarray(gif.convert("RGB"))
     assert picture.shape[0] >= 240
     assert picture.std() > 5  # it is not empty
