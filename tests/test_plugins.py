@@ -89,7 +89,7 @@ def test_the_run_says_how_its_code_is_found_again(trained):
 
 
 @pytest.mark.parametrize(
-    "verb",
+    "command",
     [
         ["eval", "RUN", "--episodes", "1"],
         ["play", "RUN", "-o", "video.gif"],
@@ -99,10 +99,10 @@ def test_the_run_says_how_its_code_is_found_again(trained):
         ["plot", "RUN", "-o", "curve.png"],
         ["runs"],
     ],
-    ids=lambda verb: verb[0],
+    ids=lambda command: command[0],
 )
-def test_every_verb_knows_such_a_run(trained, say, verb):
-    say(*(trained if word == "RUN" else word for word in verb))
+def test_every_command_knows_such_a_run(trained, say, command):
+    say(*(trained if word == "RUN" else word for word in command))
 
 
 def test_it_goes_on_and_is_run_again(home, trained, say):
@@ -248,8 +248,8 @@ COMMANDS = [
 
 
 def test_an_algorithm_that_a_run_names_is_not_imported(theirs, complain):
-    for verb, *rest in COMMANDS:
-        line = complain(verb, theirs, *rest)
+    for command, *rest in COMMANDS:
+        line = complain(command, theirs, *rest)
         assert f"algo = own:MySAC imports own from {theirs.parent / 'own.py'}" in line
         assert "--trust" in line
     with pytest.raises(thespis.ThespisError, match="imports own"):

@@ -171,7 +171,7 @@ def misplace(r: random.Random, file: Path) -> str:
 # --- the campaign ---------------------------------------------------------------------------
 
 
-def verbs(run: Path, out: Path) -> dict[str, Said]:
+def commands(run: Path, out: Path) -> dict[str, Said]:
     """Every command that reads a run, in turn; the last goes on with it."""
     shutil.rmtree(out, ignore_errors=True)
     return {
@@ -205,8 +205,8 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(halves[kind], run)
         changes = [change(r, run) for _ in range(r.choice([1, 1, 1, 2]))]
-        said = verbs(run, folder / "out")
-        faults = [f"{verb}: {x}" for verb, ended in said.items() for x in ended.faults(0, 2)]
+        said = commands(run, folder / "out")
+        faults = [f"{command}: {x}" for command, ended in said.items() for x in ended.faults(0, 2)]
         if said["runs"].code != 0:
             faults.append(f"runs: ended with {said['runs'].code}: {said['runs'].err}")
         names, hows = {name for name, _ in changes}, {how for _, how in changes}

@@ -52,7 +52,7 @@ def nothing_is_done():
 
 
 def vocabulary() -> dict[str, list]:
-    """Every verb and the options it knows."""
+    """Every command and the options it knows."""
     from thespis.algos import ALGORITHMS
     from thespis.cli.command import COMMANDS
     from thespis.cli.training import tuner_options
@@ -67,7 +67,7 @@ def vocabulary() -> dict[str, list]:
     small = ["json", "output", "member", "best", "episodes", "kind", "metric", "format", "state"]
     small += ["coordinator", "processes", "process", "wait", "out", "steps", "every", "video_mb"]
     every += [Option(name, str) for name in small]
-    return {"verbs": list(COMMANDS), "algos": list(ALGORITHMS), "options": every}
+    return {"commands": list(COMMANDS), "algos": list(ALGORITHMS), "options": every}
 
 
 def value(r: random.Random, kind: Any) -> str:
@@ -93,9 +93,9 @@ def mistyped(r: random.Random, word: str) -> str:
 
 def line(r: random.Random, known: dict[str, list]) -> list[str]:
     """A command line."""
-    verb = r.choice(["train"] * 6 + ["plan"] + known["verbs"])
-    words = [verb]
-    if verb in ("train", "plan"):
+    command = r.choice(["train"] * 6 + ["plan"] + known["commands"])
+    words = [command]
+    if command in ("train", "plan"):
         words += [r.choice(known["algos"])]
         envs = ["jax:pendulum", "jax:cartpole", "Pendulum-v1", "CartPole-v1"]
         words += ["--env", r.choice([*envs, *envs, *ODD])]

@@ -77,10 +77,10 @@ def stranger(trained: Path, folder: Path, **changes) -> Path:
 @pytest.mark.parametrize("changes", CODE.values(), ids=CODE)
 def test_code_that_a_run_names_is_not_imported(trained, here, capsys, changes):
     run = stranger(trained, here / "theirs", **changes, trust=True)
-    for verb, *rest in COMMANDS:
-        assert main([verb, str(run), *rest]) == 2, verb
+    for command, *rest in COMMANDS:
+        assert main([command, str(run), *rest]) == 2, command
         told = capsys.readouterr().err.splitlines()
-        assert len(told) == 1, verb
+        assert len(told) == 1, command
         assert "names code" in told[0]
         assert "imports os from Python itself" in told[0] or f"from {here}" in told[0]
         assert "--trust" in told[0]
@@ -207,12 +207,12 @@ def test_looks_are_trusted_once_and_runs_that_are_resumed_for_good(trained, here
     assert main(trial) == 0
 
 
-@pytest.mark.parametrize("verb", ["eval", "play", "demos", "export", "skills plot", "resume"])
-def test_help_says_how_long_trust_lasts(verb, capsys):
-    assert main([*verb.split(), "--help"]) == 0
+@pytest.mark.parametrize("command", ["eval", "play", "demos", "export", "skills plot", "resume"])
+def test_help_says_how_long_trust_lasts(command, capsys):
+    assert main([*command.split(), "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    wanted = "and remember it" if verb == "resume" else "this once"
-    assert f"though you did not train it here, {wanted}." in said
+    wanted = "and remember that" if command == "resume" else "this once"
+    assert f"even if you did not train it here, {wanted}." in said
 
 
 def test_runs_that_name_no_code_leave_no_trace(trained):
@@ -224,8 +224,8 @@ def test_a_terminal_does_not_obey_what_a_run_is_called(trained, here, capfd):
     bad = "\x1b]0;mine\x07\x1b[2J$"
     run = stranger(trained, here / "runs" / "theirs", env=f"jax:{bad}", preset=bad)
     shutil.copytree(run, here / "runs" / f"also{bad}")
-    for verb, *rest in [*COMMANDS, ["plot", "-o", "curve.png"], ["report"]]:
-        main([verb, str(run), *rest])
+    for command, *rest in [*COMMANDS, ["plot", "-o", "curve.png"], ["report"]]:
+        main([command, str(run), *rest])
     main(["eval", f"{run}{bad}"])
     main(["runs"])
     told = capfd.readouterr()
