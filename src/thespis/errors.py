@@ -1,4 +1,4 @@
-"""Errors that a user can mend, and names that are nearly right."""
+"""Errors that a user can fix, and suggestions for names that are nearly right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LINE = 10_000  # characters of a whole message
 
 
 class ThespisError(Exception):
-    """Something the user can mend: one line that says what, where and what to do.
+    """An error that the user can fix: one line that says what, where and what to do.
 
     It may quote what a stranger wrote, so it is `printable`.
     """
@@ -22,43 +22,44 @@ class ThespisError(Exception):
 
 
 class Fault(ThespisError):
-    """What is wrong with one of several environments, `step` steps after they were opened."""
+    """A failure of one of several environments, `step` steps after they were opened."""
 
     def __init__(self, name: str, environment: int, step: int, what: str):
         super().__init__(f"{name}, environment {environment}, step {step}: {what}")
         self.name, self.environment, self.step, self.what = name, environment, step, what
 
     def at(self, environment: int, step: object, seed: int) -> ThespisError:
-        """The same, as who opened them counts environments and steps."""
+        """Returns the same error, with the environment and step as the run counts them."""
         where = f"{self.name}, environment {environment}, step {step}, seed {seed}"
         return ThespisError(f"{where}: {self.what}")
 
 
 def printable(text: object) -> str:
-    """Text for a terminal, whoever wrote it: what a terminal would obey is spelled out."""
+    """Returns text that is safe for a terminal: control characters are spelled out."""
     shown = lambda c: c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
     return str(text) if str(text).isprintable() else "".join(map(shown, str(text)))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of an error message: the known names nearest to this one, if any is near."""
+    """Returns the end of an error message: the known names nearest to this one, if any is near."""
     lower = {key.lower(): key for key in known}
     near = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(lower[key] for key in near)}?" if near else ""
 
 
 def or_all(name: str, known: Iterable[str]) -> str:
-    """Like `did_you_mean`, but where nothing is near it lists all there is."""
+    """Returns the same as `did_you_mean`, or a list of all names where none is near."""
     known = list(known)
     return did_you_mean(name, known) or f"; there is {', '.join(known)}"
 
 
 def one_line(error: Exception) -> str:
+    """Returns the message of an error on one line."""
     return " ".join(str(error).split())
 
 
 def shown(value: object) -> str:
-    """What was given, fit for a message: on one line, without addresses, cut where it is long."""
+    """Returns a value for a message: on one line, without memory addresses, cut if it is long."""
     text = value if isinstance(value, str) else re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
     text = " ".join(text.split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."

@@ -1,5 +1,5 @@
-"""Code of users: MODULE:NAME as they type it, as in `--env my_module:MyTask`, and names that
-installed packages announce by entry points.
+"""Finds code of users: MODULE:NAME, as in `--env my_module:MyTask`, and names that installed
+packages announce by entry points.
 
 Names that come from a run folder must have passed runs/trust.py before they get here.
 """
@@ -27,9 +27,9 @@ also: list[str] = []  # folders where the command looks beside Python's own: the
 
 
 def origin(module: str) -> str | None:
-    """The file or folder that a module is imported from; None if there is none.
+    """Returns the file or folder that a module is imported from; None if there is none.
 
-    Nothing is imported for that, so of a.b it is where a lies.
+    Nothing is imported for that, so for a.b it is where a lies.
     """
     top = module.partition(".")[0]
     try:
@@ -46,9 +46,9 @@ def origin(module: str) -> str | None:
 
 
 def reach() -> None:
-    """Let Python find modules in the current folder: not before a user has named one of them.
+    """Lets Python find modules in the current folder, once a user has named one of them.
 
-    Else a file beside a run could stand in for a library that is not installed.
+    Before that, a file beside a run could stand in for a library that is not installed.
     """
     sys.path += [folder for folder in also if folder not in sys.path]
 
@@ -105,12 +105,12 @@ def reference_to(thing: Any) -> str | None:
 
 
 def script_name(main: ModuleType | None) -> str:
-    """The name by which the running script could be imported; none of a notebook."""
+    """Returns the name by which the running script could be imported; "" for a notebook."""
     return Path(getattr(main, "__file__", None) or "").stem
 
 
 def described(thing: Any) -> str:
-    """Says what something is that should have been a class."""
+    """Returns what something is that should have been a class."""
     kind = type(thing).__name__
     return f"a {kind}" if callable(thing) else f"the {kind} {shown(thing)}"
 
@@ -119,7 +119,7 @@ def described(thing: Any) -> str:
 
 
 class Announced(NamedTuple):
-    """An entry point: `redq = "redq_package:REDQ"` of a package. Nothing is imported for it."""
+    """An entry point of a package, `redq = "redq_package:REDQ"`, before it is imported."""
 
     name: str
     reference: str
@@ -150,19 +150,19 @@ def scan(places: tuple[str, ...]) -> dict[str, dict[str, Announced]]:
     """Reads the entry points of all packages in these folders; the first of a name counts."""
     from importlib.metadata import distributions
 
-    found: dict[str, dict[str, Announced]] = {ALGORITHMS: {}, ENVIRONMENTS: {}}
+    groups: dict[str, dict[str, Announced]] = {ALGORITHMS: {}, ENVIRONMENTS: {}}
     for package in distributions(path=list(places)):
-        with suppress(Exception):  # a damaged package is of no use to anybody, but does no harm
+        with suppress(Exception):  # a damaged package is passed over
             for entry in package.entry_points:
-                if entry.group in found and re.fullmatch(r"[A-Za-z0-9][\w./+-]*", entry.name):
+                if entry.group in groups and re.fullmatch(r"[A-Za-z0-9][\w./+-]*", entry.name):
                     about = Announced(entry.name, entry.value, package.name or "a package")
-                    found[entry.group].setdefault(entry.name, about)
-    return found
+                    groups[entry.group].setdefault(entry.name, about)
+    return groups
 
 
 def overshadowed(group: str, name: Any, owner: str) -> str:
-    """Says that a package announces a name which is taken; nothing if none does."""
-    other = announced(group).get(name) if isinstance(name, str) else None
-    if other is None:
+    """Returns a note that a package announces a name which is taken; "" if none does."""
+    entry = announced(group).get(name) if isinstance(name, str) else None
+    if entry is None:
         return ""
-    return f"{name} is {owner}'s own; that of {other.package} is {other.reference}"
+    return f"{name} is {owner}'s own; that of {entry.package} is {entry.reference}"

@@ -1,4 +1,4 @@
-"""Which numbers of an observation are meant: coordinates, names and functions, given as text.
+"""Reads which numbers of an observation are meant: coordinates, names and functions, as text.
 
 0,1   2:   observation[0:3]   descriptor   descriptor[2:]   none   my_module:my_function
 """
@@ -17,8 +17,8 @@ BASES = ("observation", DESCRIPTOR)
 
 
 def coordinates(name: str, text: str, size: int) -> tuple[int, ...]:
-    """Of `size` numbers those of "0,1", "2:" or "0,3:5", each at most once."""
-    found: list[int] = []
+    """Returns the indices in "0,1", "2:" or "0,3:5", each once; there are `size` numbers."""
+    indices: list[int] = []
     for part in text.replace(",", " ").split():
         match = re.fullmatch(r"(\d+)|(\d*):(\d*)", part)
         if not match:
@@ -32,14 +32,14 @@ def coordinates(name: str, text: str, size: int) -> tuple[int, ...]:
                 f"{name} = {text}: {part} is not within the {size} coordinates there are, "
                 f"0 to {size - 1}"
             )
-        found += [i for i in range(first, last) if i not in found]
-    return tuple(found)
+        indices += [i for i in range(first, last) if i not in indices]
+    return tuple(indices)
 
 
 def choice(name: str, text: str, sizes: dict[str, int]) -> tuple[str, tuple[int, ...]]:
-    """What is meant by BASE, BASE[COORDINATES], none, or coordinates of the observation alone.
+    """Reads BASE, BASE[COORDINATES], none, or coordinates of the observation.
 
-    -> base, coordinates. `sizes` are those of the bases.
+    Returns the base and its coordinates; `sizes` are those of the bases.
     """
     if text == "none":
         return BASES[0], ()
@@ -51,12 +51,12 @@ def choice(name: str, text: str, sizes: dict[str, int]) -> tuple[str, tuple[int,
 
 
 def is_function(text: str) -> bool:
-    """MODULE:NAME, and not the coordinates 0:2."""
+    """Tells whether this is MODULE:NAME, and not the coordinates 0:2."""
     return plugins.is_reference(text)
 
 
 def function(name: str, text: str) -> Callable[[Any], Any]:
-    """The function MODULE:NAME."""
+    """Returns the function MODULE:NAME."""
     try:
         return plugins.find(text)
     except ThespisError as error:
@@ -66,23 +66,23 @@ def function(name: str, text: str) -> Callable[[Any], Any]:
         ) from error
 
 
-def name_of(given: Any) -> str:
-    """Text, or the name of a function, for messages."""
-    return given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
+def name_of(value: Any) -> str:
+    """Returns text, or the name of a function, for messages."""
+    return value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__)
 
 
-def named(name: str, given: Any) -> str:
-    """Text for what is given from Python: text, coordinates, or a function of a module."""
-    if isinstance(given, str):
-        return given
-    if isinstance(given, list | tuple | range):
-        return ",".join(map(str, given))
-    if not callable(given):
-        raise ThespisError(f"{name} = {shown(given)}: give text, coordinates or a function")
-    text = plugins.reference_to(given)
+def named(name: str, value: Any) -> str:
+    """Returns as text what was passed from Python: text, coordinates, or a function of a module."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple | range):
+        return ",".join(map(str, value))
+    if not callable(value):
+        raise ThespisError(f"{name} = {shown(value)}: give text, coordinates or a function")
+    text = plugins.reference_to(value)
     if text is None:
         raise ThespisError(
-            f"{name} = {name_of(given)}: a run must find it again by its name; define it in a "
+            f"{name} = {name_of(value)}: a run must find it again by its name; define it in a "
             "module, outside of other functions"
         )
     return text

@@ -1,4 +1,4 @@
-"""Typed values from what people write, on the command line or in Python, and where they go."""
+"""Turns what users write, on the command line or in Python, into typed values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNSET = (None, (), dataclasses.MISSING)  # defaults that say nothing
 
 @dataclass(frozen=True)
 class Option:
-    """A value that users may give; `kind` is its Python type."""
+    """An option that users may set; `kind` is its Python type."""
 
     name: str
     kind: Any
@@ -41,7 +41,7 @@ class Option:
 
 
 def plain(value: Any) -> Any:
-    """Numbers and arrays of NumPy or JAX as Python's own, and all that has an order as a list."""
+    """Returns plain Python: numbers and arrays of NumPy or JAX, and any sequence as a list."""
     if isinstance(value, list | tuple | range | deque | Iterator):
         return [plain(item) for item in itertools.islice(value, MOST + 1)]
     if isinstance(value, type) or not callable(getattr(value, "tolist", None)):
@@ -50,7 +50,7 @@ def plain(value: Any) -> Any:
 
 
 def convert(name: str, kind: Any, value: Any) -> Any:
-    """A value as the type of its field, whether it is text or already a Python object."""
+    """Converts text or a Python object to the type of its field."""
     if kind is Any:
         return value
     value = plain(value)
@@ -78,13 +78,14 @@ def convert(name: str, kind: Any, value: Any) -> Any:
 
 
 def one_of(name: str, choices: tuple[str, ...], value: Any) -> str:
+    """Returns the value if it is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ThespisError(f"{name} = {shown(value)}: give one of {', '.join(choices)}")
     return value
 
 
 def number(name: str, value: Any, whole: bool = False) -> float:
-    """A finite number; people write 1e6 and 1_000_000 for a million."""
+    """Returns a finite number; users write 1e6 and 1_000_000 for a million."""
     try:
         x = float(value) if isinstance(value, Real | str) and not isinstance(value, bool) else None
         if x is None or not math.isfinite(x) or (whole and x != int(x)):
@@ -96,7 +97,7 @@ def number(name: str, value: Any, whole: bool = False) -> float:
 
 
 def counted(name: str, value: Any) -> int:
-    """A whole number of things, at least one."""
+    """Returns a whole number that is at least one."""
     n = convert(name, int, value)
     if n < 1:
         raise ThespisError(f"{name} = {n}: give at least 1")
@@ -104,11 +105,12 @@ def counted(name: str, value: Any) -> int:
 
 
 def optional(kind: Any) -> bool:
+    """Tells whether None is allowed."""
     return typing.get_origin(kind) in (typing.Union, types.UnionType)
 
 
 def needed(kind: Any) -> Any:
-    """The type of a field apart from None."""
+    """Returns the type of a field without None."""
     if not optional(kind):
         return kind
     return next(k for k in typing.get_args(kind) if k is not type(None))
@@ -123,17 +125,17 @@ def fields(cls: type, prefix: str = "", skip: tuple[str, ...] = ()) -> list[Opti
     A field that is a dataclass itself and has a `group` in its metadata is one option for each of
     its own fields, such as critic.norm.
     """
-    kinds, helps, found = typing.get_type_hints(cls), docstrings(cls), []
+    kinds, helps, options = typing.get_type_hints(cls), docstrings(cls), []
     for f in dataclasses.fields(cls):
         if f.name in skip:
             continue
         if group := f.metadata.get("group"):
             inner = fields(kinds[f.name], f"{prefix}{group}.")
-            found += [dataclasses.replace(o, default=getattr(f.default, last(o))) for o in inner]
+            options += [dataclasses.replace(o, default=getattr(f.default, last(o))) for o in inner]
         else:
             about = f.metadata.get("help", helps.get(f.name, ""))
-            found.append(Option(prefix + f.name, kinds[f.name], about, f.default))
-    return found
+            options.append(Option(prefix + f.name, kinds[f.name], about, f.default))
+    return options
 
 
 def last(option: Option) -> str:
@@ -142,54 +144,55 @@ def last(option: Option) -> str:
 
 
 def ungrouped(cls: type, options: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a dataclass, of options such as critic.norm."""
-    found = {name: value for name, value in options.items() if "." not in name}
+    """Returns the arguments of a dataclass, from options such as critic.norm."""
+    arguments = {name: value for name, value in options.items() if "." not in name}
     for f in dataclasses.fields(cls):
         if group := f.metadata.get("group"):
             prefix = f"{group}."
             inner = {n.removeprefix(prefix): x for n, x in options.items() if n.startswith(prefix)}
             if inner:
-                found[f.name] = dataclasses.replace(f.default, **inner)  # type: ignore
-    return found
+                arguments[f.name] = dataclasses.replace(f.default, **inner)  # type: ignore
+    return arguments
 
 
-def grouped(cls: type, given: dict[str, Any]) -> dict[str, Any]:
-    """Returns what was given of a dataclass, with its groups taken apart into their options."""
+def grouped(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options of a dataclass, from arguments in which some are whole groups."""
     groups = {f.name: f for f in dataclasses.fields(cls) if f.metadata.get("group")}
-    found = {}
-    for name, value in given.items():
+    options = {}
+    for name, value in arguments.items():
         f = groups.get(name)
         if f is None:
-            found[name] = value
+            options[name] = value
         elif type(value) is type(f.default):
-            found |= {f"{f.metadata['group']}.{n}": x for n, x in vars(value).items()}
+            options |= {f"{f.metadata['group']}.{n}": x for n, x in vars(value).items()}
         else:
             raise ThespisError(
                 f"{name} = {shown(value)}: give {type(f.default).__name__}(...); networks of your "
                 "own belong into an algorithm of your own, as the default of this field"
             )
-    return found
+    return options
 
 
 @functools.cache  # reading the source takes longer than all else about a config
 def docstrings(cls: type) -> dict[str, str]:
-    """The string that stands below each field in the source, inherited ones too."""
+    """Returns the string below each field in the source, inherited ones too."""
     inherited = [docstrings(base) for base in cls.__bases__ if dataclasses.is_dataclass(base)]
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore
     except (OSError, TypeError, SyntaxError):  # a class without a file, as in a notebook
         body = []
-    own = {
+    declared = {
         field.target.id: " ".join(text.value.value.split())  # type: ignore
         for field, text in itertools.pairwise(body)
         if isinstance(field, ast.AnnAssign)
         and isinstance(text, ast.Expr)
         and isinstance(text.value, ast.Constant)
     }
-    return {name: text for helps in [*inherited, own] for name, text in helps.items()}
+    return {name: text for helps in [*inherited, declared] for name, text in helps.items()}
 
 
 def show(value: Any) -> str:
+    """Returns a value as users would write it."""
     if isinstance(value, tuple | list):
         return " ".join(str(v) for v in value)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -322,7 +322,7 @@ def test_infinite_bounds_are_refused():
     fails(lambda: Gymnasium(lambda: Any(action=space)), "Any", "dimension 1", "TransformAction")
 
 
-def test_infinite_bounds_are_mended_as_the_message_says():
+def test_infinite_bounds_are_fixed_as_the_message_says():
     from gymnasium.wrappers import ClipAction, TimeLimit, TransformAction
 
     bounded, endless = spaces.Box(-2, 2, (1,)), spaces.Box(-np.inf, np.inf, (1,))

@@ -19,19 +19,19 @@ FPS = 30  # of tasks that do not say how fast time goes
 
 @runtime_checkable
 class Functions(Protocol):
-    """By these a task is known."""
+    """The methods by which a task is recognised."""
 
     def start(self, key: Key) -> Any: ...
     def observe(self, state) -> PyTree: ...
     def step(self, state, action) -> tuple[Any, Array, Array]:
-        """-> state, reward, terminated."""
+        """Returns the state, the reward, and whether the episode terminated."""
         ...
 
 
 class Task(Functions, Protocol):
     """One environment as pure functions, actions in its own units. No limit, no autoreset.
 
-    It may have more: see what is `offered` of an `Autoreset`.
+    It may have more: see the attributes of `Autoreset` that are `offered`.
     """
 
     obs: PyTree[jax.ShapeDtypeStruct]
@@ -41,7 +41,7 @@ class Task(Functions, Protocol):
 
 @dataclass(frozen=True)
 class TaskWrapper:
-    """A task around another, whose are all things that it does not change."""
+    """A task around another one, which it asks for everything that it does not change."""
 
     task: Any
 
@@ -68,9 +68,9 @@ class TaskWrapper:
 
 
 def offered(name: str, otherwise: Callable[[Any], Any]) -> Any:
-    """A property: what a task has besides by this name, and what holds of it otherwise.
+    """Returns a property: an optional attribute of the task, or else a default.
 
-    Nobody else looks for attributes of tasks.
+    This is the only place that looks for attributes of tasks.
     """
 
     def ask(env: Autoreset) -> Any:
@@ -83,7 +83,7 @@ def offered(name: str, otherwise: Callable[[Any], Any]) -> Any:
 
 
 class State(eqx.Module):
-    """Leaves [n, ...]."""
+    """The states of n environments, leaves [n, ...]."""
 
     task: Any
     time: Array  # steps taken in this episode
@@ -97,14 +97,14 @@ class Autoreset:
     task: Any
 
     name = offered("name", lambda task: type(task).__name__)
-    # Of the `Spec`:
+    # Parts of the `Spec`:
     reward_dim = offered("reward_dim", lambda task: None)
     descriptor = offered("descriptor", lambda task: None)
     agents = offered("agents", lambda task: ())
     # Functions of a state: some by name (see descriptors.py), and an image [height, width, 3].
     descriptors = offered("descriptors", lambda task: {})
     picture = offered("picture", lambda task: None)
-    # Of videos: pictures per second, and what they mark.
+    # For videos: frames per second, and the goal that they mark.
     fps = offered("fps", lambda task: FPS)
     goal = offered("goal", lambda task: (0.0, 0.0))
 
@@ -148,17 +148,17 @@ class Autoreset:
         return State(task, time, step.final), step
 
     def rescale(self, action: Array) -> Array:
-        """From flat vectors in [-1, 1] to the task's own units and shape."""
+        """Returns actions in the task's own units and shape, from flat vectors in [-1, 1]."""
         return rescale(self.spec, action)
 
 
 def strong(tree):
-    """No weak types, so that a state has one type for ever and programs compile once."""
+    """Removes weak types, so that a state always has one type and programs compile once."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), tree)
 
 
 def rescale(spec: Spec, action: Array) -> Array:
-    """Actions [n, ...] in the units of the environment; those of several agents stay flat."""
+    """Returns actions [n, ...] in the environment's units; those of several agents stay flat."""
     kinds = spec.actions
     if not spec.agents:
         return kinds[0].to_env(action)

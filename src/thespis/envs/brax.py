@@ -19,6 +19,7 @@ from jax import random
 from jaxtyping import Array, PyTree
 
 from thespis.core import Box, Key
+from thespis.envs.autoreset import Autoreset
 from thespis.errors import ThespisError, or_all
 
 NAMES = (
@@ -72,7 +73,7 @@ class Brax:
 
     @property
     def descriptors(self) -> dict[str, Callable[[Any], Array]]:
-        """Where the body is (x, and y unless it is held in a plane), and which limbs touch."""
+        """The position of the body (x, and y unless it moves in a plane), and which limbs touch."""
         if self.environment not in PLANAR + FREE:
             return {}
         return {"position": self.position, "contact": self.contact}
@@ -81,7 +82,7 @@ class Brax:
         return state.pipeline_state.x.pos[0, : 1 if self.environment in PLANAR else 2]
 
     def contact(self, state: Any) -> Array:
-        """Of the links that end a limb, 1 where one touches something."""
+        """Returns 1 for every end of a limb that touches something, else 0."""
         from brax import contact  # pyright: ignore[reportMissingImports]
 
         sys = load(self.environment, self.backend).sys
@@ -109,7 +110,7 @@ class Brax:
         return max(1, round(1 / float(load(self.environment, self.backend).dt)))
 
     def picture(self, state: Any) -> np.ndarray:
-        """A picture of one state, uint8 [height, width, 3]."""
+        """Draws one state, uint8 [height, width, 3]."""
         import mujoco
 
         model = load(self.environment, self.backend).sys.mj_model
@@ -130,13 +131,22 @@ class Brax:
         return renderer
 
 
+def named(name: str) -> Autoreset:
+    """Makes `brax:NAME` or `brax:NAME@BACKEND`."""
+    return Autoreset(Brax(*name.split("@", 1)))
+
+
 def installed() -> bool:
     return importlib.util.find_spec("brax") is not None
 
 
+def names() -> list[str]:
+    return [f"brax:{name}" for name in NAMES]
+
+
 @cache
 def load(environment: str, backend: str) -> Any:
-    """The environment without any of Brax's wrappers."""
+    """Makes the environment without any of Brax's wrappers."""
     name = f"brax:{environment}@{backend}"
     if not installed():
         raise ThespisError(f"{name} needs a missing library: pip install 'thespis[brax]'")
@@ -154,7 +164,7 @@ def load(environment: str, backend: str) -> Any:
 
 
 class lenient:
-    """Brax mixes types and ranks; whoever forbids that means their own code."""
+    """Allows Brax to mix types and ranks, which its users may have forbidden for their own code."""
 
     def __enter__(self):
         self.rules = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")

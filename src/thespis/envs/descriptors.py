@@ -1,7 +1,7 @@
-"""Environments that tell where they are: a descriptor beside, or as part of, the observation.
+"""Adds a descriptor, the numbers that tell where a state is, to the observations of environments.
 
-A JAX task offers `descriptors`, functions of its state by name. Of a Gymnasium environment the
-numbers in `info` serve by their names. What is chosen is added to the observation.
+A JAX task offers `descriptors`, functions of its state by name. A Gymnasium environment offers the
+numbers in its `info` by their names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POSITION = ("x_position", "y_position")  # what MuJoCo's tasks say in `info`
 
 
 def described(env: Any, wanted: str | None) -> Any:
-    """The environment with a descriptor that it offers by this name, or by default; else as it is.
+    """Returns the environment with the descriptor of this name, or its default one, if it has any.
 
     A choice that is part of the observation, or a function of it, needs nothing here.
     """
@@ -38,7 +38,7 @@ def described(env: Any, wanted: str | None) -> Any:
         return Autoreset(Described(env.task, str(wanted))) if wanted in offered else env
     if not isinstance(env, Gymnasium):
         return env
-    offered = told_by(env)
+    offered = numbers_in_info(env)
     names = [n for n in POSITION if n in offered]
     if wanted is not None:
         names = wanted.replace(",", " ").split()
@@ -47,8 +47,8 @@ def described(env: Any, wanted: str | None) -> Any:
     return Gymnasium(lambda **options: DescribedEnv(env.instance(**options), names))
 
 
-def told_by(env: Gymnasium) -> set[str]:
-    """The numbers in `info`, by name."""
+def numbers_in_info(env: Gymnasium) -> set[str]:
+    """Returns the names of the numbers in `info`."""
     instance = env.instance()
     try:
         _, info = instance.reset(seed=0)
@@ -58,7 +58,7 @@ def told_by(env: Gymnasium) -> set[str]:
 
 
 def beside(obs: Any, descriptor: Any) -> dict[str, Any]:
-    """Both as one dict."""
+    """Returns the observation and the descriptor as one dict."""
     return {**(obs if isinstance(obs, dict) else {"observation": obs}), DESCRIPTOR: descriptor}
 
 
@@ -82,7 +82,7 @@ class Described(TaskWrapper):
 
 
 class DescribedEnv(gymnasium.Wrapper):
-    """A Gymnasium environment that also observes numbers which it tells in `info`."""
+    """A Gymnasium environment that also observes numbers of its `info`."""
 
     def __init__(self, env: gymnasium.Env, names: list[str]):
         super().__init__(env)
@@ -91,13 +91,13 @@ class DescribedEnv(gymnasium.Wrapper):
         parts = dict(inner) if isinstance(inner, spaces.Dict) else {"observation": inner}
         self.observation_space = spaces.Dict({**parts, DESCRIPTOR: place})
 
-    def reset(self, **given):
-        obs, info = self.env.reset(**given)
-        return beside(obs, self.told(info)), info
+    def reset(self, **options):
+        obs, info = self.env.reset(**options)
+        return beside(obs, self.numbers(info)), info
 
     def step(self, action):
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return beside(obs, self.told(info)), reward, terminated, truncated, info
+        return beside(obs, self.numbers(info)), reward, terminated, truncated, info
 
-    def told(self, info: dict[str, Any]) -> np.ndarray:
+    def numbers(self, info: dict[str, Any]) -> np.ndarray:
         return np.array([info[name] for name in self.names], np.float32)

@@ -41,17 +41,17 @@ class EnvPool:
         return f"EnvPool({self.environment!r})"
 
     def pool(self, seeds: list[int]) -> Any:
-        given: Any = {"num_envs": len(seeds), "env_seed": seeds, "env_type": "gymnasium"}
+        options: Any = {"num_envs": len(seeds), "env_seed": seeds, "env_type": "gymnasium"}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # remarks about precision, when spaces are first read
-            pool = library().make(self.environment, **given)
+            warnings.simplefilter("ignore")  # about precision, when spaces are first read
+            pool = library().make(self.environment, **options)
             _ = pool.observation_space, pool.action_space
         return pool
 
     def open(
         self, n: int, seed: int | Sequence[int], render_mode: str | None = None
     ) -> EnvPoolEnvs:
-        """n environments, with seed, seed + 1, ..., or one each."""
+        """Makes n environments, with seed, seed + 1, ..., or one each."""
         if render_mode is not None:
             raise ThespisError(f"{self.name} cannot be drawn: play it as an id of Gymnasium")
         seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
@@ -71,32 +71,32 @@ class EnvPoolEnvs:
     def reset(self) -> Step:
         self.over[:] = False
         none = np.zeros(self.n, bool)
-        return self.told(self.pool.reset()[0], np.zeros(self.n), none, none)
+        return self.checked(self.pool.reset()[0], np.zeros(self.n), none, none)
 
     def step(self, action: ArrayLike) -> Step:
-        """`action` [n, ...] in [-1, 1], flat or in the environment's shape, or [n] integers."""
-        own = np.asarray(self.act(np.asarray(action).reshape(self.shape)))
-        own = own.astype(self.env.action_space.dtype)
-        obs, reward, terminated, truncated, _ = self.pool.step(own)
-        step = self.told(obs, reward, terminated, truncated & ~terminated)
+        """Takes actions [n, ...] in [-1, 1], flat or in the shape of the space, or [n] integers."""
+        actions = np.asarray(self.act(np.asarray(action).reshape(self.shape)))
+        actions = actions.astype(self.env.action_space.dtype)
+        obs, reward, terminated, truncated, _ = self.pool.step(actions)
+        step = self.checked(obs, reward, terminated, truncated & ~terminated)
         return self.restarted(step) if self.over.any() else step
 
     def end(self, which: np.ndarray) -> None:
-        """Let the next step start a new episode in these [n] as well."""
+        """Makes the next step start a new episode in these [n] as well."""
         self.over = self.over | which
 
     def restarted(self, step: Step) -> Step:
-        """The step, in which those that were ended have begun a new episode instead."""
+        """Returns the step, with first observations where we have ended an episode."""
         ids = np.flatnonzero(self.over).astype(np.int32)
         self.over[:] = False
         none = np.zeros(ids.size, bool)
-        first = self.told(self.pool.reset(ids)[0], np.zeros(ids.size), none, none)
+        first = self.checked(self.pool.reset(ids)[0], np.zeros(ids.size), none, none)
         for x, new in zip(jax.tree.leaves(step), jax.tree.leaves(first), strict=True):
             x[ids] = new
         return step
 
-    def told(self, obs: Any, reward: Any, terminated: Any, truncated: Any) -> Step:
-        # Copies, since the pool may use its memory again.
+    def checked(self, obs: Any, reward: Any, terminated: Any, truncated: Any) -> Step:
+        """Returns a step of finite numbers, copied since the pool may reuse its memory."""
         same = lambda s, x: np.array(x, s.dtype).reshape(-1, *s.shape)
         obs = jax.tree.map(same, self.env.spec.obs, obs)
         rest: Any = np.array(reward, np.float32), np.array(terminated), np.array(truncated)
@@ -113,8 +113,11 @@ class EnvPoolEnvs:
         self.pool.close()
 
 
+named = EnvPool  # `envpool:NAME`
+
+
 def arrays_only(node: Node) -> bool:
-    """Whether no part becomes one-hot, which is done one by one and would be slow."""
+    """Tells whether no part becomes one-hot, which would be slow here."""
     if isinstance(node, Leaf):
         return node.choices is None
     return all(arrays_only(child) for _, _, child in node)

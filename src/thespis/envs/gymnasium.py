@@ -6,6 +6,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
@@ -23,16 +24,16 @@ EXTRAS = {  # Gymnasium's extras -> ours
     "classic-control": "classic",
     "toy-text": "classic",
 }
-MEND = "mend the environment, or end the episode before its state diverges"
+FIX = "fix the environment, or end the episode before its state diverges"
 FORMS = {"reset": "obs, info", "step": "obs, reward, terminated, truncated, info"}
 
 
 class Unsuitable(ThespisError):
-    """The environment is there, but nothing can learn in it as it is."""
+    """The environment exists, but cannot be trained in as it is."""
 
 
 class Gymnasium:
-    """What is to be run: an id, a `gymnasium.Env` class, or a function that makes an instance.
+    """An environment by its id, its `gymnasium.Env` class, or a function that makes an instance.
 
     `limit` is the number of steps after which an episode is truncated, None where unknown.
     """
@@ -68,34 +69,21 @@ class Gymnasium:
         return f"Gymnasium({self.name!r})"
 
     def instance(self, render_mode: str | None = None) -> gymnasium.Env:
-        """One plain environment."""
-        options: Any = {} if render_mode is None else {"render_mode": render_mode}
-        source = self.source
-        called = source if isinstance(source, str) else getattr(source, "__name__", repr(source))
-        try:
-            with warnings.catch_warnings():
-                # Remarks about precision, spaces and versions do not hinder anybody.
-                warnings.simplefilter("ignore")
-                if isinstance(source, str):
-                    env = gymnasium.make(source, disable_env_checker=True, **options)
-                else:
-                    env = source(**options)
-        except Exception as error:
-            if render_mode and isinstance(error, TypeError) and "render_mode" in str(error):
-                raise ThespisError(
-                    f"{called} cannot be drawn: it must take the argument render_mode"
-                ) from error
-            raise ThespisError(why_not(called, error)) from error
+        """Makes one environment."""
+        source, name = self.source, getattr(self.source, "__name__", str(self.source))
+        if isinstance(source, str):
+            source = partial(gymnasium.make, source, disable_env_checker=True)
+        env = create(source, name, render_mode)
         if not isinstance(env, gymnasium.Env):
             raise ThespisError(
-                f"{called} made a {type(env).__name__}, not a gymnasium.Env: return an instance"
+                f"{name} made a {type(env).__name__}, not a gymnasium.Env: return an instance"
             )
         return env
 
     def open(
         self, n: int, seed: int | Sequence[int], render_mode: str | None = None
     ) -> GymnasiumEnvs:
-        """n environments, seeded at their first reset: with seed, seed + 1, ..., or one each."""
+        """Makes n environments, seeded at their first reset: seed, seed + 1, ..., or one each."""
         seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
         return GymnasiumEnvs([self.instance(render_mode) for _ in range(n)], seeds, self.name)
 
@@ -116,12 +104,12 @@ class GymnasiumEnvs:
         self.reward_dim = reward_dim(envs[0])
 
     def reset(self) -> Step:
-        """A new episode everywhere."""
+        """Starts a new episode everywhere."""
         self.over = [True] * len(self.envs)
         return self._advance([None] * len(self.envs))
 
     def step(self, action: ArrayLike) -> Step:
-        """`action` [n, ...] in [-1, 1], flat or in the environment's shape, or [n] integers."""
+        """Takes actions [n, ...] in [-1, 1], flat or in the shape of the space, or [n] integers."""
         action = np.asarray(action)
         if action.size != self.size or len(action) != len(self.envs):
             raise ThespisError(f"{self.name}: actions of shape {action.shape}, not {self.shape}")
@@ -129,11 +117,11 @@ class GymnasiumEnvs:
         return self._advance(self.act(action.reshape(self.shape)))
 
     def end(self, which: np.ndarray) -> None:
-        """Let the next step start a new episode in these [n] as well."""
+        """Makes the next step start a new episode in these [n] as well."""
         self.over = np.logical_or(self.over, which).tolist()
 
     def render(self) -> list[Any]:
-        """One frame per environment."""
+        """Returns one frame per environment."""
         if self.envs[0].render_mode is None:
             raise ThespisError(f"{self.name} does not draw: open it with render_mode='rgb_array'")
         try:
@@ -166,7 +154,7 @@ class GymnasiumEnvs:
             except Exception as error:
                 raise self.fault(i, cause(error)) from error
             if not math.isfinite(rewards[i] if self.reward_dim is None else math.fsum(rewards[i])):
-                raise self.fault(i, f"the reward is {rewards[i]}; {MEND}")
+                raise self.fault(i, f"the reward is {rewards[i]}; {FIX}")
         self._check(self.read, obs)
         self.over = [a or b for a, b in zip(terminated, truncated, strict=True)]
         if self.masked:
@@ -177,7 +165,7 @@ class GymnasiumEnvs:
         return Step(obs, *rest)
 
     def read_reward(self, reward: Any) -> Any:
-        """One number, or a list of them."""
+        """Returns one number, or a list of them."""
         if reward is None:
             raise ThespisError("the reward is None; return a number")
         if self.reward_dim is None:
@@ -188,7 +176,7 @@ class GymnasiumEnvs:
         return numbers
 
     def _check(self, node: Node, obs, key: str = "") -> None:
-        """Refuse observations that are not finite."""
+        """Refuses observations that are not finite."""
         if isinstance(node, list):
             for name, _, child in node:
                 self._check(child, obs[name], f"{key}/{name}" if key else name)
@@ -197,14 +185,14 @@ class GymnasiumEnvs:
             for i, index in zip(*np.nonzero(~np.isfinite(obs.reshape(len(obs), -1))), strict=True):
                 where = f"obs[{key!r}]" if key else "obs"
                 what = f"{where} is {obs[i].reshape(-1)[index]} at index {index}"
-                raise self.fault(int(i), f"{what}; {MEND}")
+                raise self.fault(int(i), f"{what}; {FIX}")
 
     def fault(self, i: int, what: str) -> Fault:
         return Fault(self.name, i, self.time, what)
 
 
 def returned(method: str, values: Any) -> Any:
-    """What `reset` or `step` gave, if it is as many values as it must be."""
+    """Returns what `reset` or `step` gave, if that is as many values as it must be."""
     form = FORMS[method]
     if isinstance(values, tuple | list) and len(values) == form.count(",") + 1:
         return values
@@ -213,7 +201,7 @@ def returned(method: str, values: Any) -> Any:
 
 
 def cause(error: Exception) -> str:
-    """One line: what we found, or what the environment raised."""
+    """Returns one line: our own message, or what the environment raised."""
     kind = "" if isinstance(error, ThespisError) else f"{type(error).__name__}: "
     return f"{kind}{one_line(error)}"
 
@@ -224,7 +212,7 @@ def cause(error: Exception) -> str:
 class Leaf(NamedTuple):
     """How one array is read: `encode` turns what an environment returns into `shape`, `dtype`.
 
-    `choices` are the sizes and first numbers of what becomes one-hot, None of other arrays.
+    `choices` has the sizes and first numbers of what becomes one-hot; it is None for other arrays.
     """
 
     shape: tuple[int, ...]
@@ -233,7 +221,7 @@ class Leaf(NamedTuple):
     choices: tuple[np.ndarray, np.ndarray] | None = None
 
 
-# Each child has the name under which it is stored and the key under which it is found.
+# Each child has the name under which it is stored, and its key in the environment's observation.
 Node = Leaf | list[tuple[str, Any, Any]]
 
 
@@ -245,7 +233,7 @@ class Encoded(Protocol):
 
 
 def reader(space: spaces.Space, name: str) -> Node:
-    """Floats become float32, images stay uint8, choices become one-hot vectors, masks bool."""
+    """Returns how to read a space: float32, images as uint8, choices as one-hot, masks as bool."""
     if isinstance(space, spaces.Dict):
         read = lambda key, child: mask(child, name) if key == MASK else reader(child, name)
         return [(str(key), key, read(key, child)) for key, child in space.items()]
@@ -267,7 +255,7 @@ def reader(space: spaces.Space, name: str) -> Node:
 
 
 def mask(space: spaces.Space, name: str) -> Leaf:
-    """Which actions are legal, as bool."""
+    """Returns how to read which actions are legal, as bool."""
     if not isinstance(space, spaces.Box | spaces.MultiBinary):
         kind = type(space).__name__
         raise Unsuitable(f"{name}: {MASK} is a {kind}; make it a MultiBinary or a Box of 0 and 1")
@@ -287,7 +275,7 @@ def array(shape: tuple[int, ...], dtype) -> Leaf:
 
 
 def one_hot(sizes: np.ndarray, starts: np.ndarray) -> Leaf:
-    """One block per choice, side by side."""
+    """Returns how to read choices as one-hot blocks, side by side."""
     total = int(sizes.sum())
     offsets = np.cumsum(sizes) - sizes - starts
 
@@ -300,7 +288,7 @@ def one_hot(sizes: np.ndarray, starts: np.ndarray) -> Leaf:
 
 
 def structs(node: Node):
-    """The shapes and types of one observation."""
+    """Returns the shapes and types of one observation."""
     if isinstance(node, Leaf):
         return jax.ShapeDtypeStruct(node.shape, node.dtype)
     return {name: structs(child) for name, _, child in node}
@@ -313,7 +301,7 @@ def empty(node: Node, n: int):
 
 
 def write(node: Node, out, i: int, obs) -> None:
-    """Put environment i's observation into its row."""
+    """Writes the observation of environment i into its row."""
     if isinstance(node, Leaf):
         out[i] = node.encode(obs)
     else:
@@ -327,7 +315,7 @@ def write(node: Node, out, i: int, obs) -> None:
 def action_spec(
     space: spaces.Space, name: str, finite: str = "give its action_space finite ones"
 ) -> Box | Discrete:
-    """`finite` says how to mend infinite bounds."""
+    """Returns the actions of a space; `finite` is the advice where its bounds are infinite."""
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n), int(space.start))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
@@ -345,7 +333,7 @@ def action_spec(
 
 
 def finite_bounds(env: gymnasium.Env) -> str:
-    """How to get them."""
+    """Returns advice on how to get finite bounds."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.ClipAction):
             return (
@@ -360,12 +348,12 @@ def finite_bounds(env: gymnasium.Env) -> str:
 
 
 def shown(space: Any) -> str:
-    """In one line."""
+    """Returns a space as one line of text."""
     return " ".join(repr(space).split())
 
 
 def rescaler(space: spaces.Space, name: str) -> Callable:
-    """From [-1, 1] to the environment's own units, one entry per environment."""
+    """Returns a function from [-1, 1] to the environment's units, one entry per environment."""
     kind = action_spec(space, name)
     if isinstance(kind, Discrete):
         return lambda action: kind.to_env(action).tolist()
@@ -375,13 +363,29 @@ def rescaler(space: spaces.Space, name: str) -> Callable:
 # --- making ---------------------------------------------------------------------------------
 
 
+def create(make: Callable[..., Any], name: str, render_mode: str | None) -> Any:
+    """Makes an environment; its warnings about precision, spaces and versions are not shown."""
+    options = {} if render_mode is None else {"render_mode": render_mode}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return make(**options)
+    except Exception as error:
+        if render_mode and isinstance(error, TypeError) and "render_mode" in str(error):
+            raise ThespisError(
+                f"{name} cannot be drawn: it must take the argument render_mode"
+            ) from error
+        raise ThespisError(why_not(name, error)) from error
+
+
 def reward_dim(env: gymnasium.Env) -> int | None:
-    """How many numbers a reward has, if the environment says so in a `reward_space`."""
+    """Returns how many numbers a reward has, if the environment has a `reward_space`."""
     space = getattr(env.unwrapped, "reward_space", None)
     return None if space is None or not space.shape else math.prod(space.shape)
 
 
 def time_limit(env: gymnasium.Env) -> int | None:
+    """Returns the shortest limit of the wrappers."""
     limits = []
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.TimeLimit):
@@ -391,7 +395,7 @@ def time_limit(env: gymnasium.Env) -> int | None:
 
 
 def why_not(name: str, error: Exception) -> str:
-    """One line: what went wrong, and what to do."""
+    """Returns one line: what went wrong, and what to do."""
     text = one_line(error)
     known = gymnasium.registry.get(name)
     if isinstance(error, gymnasium.error.DependencyNotInstalled | ModuleNotFoundError):

@@ -11,12 +11,12 @@ from thespis.errors import ThespisError
 
 
 def named(environment: str) -> Gymnasium:
-    """By its id; the weights of the reward's dimensions are the algorithm's `reward_weights`."""
+    """Makes an environment by its id; `reward_weights` of the algorithm weigh its rewards."""
     if importlib.util.find_spec("mo_gymnasium") is None:
         raise ThespisError(f"mo:{environment} needs mo-gymnasium: pip install 'thespis[mo]'")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # It registers its ids.
+        # Importing it registers its ids.
         import mo_gymnasium  # noqa: F401  # pyright: ignore[reportMissingImports]
     if ":" in environment:
         plugins.reach()

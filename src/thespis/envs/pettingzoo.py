@@ -34,7 +34,7 @@ FLAT = "observation"  # key of observations that had to be flattened, beside the
 
 
 class PettingZoo:
-    """What is to be run: a function or class that makes a parallel environment.
+    """A parallel environment, by the function or class that makes it.
 
     `limit` is the number of steps after which an episode is truncated, None where unknown.
     """
@@ -58,31 +58,19 @@ class PettingZoo:
         return f"PettingZoo({self.name!r})"
 
     def instance(self, render_mode: str | None = None) -> Any:
-        """One plain environment."""
-        options = {} if render_mode is None else {"render_mode": render_mode}
-        called = self.name
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                env = self.source(**options)
-        except Exception as error:
-            if render_mode and isinstance(error, TypeError) and "render_mode" in str(error):
-                raise ThespisError(
-                    f"{called} cannot be drawn: it must take the argument render_mode"
-                ) from error
-            what = f"{type(error).__name__}: {one_line(error)}"
-            raise ThespisError(f"{called}: {what}") from error
+        """Makes one environment."""
+        env = gym.create(self.source, self.name, render_mode)
         if not hasattr(env, "possible_agents"):
             raise ThespisError(
-                f"{called} made a {type(env).__name__} without possible_agents: return a parallel "
-                "environment of PettingZoo"
+                f"{self.name} made a {type(env).__name__} without possible_agents: return a "
+                "parallel environment of PettingZoo"
             )
         return env
 
     def open(
         self, n: int, seed: int | Sequence[int], render_mode: str | None = None
     ) -> PettingZooEnvs:
-        """n environments, seeded at their first reset: with seed, seed + 1, ..., or one each."""
+        """Makes n environments, seeded at their first reset: seed, seed + 1, ..., or one each."""
         seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
         envs = [self.instance(render_mode) for _ in range(n)]
         return PettingZooEnvs(envs, seeds, self.name, self.layout)
@@ -105,27 +93,27 @@ class Layout:
         space = getattr(env, "state_space", None)
         self.state = None if space is None else gym.reader(space, name)
 
-        agents, own = len(self.keys), shapes[0]
+        agents, each = len(self.keys), shapes[0]
         if not self.alike:
             rest = lambda one: [x for k, x in named_leaves(one) if k != MASK]
             size = max(sum(math.prod(x.shape) for x in rest(one)) for one in shapes)
-            own = {FLAT: jax.ShapeDtypeStruct((size,), np.float32)}
+            each = {FLAT: jax.ShapeDtypeStruct((size,), np.float32)}
             if any(MASK in one for one in shapes if isinstance(one, dict)):
                 most = max(kind.n for kind in self.kinds if isinstance(kind, Discrete))
-                own[MASK] = jax.ShapeDtypeStruct((most,), np.bool_)
+                each[MASK] = jax.ShapeDtypeStruct((most,), np.bool_)
         every = lambda x: jax.ShapeDtypeStruct((agents, *x.shape), x.dtype)
         flag = jax.ShapeDtypeStruct((agents,), np.bool_)
-        obs = {AGENTS: jax.tree.map(every, own), ALIVE: flag, ENDED: flag, PAID: flag}
+        obs = {AGENTS: jax.tree.map(every, each), ALIVE: flag, ENDED: flag, PAID: flag}
         if self.state is not None:
             obs[STATE] = gym.structs(self.state)
         self.spec = Spec(obs, self.kinds, agents, agents=tuple(map(str, self.keys)))
 
     def empty(self, n: int) -> Any:
-        """Observations of n environments without any agent."""
+        """Returns observations of n environments without any agent."""
         return jax.tree.map(lambda s: np.zeros((n, *s.shape), s.dtype), self.spec.obs)
 
     def write(self, out: Any, i: int, agent: int, obs: Any) -> None:
-        """Put an agent's observation into the row of its environment."""
+        """Writes an agent's observation into the row of its environment."""
         row = jax.tree.map(lambda x: x[i], out[AGENTS])  # views
         if self.alike:
             gym.write(self.nodes[agent], row, agent, obs)
@@ -136,12 +124,12 @@ class Layout:
         numbers = np.concatenate([x / 255 if x.dtype == np.uint8 else x for x in flat])
         row[FLAT][agent, : len(numbers)] = numbers
         if MASK in row:
-            kind, given = self.kinds[agent], one.get(MASK) if isinstance(one, dict) else None
+            kind, mask = self.kinds[agent], one.get(MASK) if isinstance(one, dict) else None
             legal = np.ones(kind.n if isinstance(kind, Discrete) else 0, bool)
-            row[MASK][agent, : len(legal)] = legal if given is None else given[0]
+            row[MASK][agent, : len(legal)] = legal if mask is None else mask[0]
 
     def read(self, obs: dict[Any, Any]) -> Any:
-        """The observations of some agents, as an environment returns them, as a batch of one."""
+        """Returns a batch of one, from the observations that an environment returned."""
         out = self.empty(1)
         for agent, key in enumerate(self.keys):
             if key in obs:
@@ -151,7 +139,7 @@ class Layout:
         return out
 
     def action(self, agent: int, action: Any) -> Any:
-        """One agent's action in its own units and shape."""
+        """Returns one agent's action in its own units and shape."""
         kind = self.kinds[agent]
         if isinstance(kind, Discrete):
             return self.acts[agent](action)
@@ -189,8 +177,8 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
                     alive = np.array([key in env.agents for key in keys])
                 else:
                     who = [(j, key) for j, key in enumerate(keys) if key in env.agents]
-                    given = {key: self.layout.action(j, actions[i, j]) for j, key in who}
-                    raw, reward, ends, cuts, _ = gym.returned("step", env.step(given))
+                    acts = {key: self.layout.action(j, actions[i, j]) for j, key in who}
+                    raw, reward, ends, cuts, _ = gym.returned("step", env.step(acts))
                     rewards[i] = [reward.get(key, 0.0) for key in keys]
                     paid = [key in reward for key in keys]
                     end = np.array([bool(ends.get(key, False)) for key in keys])
@@ -210,9 +198,9 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
             obs[ALIVE][i], obs[ENDED][i], obs[PAID][i] = alive, self.ended[i], paid
         self._check_numbers(obs, rewards)
         self.over = (terminated | truncated).tolist()
-        own = obs[AGENTS]
-        if isinstance(own, dict) and MASK in own:
-            stuck = obs[ALIVE] & ~own[MASK].any(-1) & ~np.array(self.over)[:, None]
+        each = obs[AGENTS]
+        if isinstance(each, dict) and MASK in each:
+            stuck = obs[ALIVE] & ~each[MASK].any(-1) & ~np.array(self.over)[:, None]
             for i, j in np.argwhere(stuck).tolist():
                 what = f"{keys[j]}: {MASK} allows no action; allow one, or end the agent's episode"
                 raise self.fault(i, what)
@@ -226,11 +214,11 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
                 where = jax.tree_util.keystr(path, simple=True, separator="/")
                 who = self.layout.keys[index[1]] if STATE not in where else "the state"
                 what = f"{who}: {where} is {x[tuple(index)]}"
-                raise self.fault(index[0], f"{what}; {gym.MEND}")
+                raise self.fault(index[0], f"{what}; {gym.FIX}")
 
 
 def for_several(source: Any) -> bool:
-    """Whether a class or function makes an environment of several agents."""
+    """Tells whether a class or function makes an environment of several agents."""
     if not callable(source) or (isinstance(source, type) and issubclass(source, gymnasium.Env)):
         return False
     with warnings.catch_warnings(), suppress(Exception):  # whoever needs one will say what failed
@@ -243,7 +231,7 @@ def for_several(source: Any) -> bool:
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """Leaves and the last part of their names."""
+    """Returns leaves with the last part of their names."""
     name = lambda path: str(getattr(path[-1], "key", "")) if path else ""
     return [(name(path), x) for path, x in jax.tree_util.tree_leaves_with_path(tree)]
 
@@ -252,9 +240,9 @@ def named_leaves(tree: Any) -> list[tuple[str, Any]]:
 
 
 def named(text: str) -> PettingZoo:
-    """`NAME` of MPE or PettingZoo, `MODULE:NAME`, each with `@ARGUMENT=VALUE,...` if wanted."""
+    """Makes `NAME` of MPE or PettingZoo, or `MODULE:NAME`; `@ARGUMENT=VALUE,...` may follow."""
     spelled, _, arguments = text.partition("@")
-    name, given = f"pettingzoo:{text}", options(arguments, text)
+    name, arguments = f"pettingzoo:{text}", options(arguments, text)
     module, colon, attribute = spelled.partition(":")
     if not installed():
         raise ThespisError(f"{name} needs PettingZoo: pip install 'thespis[pettingzoo]'")
@@ -268,28 +256,30 @@ def named(text: str) -> PettingZoo:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found: Any = plugins.load(home) if colon else importlib.import_module(home)
-            found = getattr(found, attribute) if colon else found
-            made = found.parallel_env if isinstance(found, ModuleType) else found
+            maker: Any = plugins.load(home) if colon else importlib.import_module(home)
+            maker = getattr(maker, attribute) if colon else maker
+            maker = maker.parallel_env if isinstance(maker, ModuleType) else maker
     except Exception as error:
         what = f"{type(error).__name__}: {one_line(error)}"
         raise ThespisError(f"{name} cannot be loaded: {what}") from error
-    return PettingZoo(partial(made, **given), name)
+    return PettingZoo(partial(maker, **arguments), name)
 
 
 def options(text: str, name: str) -> dict[str, Any]:
-    """Arguments from `N=4,continuous_actions=true`."""
-    found = {}
+    """Reads arguments such as `N=4,continuous_actions=true`."""
+    values = {}
     for word in filter(None, text.split(",")):
         key, equals, value = word.partition("=")
         if not equals:
             raise ThespisError(f"{name}: write arguments as @NAME=VALUE, not {word!r}")
         plain = {"true": True, "false": False, "none": None}
         try:
-            found[key] = plain[value.lower()] if value.lower() in plain else ast.literal_eval(value)
+            values[key] = (
+                plain[value.lower()] if value.lower() in plain else ast.literal_eval(value)
+            )
         except (ValueError, SyntaxError, MemoryError, RecursionError):
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 def exists(module: str) -> bool:
@@ -304,22 +294,22 @@ def installed() -> bool:
 
 
 def names() -> list[str]:
-    """The tasks of MPE, if it is installed; PettingZoo's other families work as well."""
+    """Returns the tasks of MPE, if it is installed; PettingZoo's other families work as well."""
     return [f"pettingzoo:{name}" for name in modules_of(FAMILIES["mpe"])]
 
 
 def tasks() -> dict[str, str]:
-    """The modules of all tasks there are by name, as NAME and FAMILY.NAME."""
-    found = {}
+    """Returns the modules of all tasks, by NAME and FAMILY.NAME."""
+    modules = {}
     for family, package in FAMILIES.items():
         for name in modules_of(package):
-            found.setdefault(name, f"{package}.{name}")
-            found[f"{family}.{name}"] = f"{package}.{name}"
-    return found
+            modules.setdefault(name, f"{package}.{name}")
+            modules[f"{family}.{name}"] = f"{package}.{name}"
+    return modules
 
 
 def modules_of(package: str) -> list[str]:
-    """Those of its modules that are a version of a task, such as simple_spread_v3."""
+    """Returns the modules that are a version of a task, such as simple_spread_v3."""
     spec = importlib.util.find_spec(package) if exists(package) else None
     places = spec.submodule_search_locations if spec else None
     modules = [m.name for m in pkgutil.iter_modules(places)] if places else []

@@ -17,10 +17,11 @@ from jax import random
 from jaxtyping import Array, PyTree
 
 from thespis.core import Box, Key
+from thespis.envs.autoreset import Autoreset
 from thespis.envs.brax import lenient
 from thespis.errors import ThespisError, did_you_mean
 
-NAMES = (  # those that need nothing but what is installed
+NAMES = (  # of tasks that need no files from elsewhere
     "AcrobotSwingup",
     "BallInCup",
     "CartpoleBalance",
@@ -90,7 +91,7 @@ class Playground:
         return state, jnp.asarray(state.reward, jnp.float32), jnp.asarray(state.done) > 0
 
     def picture(self, state: Any) -> np.ndarray:
-        """A frame of one state, by MuJoCo's own camera."""
+        """Draws one state by MuJoCo's own camera."""
         try:
             return load(self.environment)[0].render([state], height=240, width=320)[0]
         except Exception as error:
@@ -100,8 +101,17 @@ class Playground:
             ) from error
 
 
+def named(name: str) -> Autoreset:
+    """Makes `playground:NAME`."""
+    return Autoreset(Playground(name))
+
+
 def installed() -> bool:
     return importlib.util.find_spec("mujoco_playground") is not None
+
+
+def names() -> list[str]:
+    return [f"playground:{name}" for name in NAMES]
 
 
 @cache
@@ -116,18 +126,18 @@ def registry() -> Any:
 
 @cache
 def load(environment: str) -> tuple[Any, Any]:
-    """The environment without any wrapper, and its settings. The physics is that of JAX."""
-    found = registry()
-    if environment not in found.ALL_ENVS:
-        hint = did_you_mean(environment, found.ALL_ENVS) or f"; there is {', '.join(NAMES)}"
+    """Makes the environment without any wrapper, and returns it with its settings."""
+    known = registry()
+    if environment not in known.ALL_ENVS:
+        hint = did_you_mean(environment, known.ALL_ENVS) or f"; there is {', '.join(NAMES)}"
         raise ThespisError(f"unknown environment 'playground:{environment}'{hint}")
-    settings = found.get_default_config(environment)
+    settings = known.get_default_config(environment)
     if "impl" in settings and jax.default_backend() == "cpu":
         settings.impl = "jax"  # the other one, Warp, is made for GPUs
     with lenient(), warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
         try:
-            return found.load(environment, config=settings), settings
+            return known.load(environment, config=settings), settings
         except (OSError, RuntimeError) as error:
             text = " ".join(str(error).split())
             raise ThespisError(f"playground:{environment} could not be made: {text}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from importlib import import_module
 from typing import Any
 
 from thespis import plugins
@@ -14,14 +15,14 @@ from thespis.errors import ThespisError, did_you_mean, one_line, or_all
 
 TASKS = classic.TASKS | teams.TASKS
 TASK = ("obs", "action", "limit", "start", "observe", "step")  # what a JAX task must have
-PREFIXES = ("jax", "brax", "playground", "envpool")  # each with a list of the names there are
+ADAPTERS = ("brax", "playground", "envpool", "mo", "pettingzoo")  # prefixes, and modules here
 
 
 def make(env: Any) -> Any:
-    """A name, a class or factory of Gymnasium or PettingZoo, a Task (or its class, which is made
-    without arguments), or what was made before.
+    """Makes an environment from a name, a class or factory of Gymnasium or PettingZoo, a Task or
+    its class, or returns one that is made already.
 
-    An `Autoreset` runs inside compiled code; a `HostEnv` is to be opened.
+    An `Autoreset` runs inside compiled code; a `HostEnv` is opened in Python.
     """
     from thespis.envs.gymnasium import Gymnasium
     from thespis.envs.pettingzoo import PettingZoo, for_several
@@ -29,7 +30,7 @@ def make(env: Any) -> Any:
     if isinstance(env, str | os.PathLike):
         return named(str(env))
     if isinstance(env, type) and (isinstance(env, Functions) or hasattr(env, "open")):
-        env = without_arguments(env, env.__name__)  # of a class nothing more is known
+        env = without_arguments(env, env.__name__)  # a class alone cannot be asked
     if isinstance(env, Autoreset | HostEnv):
         return env
     if isinstance(env, Functions):
@@ -38,7 +39,7 @@ def make(env: Any) -> Any:
 
 
 def without_arguments(kind: Any, name: str) -> Any:
-    """An instance of a user's class."""
+    """Makes an instance of a user's class."""
     try:
         return kind()
     except Exception as error:
@@ -50,8 +51,8 @@ def without_arguments(kind: Any, name: str) -> Any:
 
 
 def named(name: str) -> Any:
-    """`PREFIX:NAME` with jax, brax, playground, envpool, mo or pettingzoo; `MODULE:NAME` of a class
-    or of what a module registers; else Gymnasium's id."""
+    """Makes `PREFIX:NAME` (jax, brax, playground, envpool, mo or pettingzoo), `MODULE:NAME` of a
+    class or of what a module registers, or an id of Gymnasium."""
     from thespis.envs.gymnasium import Gymnasium
 
     prefix, colon, rest = name.partition(":")
@@ -59,27 +60,8 @@ def named(name: str) -> Any:
         if name not in TASKS:
             raise ThespisError(f"unknown environment {name!r}{or_all(name, TASKS)}")
         return Autoreset(TASKS[name]())
-    if prefix == "brax":
-        from thespis.envs.brax import Brax
-
-        environment, at, backend = rest.partition("@")
-        return Autoreset(Brax(environment, backend) if at else Brax(environment))
-    if prefix == "playground":
-        from thespis.envs.playground import Playground
-
-        return Autoreset(Playground(rest))
-    if prefix == "envpool":
-        from thespis.envs.envpool import EnvPool
-
-        return EnvPool(rest)
-    if prefix == "mo":
-        from thespis.envs.mo import named as multi_objective
-
-        return multi_objective(rest)
-    if prefix == "pettingzoo":
-        from thespis.envs.pettingzoo import named as of_pettingzoo
-
-        return of_pettingzoo(rest)
+    if colon and prefix in ADAPTERS:
+        return import_module(f"thespis.envs.{prefix}").named(rest)
     if colon and plugins.origin(prefix) is None:
         hint = did_you_mean(name, [known for group in names().values() for known in group])
         raise ThespisError(
@@ -90,8 +72,8 @@ def named(name: str) -> Any:
         return referenced(name)
     if colon:  # Gymnasium reads `module:id` as an id that the module registers
         plugins.reach()
-    if other := announced().get(name):
-        return make_found(other.load(), f"{name} ({other.reference})")
+    if entry := announced().get(name):
+        return make_checked(entry.load(), f"{name} ({entry.reference})")
     try:
         return Gymnasium(name)
     except ThespisError as error:
@@ -102,15 +84,15 @@ def named(name: str) -> Any:
 
 
 def announced() -> dict[str, plugins.Announced]:
-    """The environments that installed packages announce, apart from ids that Gymnasium knows."""
+    """Returns the environments that installed packages announce, except ids of Gymnasium."""
     import gymnasium
 
-    others = plugins.announced(plugins.ENVIRONMENTS)
-    return {name: other for name, other in others.items() if name not in gymnasium.registry}
+    entries = plugins.announced(plugins.ENVIRONMENTS)
+    return {name: entry for name, entry in entries.items() if name not in gymnasium.registry}
 
 
 def referenced(reference: str) -> Any:
-    """What MODULE:NAME stands for: a class, a function that makes environments, or an id."""
+    """Makes what MODULE:NAME is: a class, a function that makes environments, or an id."""
     import gymnasium
 
     from thespis.envs.gymnasium import Gymnasium
@@ -123,75 +105,74 @@ def referenced(reference: str) -> Any:
             f"{reference}: {module} has no {name}, and registers no environment of that name"
             + did_you_mean(name, [*dir(home), *gymnasium.registry])
         )
-    return make_found(getattr(home, name), reference)
+    return make_checked(getattr(home, name), reference)
 
 
-def make_found(found: Any, name: str) -> Any:
-    if why := objection(found, name):
+def make_checked(source: Any, name: str) -> Any:
+    """Makes an environment from a user's class or function, unless it cannot be one."""
+    if why := objection(source, name):
         raise ThespisError(f"{name} is no environment: {why}")
-    return make(found)
+    return make(source)
 
 
-def objection(found: Any, name: str) -> str:
-    """Says why something cannot be an environment, as far as that is seen before it is made."""
+def objection(source: Any, name: str) -> str:
+    """Returns why something cannot be an environment, as far as that shows before it is made."""
     import gymnasium
 
     from thespis.envs.pettingzoo import for_several
 
-    if not isinstance(found, type):
-        fine = callable(found) or isinstance(found, Functions) or hasattr(found, "open")
-        return "" if fine else f"it is no class but {plugins.described(found)}"
-    if issubclass(found, gymnasium.Env) or hasattr(found, "open") or for_several(found):
+    if not isinstance(source, type):
+        fine = callable(source) or isinstance(source, Functions) or hasattr(source, "open")
+        return "" if fine else f"it is no class but {plugins.described(source)}"
+    if issubclass(source, gymnasium.Env) or hasattr(source, "open") or for_several(source):
         return ""
-    task = without_arguments(found, name) if isinstance(found, Functions) else found
+    task = without_arguments(source, name) if isinstance(source, Functions) else source
     lacking = [part for part in TASK if not hasattr(task, part)]
     text = f"it is no gymnasium.Env, and for a JAX task it lacks {', '.join(lacking)}"
     return text if lacking else ""
 
 
 def module_of(name: str) -> str | None:
-    """The module that making an environment imports because its name says so.
+    """Returns the module that the name of an environment makes us import.
 
-    None of those that Thespis knows by their prefix, or that an installed package registers or
-    announces.
+    It is None for those that Thespis knows by their prefix, or that an installed package
+    registers or announces.
     """
     prefix, _, rest = name.partition(":")
-    if prefix in PREFIXES:
-        return None
     if prefix == "pettingzoo":
         name = rest.partition("@")[0]  # whose arguments are plain values
     elif prefix == "mo":
         name = rest
+    elif prefix in ("jax", *ADAPTERS):
+        return None
     module, colon, _ = name.partition(":")
     return module if colon else None
 
 
 def described(env: Any, wanted: str | None) -> Any:
-    """The environment with a descriptor that it offers, if it does: see descriptors.py."""
+    """Returns the environment with a descriptor that it offers, if any: see descriptors.py."""
     from thespis.envs.descriptors import described as add
 
     return add(env, wanted)
 
 
 def names() -> dict[str, list[str]]:
-    """All that `make` knows by name, grouped by where it comes from."""
+    """Returns all names that `make` knows, grouped by where they come from."""
     import gymnasium
 
     from thespis.envs import brax, pettingzoo, playground
 
-    others = announced()
+    entries = announced()
     return {
         "jax": list(TASKS),
-        "brax": [f"brax:{name}" for name in brax.NAMES] if brax.installed() else [],
-        "playground": [f"playground:{name}" for name in playground.NAMES]
-        if playground.installed()
-        else [],
+        "brax": brax.names() if brax.installed() else [],
+        "playground": playground.names() if playground.installed() else [],
         "pettingzoo": pettingzoo.names() if pettingzoo.installed() else [],
         "gymnasium": sorted(gymnasium.registry),
-        **({"packages": list(others)} if others else {}),
+        **({"packages": list(entries)} if entries else {}),
     }
 
 
 def label(env: Any) -> str:
-    """A name that is fit for a file, such as Pendulum-v1 or jax-pendulum."""
+    """Returns a name that is fit for a file, such as Pendulum-v1 or jax-pendulum."""
     return re.sub(r"[^\w.-]+", "-", make(env).name).strip("-.")

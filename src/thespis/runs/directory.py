@@ -201,4 +201,4 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise ThespisError(f"cannot read {path}: {error.strerror}; check the path") from error
     except (ValueError, RecursionError) as error:
-        raise ThespisError(f"{path} is not valid JSON ({error}); mend or restore it") from error
+        raise ThespisError(f"{path} is not valid JSON ({error}); fix or restore it") from error

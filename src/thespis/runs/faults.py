@@ -83,6 +83,6 @@ class Faults(dict[int, str]):
         where, advice = self.config.algo, "try smaller learning rates or rewards"
         if name in ("observation", "reward"):
             where = f"{envs.label(self.loop.env)}, environment {env}"
-            advice = "mend the environment, or end the episode before its state diverges"
+            advice = "fix the environment, or end the episode before its state diverges"
         step, seed = iteration * self.config.envs, self.config.seeds[m]
         return f"{where}, step {step}, seed {seed}: the {name} is not finite; {advice}"

@@ -19,7 +19,7 @@ from jax import nn
 from thespis import envs
 from thespis.core import Box, Discrete, where
 from thespis.envs.autoreset import Autoreset, TaskWrapper, strong
-from thespis.envs.gymnasium import Gymnasium, reader, write
+from thespis.envs.gymnasium import Gymnasium, reader, rescaler, write
 from thespis.envs.gymnasium import empty as blank
 from thespis.errors import ThespisError
 from thespis.runs.skilled import Skilled
@@ -85,6 +85,7 @@ class SkillEnv(gymnasium.Wrapper):
         super().__init__(env)
         self.skilled, self.hold, kind = skilled, hold, actions(skilled)
         self.node = reader(env.observation_space, skilled.env.name)
+        self.rescale = rescaler(env.action_space, skilled.env.name)
         if isinstance(kind, Discrete):
             self.action_space = spaces.Discrete(kind.n)
         else:
@@ -99,14 +100,13 @@ class SkillEnv(gymnasium.Wrapper):
         n = self.skilled.algo.skills
         skill = np.eye(n)[action] if one_hot else np.asarray(action)
         total, told = 0.0, self.skilled.algo.nearest(jnp.asarray(skill[None], jnp.float32))
-        box: Any = self.env.action_space
         ended, cut, info = False, False, {}
         for _ in range(self.hold):
             obs: Any = blank(self.node, 1)
             write(self.node, obs, 0, self.obs)
-            unit = np.clip(np.asarray(self.skilled.act(obs, told)[0])[0], -1, 1)
-            inner = box.low + 0.5 * (unit.reshape(box.shape) + 1) * (box.high - box.low)
-            self.obs, reward, ended, cut, info = self.env.step(inner.astype(box.dtype))
+            action = np.asarray(self.skilled.act(obs, told)[0])[0]
+            action = self.rescale(action.reshape(self.env.action_space.shape))
+            self.obs, reward, ended, cut, info = self.env.step(action)
             total += float(reward)
             if ended or cut:
                 break

@@ -1,4 +1,4 @@
-"""Skills for use elsewhere: their networks as NumPy arrays, and a script that needs NumPy alone."""
+"""Exports skills: their networks as NumPy arrays, and a script that needs NumPy alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAIN = "needs observations that are one vector"
 
 
 def export(skilled: Skilled, folder: Path | str) -> Path:
-    """A folder with skills.npz and skills.py, which acts and predicts by it."""
+    """Writes a folder with skills.npz and skills.py, which acts and predicts by it."""
     folder, algo = Path(folder), skilled.algo
     state, box = skilled.state, algo.box
     layers = lambda name, net: {
@@ -32,8 +32,7 @@ def export(skilled: Skilled, folder: Path | str) -> Path:
     parts: dict[str, Any] = {
         **layers("actor", state.actor.params),
         "policy_sees": np.array(coordinates, int),
-        "low": np.reshape(box.low, box.shape),
-        "high": np.reshape(box.high, box.shape),
+        **dict(zip(("low", "high"), box.bounds, strict=True)),
     }
     if state.stats is not None:
         flat = jax.tree.map(

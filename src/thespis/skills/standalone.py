@@ -1,7 +1,7 @@
 """Skills in NumPy alone: `Skills("skills.npz").act(obs, skill)`.
 
-Of DADS also `.change(skill)`, what a step of it does, and of METRA `.lead(place, goal)`, the skill
-to take.
+Skills of DADS also have `.change(skill)`, what one step of them does, and those of METRA
+`.lead(place, goal)`, the skill to take.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ class Skills:
     """The policy of skills, and the model of what they change or where they lead."""
 
     def __init__(self, path: str | Path):
-        with np.load(path, allow_pickle=False) as found:
-            self.parts = dict(found)
+        with np.load(path, allow_pickle=False) as file:
+            self.parts = dict(file)
 
     def act(self, obs: np.ndarray, skill: np.ndarray) -> np.ndarray:
-        """The likeliest action on an observation [..., n], in the environment's own units."""
+        """Returns the likeliest action on an observation [..., n], in the environment's own units."""
         p = self.parts
         if "obs.mean" in p:
             std = np.sqrt(np.clip(p["obs.var"], 1e-6, 1e6))
             obs = np.clip((obs - p["obs.mean"]) / std, -5, 5)
         seen = np.asarray(obs)[..., p["policy_sees"]]
         mean, _ = np.split(self.network("actor", np.concatenate([seen, skill], -1)), 2, -1)
-        unit = np.tanh(mean).reshape(*mean.shape[:-1], *p["low"].shape)
-        return p["low"] + 0.5 * (unit + 1) * (p["high"] - p["low"])
+        action = np.tanh(mean).reshape(*mean.shape[:-1], *p["low"].shape)
+        # As thespis.core.Box.to_env has it, which this file must do without.
+        return (0.5 * ((1 - action) * p["low"] + (1 + action) * p["high"])).astype(np.float32)
 
     def change(self, skill: np.ndarray) -> np.ndarray:
-        """How one step of a skill [..., size] is expected to change the descriptor."""
+        """Returns how one step of a skill [..., size] is expected to change the descriptor."""
         p, parts = self.parts, int(self.parts["components"])
         raw = self.network("dynamics", np.asarray(skill))
         size = p["change.mean"].shape[0] if "change.mean" in p else raw.shape[-1] // parts - 1
@@ -44,14 +45,14 @@ class Skills:
         return change
 
     def lead(self, place: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        """The skill that leads from descriptors [..., n] to goals."""
+        """Returns the skill that leads from descriptors [..., n] to goals."""
         way = self.representation(goal) - self.representation(place)
         if self.parts["one_hot"]:
             return np.eye(way.shape[-1])[way.argmax(-1)]
         return way / np.maximum(np.linalg.norm(way, axis=-1, keepdims=True), 1e-6)
 
     def representation(self, descriptor: np.ndarray) -> np.ndarray:
-        """Where a descriptor [..., n] lies, in steps."""
+        """Returns where a descriptor [..., n] lies, in steps."""
         p = self.parts
         seen = np.asarray(descriptor)[..., p["representation_sees"]]
         if "seen.mean" in p:

@@ -222,14 +222,14 @@ def verdicts(report) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("Env", MISTAKES, ids=lambda Env: Env.__name__)
-def test_a_mistake_is_named_and_how_to_mend_it(Env):
-    name, seen, mend = MISTAKES[Env]
+def test_a_mistake_is_named_and_how_to_fix_it(Env):
+    name, message, fix = MISTAKES[Env]
     report = check_env(Env)
     wrong = {check.name: check for check in report.checks if check.verdict == "wrong"}
     assert not report.ok
     assert name in wrong, str(report)
-    assert seen in wrong[name].seen
-    assert mend in wrong[name].seen + wrong[name].mend
+    assert message in wrong[name].message
+    assert fix in wrong[name].message + wrong[name].fix
     assert str(report).endswith("wrong")
     # One mistake spoils others only where it must: shared places spoil ends, too.
     assert len(wrong) == 1 or Env in (SharedState, IgnoresSeed), wrong

@@ -1,4 +1,4 @@
-"""Environments of Gymnasium from inside: what they return, as they return it."""
+"""Checks what Gymnasium environments return, before the adapter converts it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 from gymnasium import spaces
 
 from thespis.core import MASK
-from thespis.envs.check.report import Report, Spoiled
+from thespis.envs.check.report import Report, Stop
 from thespis.envs.gymnasium import Gymnasium
 
 
-def look_inside(report: Report, env: Gymnasium, seed: int) -> None:
-    """What an instance returns, as it returns it: forms, types, bounds, and its own resets."""
+def check_inside(report: Report, env: Gymnasium, seed: int) -> None:
+    """Checks the forms, types and bounds of what an instance returns, and its own resets."""
     instance: Any = env.instance()
     try:
         with report.blame("reset", "reset(self, *, seed=None, options=None) returns (obs, info)"):
             first = instance.reset(seed=seed)
         if not (isinstance(first, tuple) and len(first) == 2 and isinstance(first[1], dict)):
-            mend = "return (obs, info), info a dict"
-            said = f"reset returns {describe(first)}, not a pair"
-            report.add("reset", ("wrong", said, mend))
-            raise Spoiled
+            fix = "return (obs, info), info a dict"
+            message = f"reset returns {describe(first)}, not a pair"
+            report.add("reset", ("wrong", message, fix))
+            raise Stop
         report.add("reset", ("ok", "returns (obs, info)"))
         fault = odd_observation(instance.observation_space, first[0])
         corners = list(corner_actions(instance.action_space))
@@ -35,35 +35,33 @@ def look_inside(report: Report, env: Gymnasium, seed: int) -> None:
                 returned = instance.step(act(i))
             if odd := odd_step(returned, env.spec.reward_dim or 1):
                 report.add("step", ("wrong", *odd))
-                raise Spoiled
+                raise Stop
             obs, _, terminated, truncated, info = returned
             fault = fault or odd_observation(instance.observation_space, obs)
             rows += 1
             if terminated or truncated:
                 hidden = {"final_observation", "final_obs", "terminal_observation"} & set(info)
                 if hidden:
-                    said = f"info has {hidden.pop()!r}: the environment resets itself"
-                    mend = "return that one as the observation; Thespis resets by itself"
-                    report.add("final observation", ("wrong", said, mend))
-                    raise Spoiled
+                    message = f"info has {hidden.pop()!r}: the environment resets itself"
+                    fix = "return that one as the observation; Thespis resets by itself"
+                    report.add("final observation", ("wrong", message, fix))
+                    raise Stop
                 if info.get("TimeLimit.truncated") and terminated:
-                    said = "info says TimeLimit.truncated, but it returns terminated"
-                    report.add("ends", ("wrong", said, "return truncated = True instead"))
-                    raise Spoiled
+                    message = "info says TimeLimit.truncated, but it returns terminated"
+                    report.add("ends", ("wrong", message, "return truncated = True instead"))
+                    raise Stop
                 obs, _ = instance.reset()
         report.add("step", ("ok", f"{rows} steps, at the bounds of the actions too"))
         if fault:
             report.add("observations", ("wrong", *fault))
-            raise Spoiled
+            raise Stop
         report.add("observations", ("ok", "of the shape, type and bounds of their space"))
     finally:
         instance.close()
 
 
 def describe(x: Any) -> str:
-    if isinstance(x, tuple):
-        return f"{len(x)} values"
-    return f"a {type(x).__name__}"
+    return f"{len(x)} values" if isinstance(x, tuple) else f"a {type(x).__name__}"
 
 
 def legal_sample(instance: Any, obs: Any) -> Any:
@@ -81,7 +79,7 @@ def corner_actions(space: Any) -> Iterator[Any]:
 
 
 def odd_step(returned: Any, reward_dim: int) -> tuple[str, str] | None:
-    """What is wrong with the form of what step returned, and how to mend it."""
+    """Returns what is wrong with the form of what step returned, and how to fix it."""
     if not isinstance(returned, tuple) or len(returned) != 5:
         return (
             f"step returns {describe(returned)}, not five",
@@ -106,7 +104,7 @@ def odd_step(returned: Any, reward_dim: int) -> tuple[str, str] | None:
 
 
 def odd_observation(space: Any, obs: Any, name: str = "obs") -> tuple[str, str] | None:
-    """Why an observation does not belong to its space, and how to mend it."""
+    """Returns why an observation does not belong to its space, and how to fix it."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         pairs = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
         for key, child in pairs:

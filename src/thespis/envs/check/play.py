@@ -1,11 +1,10 @@
-"""What random play tells, alike for all kinds of environments."""
+"""Checks what random play shows, in the same way for all kinds of environments."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -15,32 +14,32 @@ from jax import random
 
 from thespis.core import AGENTS, MASK, Box, HostEnv, Spec, Step, longest
 from thespis.envs.autoreset import Autoreset
-from thespis.envs.check.report import Report, Spoiled
+from thespis.envs.check.report import Report, Stop
 
 COPIES = 8  # environments that are played side by side
 SECONDS = 20.0  # that one play of a host environment may take
 FEW = 50  # rows of the plays that are only compared with each other
 
 
-# --- playing, alike for all kinds -----------------------------------------------------------
+# --- playing --------------------------------------------------------------------------------
 
 
 class Play(NamedTuple):
-    """What happened, leaves [rows, copies, ...] of NumPy, and how long the rows took."""
+    """The steps of random play, NumPy arrays [rows, copies, ...], and how long they took."""
 
     steps: Step
     seconds: float
 
     @property
     def obs(self) -> np.ndarray:
-        """As numbers [rows, copies, size]."""
+        """Observations as one array [rows, copies, size]."""
         leaves = [np.asarray(x, np.float64) for x in jax.tree.leaves(self.steps.obs)]
         shape = self.steps.terminated.shape[:2]
         return np.concatenate([x.reshape(*shape, -1) for x in leaves], -1)
 
 
 def player(env: Any, copies: int, rows: int) -> Callable[..., Play]:
-    """A function of the environment's seed, and of the actions' one: what happens is up to them."""
+    """Returns a function that plays, given the seeds of the environment and of the actions."""
     if isinstance(env, HostEnv):
         return lambda seed, action_seed=0: play_on_host(env, copies, rows, seed, action_seed)
     run = program(env, copies, rows)
@@ -55,7 +54,7 @@ def player(env: Any, copies: int, rows: int) -> Callable[..., Play]:
 
 
 def program(env: Autoreset, copies: int, rows: int) -> Callable:
-    """All rows in one compiled function of the environment's key and of the actions'."""
+    """Returns a compiled function of the environment's key and the actions' key: all rows."""
 
     def advance(carry, t):
         state, step, k_world, k_choice = carry
@@ -74,7 +73,7 @@ def program(env: Autoreset, copies: int, rows: int) -> Callable:
 
 
 def random_action(spec: Spec, obs: Any, copies: int, key) -> jax.Array:
-    """Uniform over what is legal."""
+    """Draws actions uniformly from those that are legal."""
     if isinstance(spec.actions[0], Box):
         return random.uniform(key, (copies, *spec.action_shape), jnp.float32, -1.0, 1.0)
     legal = jnp.broadcast_to(spec.legal[None], (copies, *spec.legal.shape))
@@ -84,12 +83,18 @@ def random_action(spec: Spec, obs: Any, copies: int, key) -> jax.Array:
     return random.categorical(key, jnp.where(legal, 0.0, -jnp.inf))
 
 
-def play_on_host(env: Any, copies: int, rows: int, seed: int, action_seed: int) -> Play:
-    rng = np.random.default_rng(action_seed)
-    with closing(env.open(copies, [seed + i for i in range(copies)])) as opened:
-        steps, began = [opened.reset()], time.perf_counter()
+def play_on_host(
+    env: Any, copies: int, rows: int, seed: int, action_seed: int, others: int = 0
+) -> Play:
+    """Plays some copies; `others` take the actions of the first one and are not reported."""
+    rng, seeds = np.random.default_rng(action_seed), [seed + i for i in range(copies)]
+    reported = lambda step: jax.tree.map(lambda x: x[:copies], step)
+    with closing(env.open(copies + others, [*seeds, *range(7, 7 + others)])) as opened:
+        steps, began = [reported(opened.reset())], time.perf_counter()
         while len(steps) < rows and time.perf_counter() - began < SECONDS:
-            steps.append(opened.step(host_action(env.spec, steps[-1].obs, copies, rng)))
+            action = host_action(env.spec, steps[-1].obs, copies, rng)
+            action = np.concatenate([action, np.repeat(action[:1], others, 0)])
+            steps.append(reported(opened.step(action)))
         seconds = time.perf_counter() - began
     return Play(jax.tree.map(lambda *xs: np.stack(xs), *steps), seconds)
 
@@ -104,38 +109,38 @@ def host_action(spec: Spec, obs: Any, copies: int, rng: np.random.Generator) -> 
     return chance.argmax(-1).astype(np.int32)
 
 
-# --- what a play tells ----------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------
 
 
-def look_at_play(report: Report, env: Any, seed: int) -> None:
-    """Autoreset, ends, final observations, start states, seeds, copies and speed."""
+def check_play(report: Report, env: Any, seed: int) -> None:
+    """Checks autoreset, ends, final observations, start states, seeds, copies and speed."""
     # Two episodes at least, or as long as evaluations wait for an end.
     rows = min(max(300, 2 * env.limit + 3), 2500) if env.limit else longest(env) + 1
     host = isinstance(env, HostEnv)
     copies = 2 if host else COPIES
     play = player(env, copies, rows)
     briefly = player(env, copies, FEW) if host else play  # compiled programs are used again
-    mend = "mend what the message says: it comes from the environment, played at random"
-    with report.blame("plays", mend):
+    fix = "fix what the message says: it was raised by the environment during random play"
+    with report.blame("plays", fix):
         played = play(seed)
         starts = first_rows(env, seed)
     report.add("plays", ("ok", f"{played.steps.terminated.size:,} random steps"))
     report.add("finite", finite(played))
     if not report.ok:
-        raise Spoiled
+        raise Stop
     report.add("autoreset", autoreset(played))
     report.add("ends", ends(played, env))
     report.add("final observation", final_observation(played, starts))
     report.add("start states", start_states(played, starts))
-    with report.blame("seed", mend):
+    with report.blame("seed", fix):
         again, other = briefly(seed), briefly(seed, 1)
     same = same_again(played, again)
     report.add("seed", same)
     report.add("actions matter", actions_matter(again, other))
     if host:
-        with report.blame("copies", mend):
-            alone, among = (play_on_host(OneAmong(env, n), 1, FEW, seed, 0) for n in (0, 3))
-        report.add("copies", apart(alone, among, same[0] == "ok"))
+        with report.blame("copies", fix):
+            alone, among = (play_on_host(env, 1, FEW, seed, 0, others) for others in (0, 3))
+        report.add("copies", independent(alone, among, same[0] == "ok"))
     timed = played if host else again  # the first play of a program was compiled
     speed = (timed.steps.terminated.size - copies) / max(timed.seconds, 1e-9)
     report.steps_per_second = round(speed, 1)
@@ -143,49 +148,16 @@ def look_at_play(report: Report, env: Any, seed: int) -> None:
     report.add("speed", ("ok", f"{speed:,.0f} steps per second, {where}"))
 
 
-@dataclass(frozen=True)
-class OneAmong:
-    """One environment, beside others that are stepped as well."""
-
-    env: Any
-    others: int
-
-    @property
-    def spec(self) -> Spec:
-        return self.env.spec
-
-    def open(self, n: int, seeds: list[int]) -> Any:
-        crowd = self.env.open(n + self.others, [*seeds, *range(7, 7 + self.others)])
-        return Among(crowd, n + self.others)
-
-
-class Among:
-    """Tells of the first copy; the others do as it does."""
-
-    def __init__(self, crowd: Any, n: int):
-        self.crowd, self.n, self.close = crowd, n, crowd.close
-
-    def reset(self) -> Step:
-        return first_copy(self.crowd.reset())
-
-    def step(self, action: np.ndarray) -> Step:
-        return first_copy(self.crowd.step(np.repeat(action, self.n, 0)))
-
-
-def first_copy(step: Step) -> Step:
-    return jax.tree.map(lambda x: x[:1], step)
-
-
 def first_rows(env: Any, seed: int) -> np.ndarray:
-    """Start states as numbers [starts, size], each of a seed of its own."""
+    """Returns start states [starts, size], each with a seed of its own."""
     if not isinstance(env, HostEnv):
         first = jax.jit(lambda key: env.reset(key, 64)[1])(random.key(seed + 1))
         return Play(jax.tree.map(lambda x: np.asarray(x)[None], first), 0.0).obs[0]
     with closing(env.open(1, [seed + 100])) as opened:
-        found, began = [opened.reset()], time.perf_counter()
-        while len(found) < 64 and time.perf_counter() - began < SECONDS / 4:
-            found.append(opened.reset())
-    return Play(jax.tree.map(lambda *xs: np.stack(xs), *found), 0.0).obs[:, 0]
+        starts, began = [opened.reset()], time.perf_counter()
+        while len(starts) < 64 and time.perf_counter() - began < SECONDS / 4:
+            starts.append(opened.reset())
+    return Play(jax.tree.map(lambda *xs: np.stack(xs), *starts), 0.0).obs[:, 0]
 
 
 def finite(played: Play) -> tuple:
@@ -203,9 +175,9 @@ def finite(played: Play) -> tuple:
 
 
 def autoreset(played: Play) -> tuple:
-    """The row after an end is a first one: no reward, no end, whatever the action."""
+    """Checks that an end is followed by a first row: no reward and no end, whatever the action."""
     s = played.steps
-    mend = "in the step after an end, return the first observation of a new episode and reward 0"
+    fix = "in the step after an end, return the first observation of a new episode and reward 0"
     both = s.terminated & s.truncated
     if both.any():
         return "wrong", "an end is both terminated and truncated", "let termination win"
@@ -214,14 +186,14 @@ def autoreset(played: Play) -> tuple:
         return "cannot say", "no episode ended"
     reward = np.asarray(s.reward)[1:][after]
     if np.any(reward != 0):
-        return "wrong", f"the row after an end has reward {np.ravel(reward)[0]:g}, not 0", mend
+        return "wrong", f"the row after an end has reward {np.ravel(reward)[0]:g}, not 0", fix
     if np.asarray(s.final)[1:][after].any():
-        return "wrong", "an episode ends in its first row", mend
+        return "wrong", "an episode ends in its first row", fix
     return "ok", f"after {int(after.sum())} ends, new episodes in the next step"
 
 
 def ends(played: Play, env: Any) -> tuple:
-    """A time limit must truncate: a termination says that nothing of worth follows."""
+    """Checks that time limits truncate: a termination says that no reward can follow."""
     s, obs = played.steps, played.obs
     lengths, clock = [], np.zeros(s.terminated.shape, int)
     for copy in range(s.terminated.shape[1]):
@@ -232,13 +204,13 @@ def ends(played: Play, env: Any) -> tuple:
                 lengths.append((t - begin, bool(s.terminated[t, copy])))
                 begin = t + 1
     if not lengths:
-        seen = f"no episode ended in {len(s.terminated) - 1:,} steps"
+        message = f"no episode ended in {len(s.terminated) - 1:,} steps"
         if env.limit:
-            return "cannot say", f"{seen}; its limit is {env.limit}"
-        mend = "give it a time limit (gymnasium.wrappers.TimeLimit, or return truncated = True)"
+            return "cannot say", f"{message}; its limit is {env.limit}"
+        fix = "give it a time limit (gymnasium.wrappers.TimeLimit, or return truncated = True)"
         if len(s.terminated) > longest(env):
-            return "wrong", f"{seen}, where evaluations cut it: it names no time limit", mend
-        return "cannot say", f"{seen}, and it names no time limit", f"if it never ends, {mend}"
+            return "wrong", f"{message}, where evaluations cut it: it names no time limit", fix
+        return "cannot say", f"{message}, and it names no time limit", f"if it never ends, {fix}"
     terminated = [n for n, over in lengths if over]
     truncated = len(lengths) - len(terminated)
     if len(lengths) >= 5 and not truncated and len(set(terminated)) == 1 and terminated[0] > 1:
@@ -258,7 +230,7 @@ def ends(played: Play, env: Any) -> tuple:
 
 
 def shows_time(obs: np.ndarray, clock: np.ndarray) -> float:
-    """How much of the time is a linear function of the observation, R^2 in unseen copies."""
+    """Returns how well the observation predicts the time, linearly: R^2 in other copies."""
     split = max(1, obs.shape[1] // 2)
     sides = [
         (obs[:, part].reshape(-1, obs.shape[-1]), clock[:, part].reshape(-1).astype(float))
@@ -273,7 +245,7 @@ def shows_time(obs: np.ndarray, clock: np.ndarray) -> float:
 
 
 def final_observation(played: Play, starts: np.ndarray) -> tuple:
-    """That of an end must be where the action led, not where the next episode begins."""
+    """Checks that the last observation is where the action led, not the next episode's first."""
     obs, s = played.obs, played.steps
     over = np.argwhere(np.asarray(s.final)[1:]) + np.array([[1, 0]])
     if not len(over):
@@ -281,11 +253,11 @@ def final_observation(played: Play, starts: np.ndarray) -> tuple:
     last, before = (obs[over[:, 0] - back, over[:, 1]] for back in (0, 1))
     going = ~np.asarray(s.final)[1:] & ~np.asarray(s.final)[:-1]
     moving = (obs[1:] != obs[:-1]).any(-1)[going]
-    mend = "return the observation that the last action led to; Thespis resets by itself"
+    fix = "return the observation that the last action led to; Thespis resets by itself"
     if len(over) > 1 and (last == before).all() and moving.mean() > 0.9:
-        return "wrong", "the last observation of an episode repeats the one before it", mend
+        return "wrong", "the last observation of an episode repeats the one before it", fix
     if len(over) > 1 and not last.any() and before.any(-1).mean() > 0.9:
-        return "wrong", "the last observation of an episode is all zeros", mend
+        return "wrong", "the last observation of an episode is all zeros", fix
     # How far from the start states, in their own deviations.
     centre, spread = starts.mean(0), starts.std(0) + 1e-6 * (1 + np.abs(starts).max(0))
     far = lambda x: np.median(np.mean(np.abs(x - centre) / spread, -1))
@@ -296,7 +268,7 @@ def final_observation(played: Play, starts: np.ndarray) -> tuple:
         return (
             "wrong",
             "the last observation of an episode looks like the first of another: it resets itself",
-            mend,
+            fix,
         )
     if like_a_start:
         return "cannot say", "start states look like all others"
@@ -305,9 +277,8 @@ def final_observation(played: Play, starts: np.ndarray) -> tuple:
 
 def start_states(played: Play, starts: np.ndarray) -> tuple:
     obs, after = played.obs, np.asarray(played.steps.final)[:-1]
-    of_copies = obs[0]
     again = [(obs[0, copy], obs[t + 1, copy]) for t, copy in np.argwhere(after)]
-    differ = len(np.unique(of_copies, axis=0)) > 1
+    differ = len(np.unique(obs[0], axis=0)) > 1
     if again and differ and all((a == b).all() for a, b in again):
         return (
             "wrong",
@@ -342,7 +313,7 @@ def same_again(one: Play, two: Play) -> tuple:
     return "ok", "the same seed and actions give the same episodes"
 
 
-def apart(alone: Play, among: Play, repeats: bool) -> tuple:
+def independent(alone: Play, among: Play, repeats: bool) -> tuple:
     if not repeats:
         return "cannot say", "a seed does not fix what happens"
     if same_again(alone, among)[0] == "ok":

@@ -1,4 +1,4 @@
-"""What is found out about an environment."""
+"""The result of checking an environment."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Verdict = Literal["ok", "wrong", "cannot say"]
 
 
 class Check(NamedTuple):
-    """One property: what was seen of it and, where it is wrong, how to mend that."""
+    """The verdict on one property: what happened and, where it is wrong, how to fix that."""
 
     name: str
     verdict: Verdict
-    seen: str
-    mend: str = ""
+    message: str
+    fix: str = ""
 
 
 @dataclass
 class Report:
-    """What was found out about an environment; `ok` if nothing is wrong."""
+    """All checks of an environment; it is `ok` if nothing is wrong."""
 
     env: str
     checks: list[Check] = field(default_factory=list)
@@ -35,27 +35,27 @@ class Report:
 
     def __str__(self) -> str:
         lines = [self.env]
-        for name, verdict, seen, mend in self.checks:
-            lines.append(f"  {name:<18}{verdict:<12}{seen}")
-            lines += [f"  {'':<18}{'':<12}→ {mend}"] if mend else []
+        for name, verdict, message, fix in self.checks:
+            lines.append(f"  {name:<18}{verdict:<12}{message}")
+            lines += [f"  {'':<18}{'':<12}→ {fix}"] if fix else []
         wrong = sum(check.verdict == "wrong" for check in self.checks)
         lines.append(f"{wrong} of {len(self.checks)} checks wrong" if wrong else "nothing is wrong")
         return "\n".join(lines)
 
-    def add(self, name: str, found: tuple[Any, ...]) -> None:
-        self.checks.append(Check(name, *found))
+    def add(self, name: str, check: tuple[Any, ...]) -> None:
+        self.checks.append(Check(name, *check))
 
     @contextmanager
-    def blame(self, name: str, mend: str) -> Iterator[None]:
-        """Whatever is raised inside is this check's fault."""
+    def blame(self, name: str, fix: str) -> Iterator[None]:
+        """Reports whatever is raised inside as a failure of this check."""
         try:
             yield
         except Exception as error:
-            said = isinstance(error, ThespisError)
-            text = one_line(error) if said else f"{type(error).__name__}: {one_line(error)}"
-            self.add(name, ("wrong", text[:300], mend))
-            raise Spoiled from error
+            kind = "" if isinstance(error, ThespisError) else f"{type(error).__name__}: "
+            text = f"{kind}{one_line(error)}"
+            self.add(name, ("wrong", text[:300], fix))
+            raise Stop from error
 
 
-class Spoiled(Exception):
-    """What is wrong forbids to look any further."""
+class Stop(Exception):
+    """Something is so wrong that further checks would mean nothing."""

@@ -1,4 +1,4 @@
-"""What the functions of a JAX task return, without running them."""
+"""Checks what the functions of a JAX task return, without running them."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from jax import random
 
 from thespis.core import Box, Spec
 from thespis.envs.autoreset import Autoreset
-from thespis.envs.check.report import Report, Spoiled
+from thespis.envs.check.report import Report, Stop
 
 
-def look_at_task(report: Report, env: Autoreset) -> None:
-    """Shapes and types of what its functions return, without running them."""
+def check_task(report: Report, env: Autoreset) -> None:
+    """Checks shapes and types of what the functions return, by tracing them."""
     task, key = env.task, random.key(0)
     names = [n for n in ("obs", "action", "limit") if not hasattr(task, n)]
     if names:
-        mend = "obs: jax.ShapeDtypeStruct, action: Box or Discrete, limit: steps"
-        report.add("spaces", ("wrong", f"the task has no {', '.join(names)}", mend))
-        raise Spoiled
+        fix = "obs: jax.ShapeDtypeStruct, action: Box or Discrete, limit: steps"
+        report.add("spaces", ("wrong", f"the task has no {', '.join(names)}", fix))
+        raise Stop
     with report.blame("start", "start(key) returns the state of one episode, a pytree of arrays"):
         state = jax.eval_shape(task.start, key)
     with report.blame("observations", "observe(state) returns one observation"):
         obs = jax.eval_shape(task.observe, state)
     wanted = jax.tree.map(shape_of, task.obs)
     if (got := jax.tree.map(shape_of, obs)) != wanted:
-        mend = f"declare what observe returns, or return what obs declares: {wanted}"
-        report.add("observations", ("wrong", f"observe gives {got}, not {wanted}", mend))
-        raise Spoiled
+        fix = f"declare what observe returns, or return what obs declares: {wanted}"
+        report.add("observations", ("wrong", f"observe gives {got}, not {wanted}", fix))
+        raise Stop
     report.add("observations", ("ok", f"{wanted}"))
     action = jax.eval_shape(lambda: env.rescale(sample_of(env.spec))[0])
     with report.blame("step", "step(state, action) returns (state, reward, terminated)"):
         after, reward, terminated = jax.eval_shape(task.step, state, action)
     for a, b in itertools.zip_longest(named_shapes(state), named_shapes(after)):
         if a != b:
-            said = f"the state begins with {a or 'nothing'} and goes on with {b or 'nothing'}"
-            report.add("step", ("wrong", said, "return a state of the same types as start does"))
-            raise Spoiled
+            message = f"the state begins with {a or 'nothing'} and goes on with {b or 'nothing'}"
+            report.add("step", ("wrong", message, "return a state of the same types as start does"))
+            raise Stop
     expected = "float32[]" if env.spec.reward_dim is None else f"float32[{env.spec.reward_dim}]"
     for name, x, want in (("reward", reward, expected), ("terminated", terminated, "bool[]")):
         if shape_of(x) != want:
             report.add("step", ("wrong", f"{name} is {shape_of(x)}", f"return it as {want}"))
-            raise Spoiled
+            raise Stop
     report.add("step", ("ok", "keeps the types of its state; reward and terminated are scalars"))
 
 
@@ -59,6 +59,6 @@ def named_shapes(tree: Any) -> list[str]:
 
 
 def sample_of(spec: Spec) -> jax.Array:
-    """One action as algorithms give it."""
+    """Returns an action of zeros, as algorithms give it."""
     continuous = isinstance(spec.actions[0], Box)
     return jnp.zeros((1, *spec.action_shape), jnp.float32 if continuous else jnp.int32)
