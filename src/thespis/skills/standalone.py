@@ -19,7 +19,7 @@ class Skills:
             self.parts = dict(file)
 
     def act(self, obs: np.ndarray, skill: np.ndarray) -> np.ndarray:
-        """Returns the likeliest action on an observation [..., n], in the environment's own units."""
+        """Returns the likeliest action on observations [..., n], in the environment's units."""
         p = self.parts
         if "obs.mean" in p:
             std = np.sqrt(np.clip(p["obs.var"], 1e-6, 1e6))
