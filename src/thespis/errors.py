@@ -53,6 +53,11 @@ def or_all(name: str, known: Iterable[str]) -> str:
     return did_you_mean(name, known) or f"; there is {', '.join(known)}"
 
 
+def listed(names: list[str], word: str) -> str:
+    """Returns "a, b and c", or with another word."""
+    return f" {word} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
 def one_line(error: Exception) -> str:
     """Returns the message of an error on one line."""
     return " ".join(str(error).split())

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from thespis.cli.options import describe
+from thespis.errors import listed
 from thespis.values import Option
 
 # Every option has a placeholder, or "" for that of its type, and a line of help.
@@ -71,7 +72,9 @@ def first_page(
         if not presets:
             present.pop("preset", None)
         shown = [
-            replace(known[name], metavar=metavar, help=text.format(presets=listed(presets or [])))
+            replace(
+                known[name], metavar=metavar, help=text.format(presets=listed(presets or [], "or"))
+            )
             for name, (metavar, text) in present.items()
         ]
         parts.append(f"{title}:\n{describe(shown)}")
@@ -92,8 +95,3 @@ def rate_option(hypers: list[Option]) -> list[Option]:
     rates: list[Any] = [o.default for o in hypers if o.name.endswith("_lr")]
     same = rates[0] if len({*rates}) == 1 else None
     return [Option("learning_rate", float, default=same)] if rates else []
-
-
-def listed(names: list[str]) -> str:
-    """Returns "a, b or c"."""
-    return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -1,4 +1,4 @@
-"""Pictures of the built-in tasks, drawn from their observations."""
+"""Draws the built-in tasks from their observations."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def frame(
     trail: Iterable[np.ndarray] = (),
     goal: Point = (1.0, 1.0),
 ) -> np.ndarray | None:
-    """One observation as a picture, uint8 [height, width, 3]; None for a task not known here.
+    """Draws one observation, uint8 [height, width, 3]; returns None for a task not known here.
 
     The point mass also shows its `trail` of earlier observations and its `goal`.
     """
     name = task_name.removeprefix("jax:")
-    if isinstance(obs, dict):  # all of it that is drawn is one part
+    if isinstance(obs, dict):  # only one part is drawn
         obs = next(part for key, part in obs.items() if key != MASK)
     if name == "pointmass":
         return pointmass(np.asarray(obs, float), size, trail, goal)
@@ -39,7 +39,7 @@ def frame(
 
 
 class Canvas:
-    """A sheet that shows the world rectangle (left, bottom, right, top), y upwards.
+    """An image that shows the world rectangle (left, bottom, right, top), y upwards.
 
     The rectangle is centred and never distorted; lengths and widths are world units.
     """
@@ -66,7 +66,7 @@ class Canvas:
         self.disc(centre, radius - width / 2, inside)
 
     def line(self, points: Sequence[Point], width: float, colour: str):
-        """A stroke with round ends and joints."""
+        """Draws a stroke with round ends and joints."""
         for (x, y), (to_x, to_y) in itertools.pairwise(points):
             length = math.hypot(to_x - x, to_y - y) or 1.0
             a, b = (to_x - x) / length * width / 2, (to_y - y) / length * width / 2

@@ -1,6 +1,6 @@
-"""How a population went: its returns, its hyper-parameters and its family tree.
+"""Draws the returns, the hyper-parameters and the family tree of a population.
 
-Made from metrics.csv and lineage.csv alone.
+Only metrics.csv and lineage.csv are read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,20 @@ from typing import Any
 import numpy as np
 
 from thespis.errors import ThespisError
-from thespis.report.plots import FAINT, GREY, INK, PALETTE, WORDS, Sheet, thousands
-from thespis.runs import directory, lineage, metrics
+from thespis.report.plots import (
+    FAINT,
+    GREY,
+    INK,
+    PALETTE,
+    WORDS,
+    label_steps,
+    legend,
+    rows_axis,
+    sheet,
+    steps_axis,
+    table_with,
+)
+from thespis.runs import directory, lineage
 from thespis.runs.files import inside
 
 WINNER, OTHERS = PALETTE[0], "#B8B8B8"
@@ -29,7 +41,7 @@ RETURN = "eval/mean_reward"
 
 @dataclass(frozen=True)
 class Round:
-    """One exchange: of every member it is about, whom it copied and what it was told."""
+    """One exchange: whom each of its members copied, and its hyper-parameters before and after."""
 
     step: float
     member: np.ndarray
@@ -49,7 +61,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Story:
-    """All that was written down of a population."""
+    """The history of a population."""
 
     steps: np.ndarray  # of evaluations
     values: np.ndarray  # [evaluations, members] of the metric, NaN where there is none
@@ -71,7 +83,7 @@ class Story:
         return int(np.nanargmax(last))
 
     def line(self, member: int) -> list[int]:
-        """Where the forebears of a member lived: before the first round, ... after the last."""
+        """Returns the slots of a member's ancestors: before the first round, ... after the last."""
         slots = [member]
         for one in reversed(self.rounds):
             slots.append(one.parent_of(slots[-1]))
@@ -83,28 +95,28 @@ class Story:
         return [0.0, *(r.step for r in self.rounds), self.end]
 
     def schedule(self, name: str, slots: list[int]) -> np.ndarray:
-        """A hyper-parameter between the edges, for who lives in these slots then."""
+        """Returns a hyper-parameter between the edges, for these slots."""
         return self.schedules[name][np.arange(len(slots)), slots]
 
     @cached_property
     def schedules(self) -> dict[str, np.ndarray]:
-        """{hyper-parameter: [eras, members]}: what each was told last, or else is known to have
-        had before it was told anything."""
-        found = {}
+        """{hyper-parameter: [eras, members]}: the value that was set last, or else the one before
+        the first that was set."""
+        schedules = {}
         for name in self.rounds[0].after if self.rounds else ():
             values = np.full((len(self.rounds) + 1, self.members), np.nan)
             for i, one in reversed(list(enumerate(self.rounds))):
                 values[i] = values[i + 1]
                 values[i, one.member] = one.before[name]
-            told = np.full(self.members, np.nan)
+            last = np.full(self.members, np.nan)
             for i, one in enumerate(self.rounds, 1):
-                told[one.member] = one.after[name]
-                values[i] = np.where(np.isnan(told), values[i], told)
-            found[name] = values
-        return found
+                last[one.member] = one.after[name]
+                values[i] = np.where(np.isnan(last), values[i], last)
+            schedules[name] = values
+        return schedules
 
     def lives(self, slot: int) -> list[tuple[list[float], list[float]]]:
-        """What lived in a slot, one after another: each begins where its parent was."""
+        """Returns the curves of a slot's members in turn; each begins where its parent was."""
         births = [(r.step, r.parent_of(slot)) for r in self.rounds if r.parent_of(slot) != slot]
         lives, begin, parent = [], -math.inf, slot
         for end, after in [*births, (math.inf, slot)]:
@@ -118,12 +130,12 @@ class Story:
         return lives
 
     def value_at(self, slot: int, step: float) -> float | None:
-        """The newest value of a member at a step."""
+        """Returns the newest value of a member at a step."""
         before = (self.steps <= step) & np.isfinite(self.values[:, slot])
         return float(self.values[before, slot][-1]) if before.any() else None
 
     def along(self, line: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """The evaluations of a line, wherever it lived."""
+        """Returns the evaluations along a line of ancestors."""
         # A round follows the evaluation of its step.
         era = np.searchsorted([r.step for r in self.rounds], self.steps, side="left")
         values = self.values[np.arange(len(era)), np.array(line)[era]]
@@ -132,7 +144,7 @@ class Story:
 
     @property
     def scores(self) -> np.ndarray:
-        """[eras, members]: by what each was judged at its end, or was last evaluated."""
+        """[eras, members]: the score of each at the end of an era, or its last evaluation."""
         scores = np.full((len(self.rounds) + 1, self.members), np.nan)
         for i, one in enumerate(self.rounds):
             scores[i, one.member] = one.score
@@ -143,12 +155,9 @@ class Story:
 
 
 def read(folder: Path | str, metric: str = RETURN) -> Story:
-    """The story of a run's population."""
+    """Reads the story of a run's population."""
     folder = directory.find(folder)
-    count = len(directory.read_config(folder)["seeds"])
-    table = _table(folder / "metrics.csv", count)
-    if metric not in table:
-        raise ThespisError(f"{folder / 'metrics.csv'} has no metric {metric!r}")
+    table = table_with(folder, metric)
     steps, members = np.unique(table["step"]), int(table["member"].max()) + 1
     values = np.full((len(steps), members), np.nan)
     place = np.searchsorted(steps, table["step"]), table["member"].astype(int)
@@ -156,34 +165,25 @@ def read(folder: Path | str, metric: str = RETURN) -> Story:
     some = np.isfinite(values).any(1)
     if not some.any():
         raise ThespisError(f"{folder} has no {metric} yet: wait for its first value")
-    # Nothing is known yet of what came of a round at the last evaluation.
+    # What a round at the last evaluation leads to is not known yet.
     rounds = [r for r in _rounds(folder, members) if r.step < steps[some][-1]]
     return Story(steps[some], values[some], rounds, metric)
-
-
-def _table(path: Path, members: int) -> dict[str, np.ndarray]:
-    columns = metrics.read(path, members) if os.path.lexists(path) else {}
-    if not columns or not len(columns["step"]):
-        raise ThespisError(
-            f"{path.parent} has no data yet: wait for the first lines in {path.name}"
-        )
-    return columns
 
 
 def _rounds(folder: Path, members: int) -> list[Round]:
     if not os.path.lexists(folder / "lineage.csv"):
         raise ThespisError(f"{folder} has no lineage.csv: it is no population that was tuned")
     table = lineage.read(folder, members)
-    step, member = table["step"], table["member"]
-    # Of one round the members stand in order; two may fall on one step.
-    new = np.flatnonzero((np.diff(step) != 0) | (np.diff(member) <= 0)) + 1
+    step = table["step"]
+    # The members of a round are in order; two rounds may fall on one step.
+    new = np.flatnonzero((np.diff(step) != 0) | (np.diff(table["member"]) <= 0)) + 1
     names = [name.removeprefix("after/") for name in table if name.startswith("after/")]
     rounds = []
     for rows in np.split(np.arange(len(step)), new) if len(step) else []:
-        told = lambda when, rows=rows: {n: table[f"{when}/{n}"][rows] for n in names}
-        who, parent = (table[name][rows].astype(int) for name in ("member", "parent"))
-        given = who, parent, table["score"][rows], told("before"), told("after")
-        rounds.append(Round(float(step[rows[0]]), *given))
+        before, after = ({n: table[f"{x}/{n}"][rows] for n in names} for x in ("before", "after"))
+        member, parent = (table[name][rows].astype(int) for name in ("member", "parent"))
+        score = table["score"][rows]
+        rounds.append(Round(float(step[rows[0]]), member, parent, score, before, after))
     return rounds
 
 
@@ -191,7 +191,7 @@ def _rounds(folder: Path, members: int) -> list[Round]:
 
 
 def draw(folder: Path | str, metric: str = RETURN) -> list[Path]:
-    """All plots of a population, into its folder `plots`."""
+    """Draws all plots of a population into its folder `plots`."""
     folder = directory.find(folder)
     story = read(folder, metric)
     plots = {"members": returns, "family_tree": family_tree, "schedules": schedules}
@@ -201,8 +201,8 @@ def draw(folder: Path | str, metric: str = RETURN) -> list[Path]:
 
 
 def returns(story: Story, path: Path | str) -> Path:
-    """Everybody's returns, copies branching off from their parents; the winning line in colour."""
-    with Sheet(path, (7.2, 4.2)) as figure:
+    """Draws all returns, copies branching off from their parents; the winning line in colour."""
+    with sheet(path, (7.2, 4.2)) as figure:
         panel = figure.subplots()
         for slot in range(story.members):
             *replaced, last = story.lives(slot)
@@ -215,23 +215,24 @@ def returns(story: Story, path: Path | str) -> Path:
         panel.plot(steps, values, color=WINNER, linewidth=2.4, zorder=4)
         panel.plot(steps[-1:], values[-1:], "o", color=WINNER, markersize=6, zorder=5)
         _floor(panel, story.values)
-        _dress(panel, story.end)
-        panel.grid(axis="y", color=FAINT, linewidth=0.8)
+        steps_axis(panel, story.end, 0.015)
+        label_steps([panel])
+        panel.grid(axis="y")
         panel.set_ylabel(WORDS.get(story.metric, story.metric))
         panel.set_title(f"{story.members} members")
-        _key(figure, [(_name(story), WINNER, 2.4), ("other members", OTHERS, 1.2)])
+        legend(figure, [(_name(story), WINNER, "-", 2.4), ("other members", OTHERS, "-", 1.2)])
     return Path(path)
 
 
 def schedules(story: Story, path: Path | str) -> Path:
-    """Each hyper-parameter along the winning line, and in grey what the others tried."""
+    """Draws each hyper-parameter along the winning line, and in grey what the others tried."""
     names = list(story.rounds[0].after) if story.rounds else []
     if not names:
         raise ThespisError("nothing was tuned: there are no schedules to plot")
     columns = 2 if len(names) == 4 else min(len(names), 3 if len(names) <= 6 else 4)
     rows = math.ceil(len(names) / columns)
     line = story.line(story.winner)
-    with Sheet(path, (3.4 * columns, 2.4 * rows + 0.5)) as figure:
+    with sheet(path, (3.4 * columns, 2.4 * rows + 0.5)) as figure:
         figure.get_layout_engine().set(h_pad=0.1)
         panels = figure.subplots(rows, columns, squeeze=False)
         for name, panel in zip(names, panels.flat, strict=False):
@@ -242,29 +243,28 @@ def schedules(story: Story, path: Path | str) -> Path:
             mine = scale(story.schedule(name, line))
             panel.stairs(mine, story.edges, baseline=None, color="white", linewidth=4.5, zorder=3)
             panel.stairs(mine, story.edges, baseline=None, color=WINNER, linewidth=2.4, zorder=4)
-            _dress(panel, story.end, label=False)
-            panel.grid(axis="y", color=FAINT, linewidth=0.8)
+            steps_axis(panel, story.end, 0.015)
+            panel.grid(axis="y")
             panel.set_title(name)
         for panel in panels.flat[len(names) :]:
             panel.set_axis_off()
-        for panel in panels[-1]:
-            panel.set_xlabel("environment steps")
-        _key(figure, [(_name(story), WINNER, 2.4), ("other members", OTHERS, 1.2)])
+        label_steps(panels[-1])
+        legend(figure, [(_name(story), WINNER, "-", 2.4), ("other members", OTHERS, "-", 1.2)])
     return Path(path)
 
 
 def family_tree(story: Story, path: Path | str) -> Path:
-    """Who copied whom: a row per member, coloured by its score, with the winning line marked."""
+    """Draws who copied whom: a row per member, coloured by its score, the winning line marked."""
     import matplotlib
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     line, edges, scores = story.line(story.winner), story.edges, story.scores
-    seen = scores[np.isfinite(scores)]
-    low, high = np.quantile(seen, [0.1, 1]) if len(seen) else (0, 1)
+    known = scores[np.isfinite(scores)]
+    low, high = np.quantile(known, [0.1, 1]) if len(known) else (0, 1)
     colours = matplotlib.colormaps["viridis"]
     norm = Normalize(low, max(high, low + 1e-9))
-    with Sheet(path, (7.6, 0.34 * story.members + 1.8)) as figure:
+    with sheet(path, (7.6, 0.34 * story.members + 1.8)) as figure:
         panel = figure.subplots()
         for i, (start, end) in enumerate(pairwise(edges)):
             for slot in range(story.members):
@@ -282,17 +282,19 @@ def family_tree(story: Story, path: Path | str) -> Path:
         panel.plot(*track, color="white", linewidth=4, zorder=5)
         panel.plot(*track, color=INK, linewidth=2.2, zorder=6)
         panel.plot(story.end, line[-1], "o", color=INK, markersize=7, zorder=7, clip_on=False)
-        _dress(panel, story.end)
-        panel.set_yticks(range(story.members))
-        panel.set_ylim(story.members - 0.4, -0.6)
-        panel.spines["left"].set_visible(False)
-        panel.tick_params(axis="y", length=0)
+        steps_axis(panel, story.end, 0.015)
+        label_steps([panel])
+        rows_axis(panel, [str(slot) for slot in range(story.members)])
         panel.set_ylabel("member")
-        look = {"pad": 0.02, "fraction": 0.05, "extend": "min" if (seen < low).any() else "neither"}
+        look = {
+            "pad": 0.02,
+            "fraction": 0.05,
+            "extend": "min" if (known < low).any() else "neither",
+        }
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=panel, **look)
         bar.set_label(WORDS.get(story.metric, story.metric))
         bar.outline.set_visible(False)  # pyright: ignore
-        _key(figure, [(_name(story), INK, 2.2), ("a copy is made", GREY, 1.2)])
+        legend(figure, [(_name(story), INK, "-", 2.2), ("a copy is made", GREY, "-", 1.2)])
     return Path(path)
 
 
@@ -300,13 +302,13 @@ def family_tree(story: Story, path: Path | str) -> Path:
 
 
 def _bend(step: float, parent: int, slot: int, reach: float) -> np.ndarray:
-    """From one row to another around a step: x, y [2, points]."""
+    """Returns a curve from one row to another around a step: x, y [2, points]."""
     t = np.linspace(-1, 1, 41)
     return np.stack([step + reach * t, parent + (slot - parent) * (1 + np.sin(t * np.pi / 2)) / 2])
 
 
 def _scale(panel, name: str, values: np.ndarray) -> Any:
-    """Draw rates and what is near 1 in logarithms -> how values are to be drawn."""
+    """Sets a logarithmic scale for rates and for what is near 1; returns how to draw values."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     scale = scale_of(name, values)
@@ -326,7 +328,7 @@ def _scale(panel, name: str, values: np.ndarray) -> Any:
 
 
 def scale_of(name: str, values: np.ndarray) -> str:
-    """linear, log, or gamma: by the logarithm of the distance from 1."""
+    """Returns linear, log, or gamma: by the logarithm of the distance from 1."""
     known = values[np.isfinite(values)]
     if name == "gamma" and len(known) and (known < 1).all():
         return "gamma"
@@ -335,7 +337,7 @@ def scale_of(name: str, values: np.ndarray) -> str:
 
 
 def _floor(panel, values: np.ndarray) -> None:
-    """Members that failed shall not squeeze the rest: cut off what is far below."""
+    """Cuts off what is far below, so that members that failed do not squeeze the rest."""
     known = values[np.isfinite(values)]
     low, high = np.quantile(known, 0.05), known.max()
     low = max(known.min(), low - 0.5 * (high - low))
@@ -343,24 +345,5 @@ def _floor(panel, values: np.ndarray) -> None:
     panel.set_ylim(low - margin, high + margin)
 
 
-def _dress(panel, end: float, label: bool = True) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    panel.set_xlim(-0.01 * end, 1.015 * end)
-    panel.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: thousands(x)))
-    panel.set_axisbelow(True)
-    if label:
-        panel.set_xlabel("environment steps")
-
-
 def _name(story: Story) -> str:
     return f"winning line (member {story.winner})"
-
-
-def _key(figure, entries: list[tuple[str, str, float]]) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], color=colour, linewidth=width) for _, colour, width in entries]
-    names = [name for name, *_ in entries]
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names))

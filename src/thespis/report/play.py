@@ -1,4 +1,4 @@
-"""Watching a policy: frames of whole episodes, to a video file or into a window."""
+"""Shows a policy: plays whole episodes into a video file or a window."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def play(
     human: bool = False,
     skill: Any = None,
 ) -> tuple[Path | None, list[Any]]:
-    """Play whole episodes of a run's policy -> the video (None for a window), their returns.
+    """Plays whole episodes of a run's policy -> the video (None for a window), their returns.
 
-    Of "all" members it is one video in which all play side by side, and returns of each.
+    "all" members play side by side in one video, and there are returns of each.
     """
     if episodes < 1:
         raise ThespisError(f"episodes = {episodes}: give at least 1")
@@ -72,9 +72,9 @@ def play(
 
 
 def episode(stage, policy, seed: int, limit: int, label: str) -> tuple[list[np.ndarray], float]:
-    """One episode from its first to its final observation -> frames (unless shown), return.
+    """Plays one episode -> its frames (none if a window shows them), its return.
 
-    Of a policy that may repeat itself, every frame in which it acts anew is marked.
+    Frames in which a policy that may repeat its actions chooses a new one are marked.
     """
     policy.reset(seed)
     frames, total, anew = [], 0.0, []
@@ -91,16 +91,16 @@ def episode(stage, policy, seed: int, limit: int, label: str) -> tuple[list[np.n
 
 
 def offscreen() -> None:
-    """Let MuJoCo draw without a display, by whichever library there is."""
+    """Lets MuJoCo draw without a display, by whichever library is installed."""
     if os.environ.get("MUJOCO_GL") or os.environ.get("DISPLAY") or sys.platform != "linux":
         return
-    found = [way for way in ("EGL", "OSMesa") if ctypes.util.find_library(way)]
-    if found:
-        os.environ["MUJOCO_GL"] = found[0].lower()
+    for library in ("OSMesa", "EGL"):  # the last one that is there
+        if ctypes.util.find_library(library):
+            os.environ["MUJOCO_GL"] = library.lower()
 
 
 class HostStage:
-    """One Gymnasium environment, drawn by us if we know it, else by itself."""
+    """One Gymnasium environment, drawn by draw.py if it is known there, else by itself."""
 
     def __init__(self, env: Any, seed: int, human: bool):
         self.name, self.human = env.name, human
@@ -111,7 +111,7 @@ class HostStage:
         except ThespisError as error:
             raise ThespisError(f"{error}{no_graphics(str(error))}") from error
         self.envs, self.step, self.close = self.copies.host, self.copies.step, self.copies.close
-        # Faster videos skip frames, slower ones are as the task says.
+        # The task sets the speed, up to 50 frames per second.
         self.fps = min(int(self.envs.envs[0].metadata.get("render_fps") or FPS), 50)
 
     def reset(self, seed: int) -> Step:
@@ -132,7 +132,7 @@ class HostStage:
 
 
 class DeviceStage:
-    """One JAX environment, drawn by us or, if it has a method `picture(state)`, by itself."""
+    """One JAX environment, drawn by draw.py or, if it has a method `picture(state)`, by itself."""
 
     def __init__(self, env: Autoreset, seed: int, human: bool):
         self.env, self.name, self.fps = env, env.name, env.fps
@@ -162,10 +162,8 @@ class DeviceStage:
             except ThespisError:
                 raise
             except Exception as error:
-                reason = one_line(error)
-                raise ThespisError(
-                    f"{self.name} cannot be drawn: {reason}{no_graphics(reason)}"
-                ) from error
+                text = f"{self.name} cannot be drawn: {one_line(error)}"
+                raise ThespisError(f"{text}{no_graphics(text)}") from error
         self.trail.append(jax.tree.map(lambda x: np.asarray(x)[0], step.obs))
         return draw.frame(self.name, self.trail[-1], trail=self.trail[:-1], goal=self.env.goal)
 
@@ -175,7 +173,7 @@ class DeviceStage:
 
 
 def no_graphics(reason: str) -> str:
-    """What to do if it was the graphics library that failed."""
+    """Returns what to do, if it was the graphics library that failed."""
     signs = ("opengl", "glfw", "egl", "osmesa", "mujoco_gl", "gl context", "display")
     if not any(sign in reason.lower() for sign in signs):
         return ""
@@ -192,8 +190,8 @@ class Window:
         import matplotlib.pyplot as plt
         from matplotlib.backends.registry import BackendFilter, backend_registry
 
-        still = backend_registry.list_builtin(BackendFilter.NON_INTERACTIVE)
-        if plt.get_backend().lower() in still:
+        windowless = backend_registry.list_builtin(BackendFilter.NON_INTERACTIVE)
+        if plt.get_backend().lower() in windowless:
             raise ThespisError("--human: there is no display; leave it out to write a file")
         self.plt = plt
         self.figure = plt.figure(title)

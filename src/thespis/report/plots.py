@@ -1,11 +1,12 @@
-"""Learning curves over seeds, made from the run folders alone."""
+"""Draws learning curves over seeds, from the run folders alone."""
 
 from __future__ import annotations
 
 import difflib
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +44,9 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9.5,
     "legend.title_fontsize": 8.5,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
     "lines.solid_joinstyle": "round",
     "text.parse_math": False,  # names are names, with a $ in them too
     "text.usetex": False,  # whatever a matplotlibrc in the current folder says
@@ -56,7 +60,7 @@ WORDS = {
     "rollout/ep_rew_mean": "training return",
 }
 STATISTICS = {"iqm": statistics.iqm, "mean": statistics.mean}
-NEUTRAL = (  # what stands in the label anyway, or has no influence on learning
+NEUTRAL = (  # settings that are in the label anyway, or do not influence learning
     *("algo", "env", "preset", "tuner", "objective", "options", "hp", "pbt"),
     *("seeds", "steps", "stop_reward", "patience", "threads", "devices", "command", "versions"),
     *("eval_freq", "eval_episodes", "log_freq", "log_keys", "wandb", "checkpoint_freq"),
@@ -87,10 +91,10 @@ class Group:
 
 
 def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
-    """Runs belong together that differ in nothing that influences learning but their seeds.
+    """Groups runs that differ only in their seeds, or in what does not influence learning.
 
-    Others are told apart by what they differ in. Runs that repeat a seed are not independent:
-    each of them is a group of its own, named after its folder.
+    Labels say in what groups differ. Runs that repeat a seed are not independent: each of them is
+    a group of its own, named after its folder.
     """
     runs = [(f, directory.read_config(f)) for f in map(directory.find, run_folders)]
     differing = differences([config for _, config in runs])
@@ -116,7 +120,7 @@ def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
 
 
 def kind_of(config: dict[str, Any]) -> str:
-    """Algorithm, objective, preset and tuner, as a label has them."""
+    """Returns algorithm, objective, preset and tuner, as in a label."""
     objective = config.get("options", {}).get("objective", config["algo"])  # of imitators
     objective = None if objective == config["algo"] else objective
     more = objective, config.get("preset"), config.get("tuner")
@@ -126,90 +130,105 @@ def kind_of(config: dict[str, Any]) -> str:
 
 
 def settings_of(config: dict[str, Any]) -> dict[str, str]:
-    """All else that influences learning; hyper-parameters that are tuned or change are one."""
+    """Returns all other settings that influence learning, as text.
+
+    Hyper-parameters that are tuned, or change on a schedule, are one setting.
+    """
     hp, schedule = config.get("hp", {}), config.get("schedule") or []
-    named = {name: show(value) for name, value in hp.items()}
+    hypers = {name: show(value) for name, value in hp.items()}
     settings = config | config.get("options", {})
     settings |= {f"pbt.{name}": value for name, value in config.get("pbt", {}).items()}
-    settings["schedule"] = f"{named} {schedule}" if schedule else ""
+    settings["schedule"] = f"{hypers} {schedule}" if schedule else ""
     if config.get("tuner"):
         settings["members"] = len(config["seeds"])
-        settings["given"] = ", ".join(f"{name} = {value}" for name, value in named.items())
+        settings["fixed"] = ", ".join(f"{name} = {value}" for name, value in hypers.items())
     elif not schedule:
-        settings |= named
-    told = {n: x for n, x in settings.items() if n not in NEUTRAL and not n.endswith("_given")}
-    small = lambda x: str(x).lower() if x is None or isinstance(x, bool) else show(x)
-    return {name: small(value) for name, value in told.items()}
+        settings |= hypers
+    text = lambda x: str(x).lower() if x is None or isinstance(x, bool) else show(x)
+    skipped = lambda name: name in NEUTRAL or name.endswith("_given")
+    return {name: text(value) for name, value in settings.items() if not skipped(name)}
 
 
 def differences(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """{kind: the settings in which its runs on one environment differ}."""
-    found: dict[str, list[str]] = {kind_of(config): [] for config in configs}
+    """Returns {kind: the settings in which its runs on one environment differ}."""
+    differing: dict[str, list[str]] = {kind_of(config): [] for config in configs}
     values: dict[tuple[str, str, str], set[str]] = {}
     for config in configs:
         kind = kind_of(config)
         for name, value in settings_of(config).items():
-            seen = values.setdefault((kind, config["env"], name), set())
-            seen.add(value)
-            if len(seen) > 1 and name not in found[kind]:
-                found[kind].append(name)
-    return found
+            known = values.setdefault((kind, config["env"], name), set())
+            known.add(value)
+            if len(known) > 1 and name not in differing[kind]:
+                differing[kind].append(name)
+    return differing
 
 
 def brief(settings: Sequence[tuple[str, str]]) -> list[str]:
-    """At most three settings in words, or two and how many more there are."""
+    """Returns at most three settings in words, or two and how many more there are."""
 
     def words(name: str, value: str) -> str:
         if name == "schedule":
             return value and "scheduled"
-        if name == "given":
+        if name == "fixed":
             return value
         parts = value.split()
         return f"{name} = {value if len(parts) <= 4 else f'{parts[0]} … {parts[-1]}'}"
 
-    told = [text for text in (words(*setting) for setting in settings) if text]
-    return told if len(told) <= 3 else [*told[:2], f"{len(told) - 2} more"]
+    texts = [text for text in (words(*setting) for setting in settings) if text]
+    return texts if len(texts) <= 3 else [*texts[:2], f"{len(texts) - 2} more"]
 
 
 def curves_of(run_folders: Iterable[Path | str], metric: str = "eval/mean_reward") -> list[Curve]:
-    """One curve over all members of every group of runs."""
-    curves = []
-    for group in groups_of(run_folders):
-        members = [run for folder in group.folders for run in _members(folder, metric)]
-        curves.append(Curve(group.label, members, group.env))
+    """Returns one curve over all members of every group of runs."""
+    curves = [
+        Curve(g.label, [run for f in g.folders for run in _members(f, metric)], g.env)
+        for g in groups_of(run_folders)
+    ]
     if not curves:
         raise ThespisError("no runs to plot: name at least one run folder")
     return curves
 
 
 def _members(folder: Path, metric: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(steps, values) of every member that has this metric."""
-    path, members = folder / "metrics.csv", len(directory.read_config(folder)["seeds"])
-    columns = metrics.read(path, members) if os.path.lexists(path) else {}
-    if not columns or not len(columns["step"]):
-        raise ThespisError(f"{folder} has no data yet: wait for its first lines in metrics.csv")
-    if metric not in columns:
-        names = [name for name in columns if name not in ("step", "member")]
-        near = difflib.get_close_matches(metric, names, n=3, cutoff=0.3) or names
-        raise ThespisError(f"{path} has no metric {metric!r}: try {', '.join(near)}")
-    runs = list(members_of(columns, metric).values())
+    """Returns (steps, values) of every member that has this metric."""
+    runs = list(members_of(table_with(folder, metric), metric).values())
     if not runs:
         raise ThespisError(f"{folder} has no {metric} yet: wait for its first value")
     return runs
 
 
+def read_table(folder: Path) -> dict[str, np.ndarray]:
+    """Reads the columns of metrics.csv; {} if it has no lines yet."""
+    path, members = folder / "metrics.csv", len(directory.read_config(folder)["seeds"])
+    columns = metrics.read(path, members) if os.path.lexists(path) else {}
+    return columns if columns and len(columns["step"]) else {}
+
+
+def table_with(folder: Path, metric: str) -> dict[str, np.ndarray]:
+    """Reads the columns of metrics.csv, which must have lines and this metric."""
+    columns = read_table(folder)
+    if not columns:
+        raise ThespisError(f"{folder} has no data yet: wait for its first lines in metrics.csv")
+    if metric not in columns:
+        names = [name for name in columns if name not in ("step", "member")]
+        near = difflib.get_close_matches(metric, names, n=3, cutoff=0.3) or names
+        path = folder / "metrics.csv"
+        raise ThespisError(f"{path} has no metric {metric!r}: try {', '.join(near)}")
+    return columns
+
+
 def members_of(
     table: dict[str, np.ndarray], metric: str, against: str = "step"
 ) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """{member: (steps or another column, values)} of those that have finite values."""
+    """Returns {member: (steps or another column, values)} of those that have finite values."""
     x, member, value = table[against], table["member"], table[metric]
-    present, found = np.isfinite(value) & np.isfinite(x), {}
+    present, members = np.isfinite(value) & np.isfinite(x), {}
     for m in np.unique(member[present]):
         mine = present & (member == m)
-        # In order of steps; of a step written twice the later line counts.
+        # In order of steps; if a step was written twice, the later line counts.
         steps, last = np.unique(x[mine][::-1], return_index=True)
-        found[int(m)] = steps, value[mine][::-1][last]
-    return found
+        members[int(m)] = steps, value[mine][::-1][last]
+    return members
 
 
 # --- from curves to a picture ---------------------------------------------------------------
@@ -222,7 +241,7 @@ def learning_curve(
     statistic: Literal["iqm", "mean"] = "iqm",
     title: str | None = None,
 ) -> Path:
-    """Draw every seed, their statistic and its 95 % bootstrap band; .png, .svg or .pdf."""
+    """Draws every seed, their statistic and its 95 % bootstrap band; .png, .svg or .pdf."""
     path = Path(path)
     if not curves or not all(curve.runs for curve in curves):
         raise ThespisError("nothing to plot: a curve has no runs")
@@ -235,18 +254,18 @@ def learning_curve(
     rows = math.ceil(len(envs) / columns)
     width, height = (6.4, 4.0) if len(envs) == 1 else (3.6 * columns, 2.9 * rows + 0.4)
 
-    with Sheet(path, (width, height)) as figure:
+    with sheet(path, (width, height)) as figure:
         panels = figure.subplots(rows, columns, squeeze=False)
         for env, panel in zip(envs, panels.flat, strict=False):
             here = [curve for curve in curves if curve.env == env]
             for curve in here:
                 _draw(panel, curve, *look(labels.index(curve.label)), STATISTICS[statistic])
-            dress(panel, end=max(steps[-1] for curve in here for steps, _ in curve.runs))
+            steps_axis(panel, max(steps[-1] for curve in here for steps, _ in curve.runs))
+            value_axis(panel)
             panel.set_title(env)
         for panel in panels.flat[len(envs) :]:
             panel.set_axis_off()
-        for panel in panels[-1]:
-            panel.set_xlabel("environment steps")
+        label_steps(panels[-1])
         if title and len(envs) == 1:
             panels[0, 0].set_title(title)
         elif title:
@@ -261,6 +280,7 @@ def learning_curve(
 
 
 def look(index: int) -> tuple[str, str]:
+    """Returns the colour and the line style of the curve with this number."""
     return PALETTE[index % len(PALETTE)], LINES[index // len(PALETTE) % len(LINES)]
 
 
@@ -275,76 +295,101 @@ def _draw(panel, curve: Curve, colour: str, line: str, statistic) -> None:
 
 
 def _mark(steps: np.ndarray) -> str:
-    """A line through a single evaluation would be invisible."""
+    """Returns a dot for a single evaluation, through which a line would be invisible."""
     return "o" if len(steps) == 1 else ""
 
 
-def dress(panel, end: float) -> None:
+def steps_axis(panel, end: float, margin: float = 0.01) -> None:
+    """Makes the x axis one of environment steps."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     end = max(end, 1)
-    panel.set_xlim(-0.01 * end, 1.01 * end)
+    panel.set_xlim(-0.01 * end, (1 + margin) * end)
     panel.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: thousands(x)))
+
+
+def value_axis(panel) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     panel.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
-    panel.grid(axis="y", color=FAINT, linewidth=0.8)
-    panel.set_axisbelow(True)
+    panel.grid(axis="y")
 
 
-class Sheet:
-    """A figure in the house style that is written to a file in the end."""
+def rows_axis(panel, labels: Sequence[str]) -> None:
+    """Makes the y axis one of named rows, the first at the top."""
+    panel.set_yticks(range(len(labels)), labels)
+    panel.set_ylim(len(labels) - 0.4, -0.6)
+    panel.tick_params(axis="y", length=0)
+    panel.spines["left"].set_visible(False)
 
-    def __init__(self, path: Path | str, size: tuple[float, float]):
-        self.path, self.size = Path(path), size
-        self.form = self.path.suffix[1:].lower()
-        if self.form not in UNDATED:
-            raise ThespisError(f"cannot write {self.path.name}: a plot is .png, .svg or .pdf")
 
-    def __enter__(self) -> Any:
-        import matplotlib
-        from matplotlib.figure import Figure
+def label_steps(panels) -> None:
+    for panel in panels:
+        panel.set_xlabel("environment steps")
 
-        self.style = matplotlib.rc_context(STYLE)
-        self.style.__enter__()
-        self.figure = Figure(figsize=self.size, layout="constrained")
-        return self.figure
 
-    def __exit__(self, *error: Any) -> None:
-        from matplotlib.text import Text
+@contextmanager
+def sheet(path: Path | str, size: tuple[float, float]) -> Iterator[Any]:
+    """Yields a figure in the house style, and writes it to the file in the end."""
+    path = Path(path)
+    suffix = path.suffix[1:].lower()
+    if suffix not in UNDATED:
+        raise ThespisError(f"cannot write {path.name}: a plot is .png, .svg or .pdf")
 
-        for text in self.figure.findobj(Text):
-            text.set_text(printable(text.get_text()))
-        try:
-            if error[0] is None:
-                with files.writing(self.path):
-                    self.path.parent.mkdir(parents=True, exist_ok=True)
-                given = {"format": self.form, "metadata": UNDATED[self.form]}
-                with files.replacing(self.path) as file:
-                    self.figure.savefig(Path(file.name), dpi=200, **given)
-        finally:
-            self.style.__exit__(*error)
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure
+        for text in figure.findobj(Text):
+            text.set_text(printable(text.get_text()))  # pyright: ignore
+        with files.writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with files.replacing(path) as file:
+            options: Any = {"format": suffix, "metadata": UNDATED[suffix]}
+            figure.savefig(Path(file.name), dpi=200, **options)
+
+
+def legend(
+    figure, lines: Sequence[tuple[str, str, str, float]], title: str | None = None, **options: Any
+) -> None:
+    """Adds a legend below the figure, of lines (name, colour, style, width)."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=c, ls=style, lw=width) for _, c, style, width in lines]
+    options = {"ncols": len(lines), "handles": handles} | options
+    names = [name for name, *_ in lines]
+    shown = figure.legend(labels=names, loc="outside lower center", title=title, **options)
+    shown.get_title().set_color(GREY)
 
 
 def _legend(figure, curves: Sequence[Curve], labels: list[str], title: str | None) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles, names = [], []
+    handles, lines = [], []
     for index, label in enumerate(labels):
-        colour, line = look(index)
+        colour, style = look(index)
         seeds = sorted({len(curve.runs) for curve in curves if curve.label == label})
-        count = "–".join(map(str, seeds[:1] + seeds[1:][-1:]))
         band = [Patch(facecolor=colour, alpha=0.18)] * (seeds[-1] > 1)
-        handles.append((*band, Line2D([], [], color=colour, ls=line, lw=2)))
-        names.append(f"{label} ({count} seed{'s' * (count != '1')})")
-    widest = max(1.8, 0.6 + 0.07 * max(map(len, names)))  # inches
-    columns = max(1, min(len(names), int(figure.get_figwidth() / widest)))
-    legend = figure.legend(handles, names, loc="outside lower center", ncols=columns, title=title)
-    legend.get_title().set_color(GREY)
+        handles.append((*band, Line2D([], [], color=colour, ls=style, lw=2)))
+        lines.append((f"{label} ({count(seeds)})", colour, style, 2))
+    widest = max(1.8, 0.6 + 0.07 * max(len(name) for name, *_ in lines))  # inches
+    columns = max(1, min(len(lines), int(figure.get_figwidth() / widest)))
+    legend(figure, lines, title, ncols=columns, handles=handles)
+
+
+def count(seeds: list[int]) -> str:
+    """Returns "1 seed", "5 seeds" or "3–5 seeds", from sorted numbers."""
+    text = "–".join(map(str, seeds[:1] + seeds[1:][-1:]))
+    return f"{text} seed{'s' * (text != '1')}"
 
 
 def thousands(steps: float) -> str:
-    """20000 -> 20k, 1500000 -> 1.5M."""
+    """Returns 20k for 20000, and 1.5M for 1500000."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(steps) >= size:
             return f"{steps / size:g}{letter}"

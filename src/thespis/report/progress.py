@@ -1,4 +1,4 @@
-"""What a run says while it runs: its first lines, a bar with an honest ETA, a final table."""
+"""Shows a run in the terminal: its first lines, a bar with the time left, a final table."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from thespis.errors import printable
 from thespis.report.table import summary, wide
 from thespis.runs.config import RETURN, SIMILARITY
 from thespis.runs.reporter import Counted, Silent, stopped
+from thespis.selection import name_of
 from thespis.xla import threads
 
 MARKS = 40  # chunks of half a second over which the speed is measured
@@ -48,7 +49,7 @@ class Terminal(Silent):
             *([f"{config.devices} devices"] if (config.devices or 1) > 1 else []),
             f"{config.threads} thread{'s' * (config.threads != 1)}",
         ]
-        head = f"[bold]{config.algo}[/bold] on [bold]{escape(named(config.env))}[/bold]"
+        head = f"[bold]{config.algo}[/bold] on [bold]{escape(name_of(config.env))}[/bold]"
         self.print(f"{head}: {', '.join(facts)}")
         self.print(f"[dim]{escape(str(folder))}[/dim]")
         none = {"rate": None, "left": None, "compiled": 0.0, "since": time.monotonic()}
@@ -61,10 +62,10 @@ class Terminal(Silent):
 
     def advance(self, step: int, total: int, elapsed: float, compiling: float) -> None:
         rate = self.speed.at(step, elapsed, compiling)
-        # Warm-up is much faster than learning: it says nothing about the time that is left.
+        # Warm-up is much faster than learning, so the time left is shown only after it.
         left = (total - step) / rate if rate and step > self.config.learning_starts else None
-        told = {"rate": rate, "left": left, "compiled": compiling}
-        self.bar.update(self.task, completed=step, total=total, **told)
+        shown = {"rate": rate, "left": left, "compiled": compiling}
+        self.bar.update(self.task, completed=step, total=total, **shown)
 
     def row(self, step: int, rows: list[dict[str, Any]], counted: Counted = None) -> None:
         rewards = [r["eval/mean_reward"] for r in rows if "eval/mean_reward" in r]
@@ -88,14 +89,14 @@ class Terminal(Silent):
         self.end()
         table, hypers = run.metrics, []
         line = partial(outcome, judge=run.config.judge)
-        rows = [row for row in map(line, *of_members(run, table)) if row]
+        rows = [row for row in map(line, *split_by_member(run, table)) if row]
         if rows and run.config.tuner:
             rows, hypers = population(run, rows)
         elif len(rows) > 1:
             mean = {name: np.mean([row[name] for row in rows]) for name in ("reward", "best")}
             rows.append({"seed": "mean", **mean})
         if rows:
-            title = f"{run.config.algo} on {named(run.config.env)}: {state}"
+            title = f"{run.config.algo} on {name_of(run.config.env)}: {state}"
             self.console.print("", summary(rows, title))
         if hypers:
             wide(self.console, summary(hypers))
@@ -119,15 +120,15 @@ class Terminal(Silent):
 
 
 class Speed:
-    """Steps per second of late, without the time that went into compiling."""
+    """Recent steps per second, without the time spent on compiling."""
 
     def __init__(self):
         self.marks: list[tuple[int, float]] = []
         self.compiling = 0.0
 
     def at(self, step: int, elapsed: float, compiling: float) -> float | None:
-        """Add a moment; None until two of them follow each other without compiling."""
-        if compiling > self.compiling:  # another program: earlier speeds do not tell of it
+        """Adds a moment; returns None until two follow each other without compiling."""
+        if compiling > self.compiling:  # another program, of another speed
             self.marks, self.compiling = [], compiling
         self.marks = [*self.marks[-MARKS:], (step, elapsed)]
         steps, seconds = (b - a for a, b in zip(self.marks[0], self.marks[-1], strict=True))
@@ -147,11 +148,13 @@ class Rate(ProgressColumn):
         return Text("  ".join([*parts, f"{compiled:.0f} s compiling"]), style="dim")
 
 
-# --- words ----------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------
 
 
-def of_members(run, table: dict[str, np.ndarray]) -> tuple[list[int], list[dict[str, np.ndarray]]]:
-    """The seeds, and each one's rows."""
+def split_by_member(
+    run, table: dict[str, np.ndarray]
+) -> tuple[list[int], list[dict[str, np.ndarray]]]:
+    """Returns the seeds, and the rows of each."""
     tables = [
         {name: column[table["member"] == m] for name, column in table.items()}
         for m in range(len(run.config.seeds))
@@ -160,7 +163,7 @@ def of_members(run, table: dict[str, np.ndarray]) -> tuple[list[int], list[dict[
 
 
 def outcome(seed: int, table: dict[str, np.ndarray], judge: str = RETURN) -> dict[str, Any] | None:
-    """One line of the final table; None before the first evaluation.
+    """Returns one line of the final table; None before the first evaluation.
 
     The best is the evaluation whose policy was kept, chosen by `judge`, whatever its reward.
     """
@@ -179,7 +182,7 @@ def outcome(seed: int, table: dict[str, np.ndarray], judge: str = RETURN) -> dic
 
 
 def population(run, rows: list[dict[str, Any]]) -> tuple[list, list]:
-    """The lines of a population: whom each member copied last, and who won; and their hypers."""
+    """Returns lines for the members of a population, and lines for their hyper-parameters."""
     config, hypers = run.config, vars(run.hypers())
     names = tuning.varying(config.tuning, config.Algorithm.Hyper, config.hp)
     best, parents = run.member("best"), run.parents
@@ -198,12 +201,8 @@ def tuned(config) -> str:
     return f"{config.tuner} every {config.pbt['interval']:,} steps"
 
 
-def named(env) -> str:
-    return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
-
-
 def ranges(numbers: tuple[int, ...]) -> str:
-    """0 1 2 5 -> 0-2, 5."""
+    """Returns "0-2, 5" for 0, 1, 2 and 5."""
     runs: list[list[int]] = []
     for n in sorted(numbers):
         if runs and n == runs[-1][1] + 1:
@@ -214,14 +213,14 @@ def ranges(numbers: tuple[int, ...]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """2.5 s, 3:20 min or 1:02:03 h."""
+    """Returns 2.5 s, 3:20 min or 1:02:03 h."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     return f"{clock(seconds)} {'h' if round(seconds) >= 3600 else 'min'}"
 
 
 def clock(seconds: float) -> str:
-    """0:03, 3:20 or 1:02:03."""
+    """Returns 0:03, 3:20 or 1:02:03."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minutes}:{second:02}"

@@ -1,4 +1,4 @@
-"""When an agent that may repeat itself acts anew: its actions over time, and how long runs are."""
+"""Plots when an agent that may repeat its actions chooses new ones, and how long it repeats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thespis.core import Repeating, ThespisError, longest, scalar_reward
 from thespis.engine import rollout
 from thespis.engine.rollout import Copies
 from thespis.envs import label
-from thespis.report.plots import FAINT, GREY, PALETTE, Sheet
+from thespis.report.plots import FAINT, GREY, PALETTE, sheet
 from thespis.runs.files import output
 
 MOST = 6  # action dimensions that have a panel
@@ -22,7 +22,7 @@ MOST = 6  # action dimensions that have a panel
 
 @dataclass(frozen=True)
 class Episode:
-    """Actions [steps, n] in [-1, 1], the steps [steps] that began a new trajectory, the return."""
+    """Actions [steps, n] in [-1, 1], whether each step [steps] chose a new one, the return."""
 
     actions: np.ndarray
     anew: np.ndarray
@@ -30,26 +30,26 @@ class Episode:
 
     @property
     def runs(self) -> list[int]:
-        """Lengths of the runs between one new trajectory and the next, or the end."""
+        """Numbers of steps from one new action to the next, or to the end."""
         starts = [*np.flatnonzero(self.anew), len(self.anew)]
         return [int(b - a) for a, b in pairwise(starts)]
 
     @property
     def repeat_rate(self) -> float:
-        """The share of steps, after the first, that went on with what was begun before."""
+        """The share of steps, after the first, that repeated."""
         return 1 - float(self.anew[1:].mean()) if len(self.anew) > 1 else 0.0
 
 
 def play(
     run: Any, member: int | str = "best", which: str = "last", episodes: int = 10, seed: int = 0
 ) -> list[Episode]:
-    """Greedy episodes of a run whose policy remembers how long it has repeated itself."""
+    """Plays greedy episodes of a run whose policy may repeat its actions."""
     policy, env = run.policy(member, which), run.parts[1]
     with closing(Copies(env, 1)) as copies:
-        return [played(run, policy, copies, longest(env), seed + i) for i in range(episodes)]
+        return [play_one(run, policy, copies, longest(env), seed + i) for i in range(episodes)]
 
 
-def played(run: Any, policy: Any, copies: Copies, limit: int, seed: int) -> Episode:
+def play_one(run: Any, policy: Any, copies: Copies, limit: int, seed: int) -> Episode:
     policy.reset(seed)
     copies.open(seed)
     actions, anew, total, act = [], [], 0.0, lambda obs, time: policy.act(obs)
@@ -64,13 +64,13 @@ def played(run: Any, policy: Any, copies: Copies, limit: int, seed: int) -> Epis
 
 
 def draw(episodes: list[Episode], path: Path | str, title: str = "") -> Path:
-    """The first episode's actions with every new trajectory marked, and all run lengths."""
+    """Draws the first episode's actions, new ones marked, and a histogram of all repetitions."""
     from matplotlib.ticker import MaxNLocator
 
     first = episodes[0]
     shown = min(first.actions.shape[1], MOST)
     time = np.arange(len(first.actions))
-    with Sheet(path, (7.2, 1.3 * shown + 2.6)) as figure:
+    with sheet(path, (7.2, 1.3 * shown + 2.6)) as figure:
         heights = [*[1.0] * shown, 1.8]
         grid = figure.subplots(shown + 1, 1, height_ratios=heights, squeeze=False)
         *panels, bottom = grid[:, 0]
@@ -107,7 +107,7 @@ def plot(
     episodes: int = 10,
     seed: int = 0,
 ) -> Path:
-    """Play and draw; by default into the run's plots."""
+    """Plays and draws, by default into the run's plots."""
     if episodes < 1:
         raise ThespisError(f"episodes = {episodes}: give at least 1")
     shown = play(run, member, which, episodes, seed)

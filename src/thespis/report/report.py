@@ -1,4 +1,4 @@
-"""One page that tells a run, or compares several: curves, population, videos, configuration.
+"""Writes a page about a run, or about several: curves, population, videos, configuration.
 
 The page is made from the run folders alone, holds everything it shows and opens from the disk.
 Here runs become charts, which are plain data; `page/report.js` draws them.
@@ -24,19 +24,25 @@ from typing import Any
 import numpy as np
 
 from thespis import __version__
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, listed
 from thespis.report import lineage_plots, statistics
-from thespis.report.plots import WORDS, Group, groups_of, members_of
-from thespis.runs import directory, files, metrics
+from thespis.report.plots import WORDS, Group, groups_of, members_of, read_table
+from thespis.runs import directory, files
 from thespis.runs.files import output
 
 RETURN = "eval/mean_reward"
 NUMBERS = 1_000_000  # in all charts of a page: some 5 MB
 POINTS = 1000  # of a line
 PICTURES = 4.0  # megabytes of plots that are put into the page; the rest is linked
-OURS = ("learning_curve", "members", "family_tree", "schedules")  # plots the page draws itself
+DRAWN_HERE = ("learning_curve", "members", "family_tree", "schedules")  # left out as pictures
 VIDEOS, STILLS = (".mp4", ".webm", ".gif"), (".png", ".svg", ".jpg", ".jpeg", ".webp")
-SECTIONS = {"eval": "Evaluations", "rollout": "Episodes", "train": "Learning", "time": "Speed"}
+SECTIONS = {
+    "eval": "Evaluations",
+    "rollout": "Episodes",
+    "train": "Learning",
+    "replay": "Replay",
+    "time": "Speed",
+}
 PAGE = Path(__file__).with_name("page")
 
 
@@ -46,10 +52,10 @@ def report(
     video_mb: float = 16.0,
     live: float | None = None,
 ) -> Path:
-    """Write the page of a run (by default its report.html), or of several -> its path.
+    """Writes the page of a run (by default its report.html), or of several, and returns its path.
 
-    At most `video_mb` megabytes of videos are put into the page, others are linked. A page that is
-    `live` loads itself again after so many seconds.
+    At most `video_mb` megabytes of videos are put into the page, others are linked. A `live` page
+    reloads itself after so many seconds.
     """
     folders = list(dict.fromkeys(map(directory.find, runs)))
     if not folders:
@@ -71,14 +77,14 @@ def watch(
     video_mb: float = 16.0,
     every: float = 5.0,
 ) -> Iterable[Path]:
-    """Keep a page up to date while one of its runs goes on; yields it whenever it is written."""
-    seen = None
+    """Keeps a page up to date while one of its runs goes on; yields it whenever it is written."""
+    before = None
     try:
         while any(directory.status_of(folder)["state"] == "running" for folder in runs):
             now = [stamp(directory.find(folder)) for folder in runs]
-            if now != seen:
+            if now != before:
                 yield report(runs, path, video_mb, live=every)
-            seen = now
+            before = now
             time.sleep(every)
     finally:  # however it ends, the page does not wait for more
         written = report(runs, path, video_mb)
@@ -86,16 +92,16 @@ def watch(
 
 
 def stamp(folder: Path) -> list[float]:
-    """What changes when there is something new to show."""
+    """Returns times that change when there is something new to show."""
     watched = ("metrics.csv", "status.json", "videos", "plots")
     return [x.lstat().st_mtime for name in watched if os.path.lexists(x := folder / name)]
 
 
-# --- what is known of a run -----------------------------------------------------------------
+# --- the data of a run ----------------------------------------------------------------------
 
 
 class Source:
-    """A run folder, as far as there is something in it yet."""
+    """The data of a run folder, as far as it has been written."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -106,13 +112,11 @@ class Source:
 
     @cached_property
     def table(self) -> dict[str, np.ndarray]:
-        path = self.folder / "metrics.csv"
-        found = metrics.read(path, len(self.seeds)) if os.path.lexists(path) else {}
-        return found if found and len(found["step"]) else {}
+        return read_table(self.folder)
 
     @cached_property
     def story(self) -> lineage_plots.Story | None:
-        """That of a population that was tuned, once there is one."""
+        """The story of a population that was tuned, once there is one."""
         if not os.path.lexists(self.folder / "lineage.csv"):
             return None
         fitness = self.config.get("pbt", {}).get("fitness", RETURN)
@@ -127,7 +131,7 @@ class Source:
         return f"seed {self.seeds[member]}" if member < len(self.seeds) else f"member {member}"
 
     def last(self, column: str) -> float:
-        """The newest value of a column of the whole run."""
+        """Returns the newest value of a column of the whole run."""
         values = self.table.get(column, np.zeros(0))
         values = values[np.isfinite(values)]
         return float(values[-1]) if len(values) else math.nan
@@ -138,12 +142,12 @@ class Source:
 
 @dataclass
 class Numbers:
-    """Arrays, each kept once, as text; charts refer to them by their place."""
+    """Arrays as text, each stored once; charts refer to them by their index."""
 
     packed: list[str] = field(default_factory=list)
     places: dict[bytes, int] = field(default_factory=dict)
 
-    def put(self, values: Any, kind: str = "<f4") -> int:
+    def store(self, values: Any, kind: str = "<f4") -> int:
         raw = np.asarray(values, kind).tobytes()
         if raw not in self.places:
             self.places[raw] = len(self.packed)
@@ -151,35 +155,32 @@ class Numbers:
         return self.places[raw]
 
     def points(self, x: Any, most: int, **values: Any) -> dict[str, int]:
-        """A line: x in doubles, since steps may be many, and its values in singles."""
+        """Stores a line of at most so many points: x as float64 for large steps, y as float32."""
         some = thin(len(x), most)
-        packed = {name: self.put(np.asarray(y)[some]) for name, y in values.items()}
-        return {"x": self.put(np.asarray(x)[some], "<f8"), **packed}
+        packed = {name: self.store(np.asarray(y)[some]) for name, y in values.items()}
+        return {"x": self.store(np.asarray(x)[some], "<f8"), **packed}
 
 
 def thin(n: int, most: int) -> np.ndarray:
-    """At most so many of n places, evenly spread, the first and the last among them."""
+    """Returns at most so many of n indices, evenly spread, with the first and the last."""
     return np.unique(np.linspace(0, n - 1, min(n, max(most, 2))).round().astype(int))
 
 
-def returns(groups: list[Group], sources: dict[Path, Source], numbers: Numbers) -> list[dict]:
-    """Evaluations over steps and over time: a chart per environment."""
-    return [
-        {
-            "id": f"returns-{i}",
-            "title": env,
-            "y": WORDS[RETURN],
-            "floor": True,
-            "note": "IQM over seeds with 95 % bootstrap interval",
-            "series": [
-                line
-                for j, group in enumerate(groups)
-                if group.env == env
-                for line in curve(group, j, RETURN, sources, numbers, POINTS, band=True)
-            ],
-        }
-        for i, env in enumerate(dict.fromkeys(group.env for group in groups))
-    ]
+def return_charts(groups: list[Group], sources: dict[Path, Source], numbers: Numbers) -> list[dict]:
+    """Returns a chart of evaluations, over steps and over time, per environment."""
+    charts = []
+    for i, env in enumerate(dict.fromkeys(group.env for group in groups)):
+        lines = [
+            line
+            for j, group in enumerate(groups)
+            if group.env == env
+            for line in curve(group, j, RETURN, sources, numbers, POINTS, band=True)
+        ]
+        banded = any(line.get("members", 1) > 1 for line in lines)
+        note = "IQM over seeds with 95 % bootstrap interval" if banded else ""
+        chart = {"id": f"returns-{i}", "title": env, "y": WORDS[RETURN], "floor": True}
+        charts.append(chart | {"note": note, "series": lines})
+    return charts
 
 
 def curve(
@@ -191,7 +192,7 @@ def curve(
     most: int,
     band: bool = False,
 ) -> list[dict]:
-    """The line of a group, with its interval if wanted, and faint ones of its members."""
+    """Returns the line of a group, with its interval if wanted, and faint ones of its members."""
     here = [sources[folder] for folder in group.folders if metric in sources[folder].table]
     lines: dict[str, list] = {"steps": [], "time": []}
     names = []
@@ -232,13 +233,12 @@ def curve(
 
 
 def same(lines: list[tuple[np.ndarray, np.ndarray]]) -> bool:
-    """Whether all members have the same line."""
-    first = lines[0]
-    return all(np.array_equal(a, b) for line in lines[1:] for a, b in zip(first, line))
+    """Tells whether all members have the same line."""
+    return all(np.array_equal(a, b) for line in lines[1:] for a, b in zip(lines[0], line))
 
 
 def panels(groups: list[Group], sources: dict[Path, Source], numbers: Numbers) -> list[dict]:
-    """A small chart of every other metric that changes, by section."""
+    """Returns a small chart of every other metric that changes, by section."""
     names = list(dict.fromkeys(name for x in sources.values() for name in x.table))
     left_out = ("step", "member", RETURN, "time/elapsed_s", "time/transitions", "train/n_updates")
     tuned = all(x.config.get("tuner") for x in sources.values())
@@ -253,36 +253,32 @@ def panels(groups: list[Group], sources: dict[Path, Source], numbers: Numbers) -
     most = min(POINTS, max(50, NUMBERS // max(1, members * len(names))))
     charts = []
     for name in names:
-        found = [
+        lines = [
             line for j, g in enumerate(groups) for line in curve(g, j, name, sources, numbers, most)
         ]
-        section = name.partition("/")[0]
-        charts.append(
-            {
-                "id": name,
-                "title": name.partition("/")[2] or name,
-                "section": SECTIONS.get(section, section),
-                "series": found,
-            }
-        )
+        section, _, title = name.partition("/")
+        section = SECTIONS.get(section, section)
+        chart = {"id": name, "title": title or name, "section": section, "series": lines}
+        charts += [chart] if lines else []
     order = [*SECTIONS.values()]
-    place = lambda chart: order.index(chart["section"]) if chart["section"] in order else 2.5
-    return sorted((chart for chart in charts if chart["series"]), key=place)
+    place = lambda chart: order.index(chart["section"]) if chart["section"] in order else 3.5
+    return sorted(charts, key=place)
 
 
 def changes(values: np.ndarray | None) -> bool:
+    """Tells whether a column has more than one value."""
     known = values[np.isfinite(values)] if values is not None else ()
     return len(known) > 0 and not np.all(known == known[0])
 
 
-def told(story: lineage_plots.Story, numbers: Numbers) -> dict[str, Any]:
-    """A population: its members with the winning line, its schedules and its family tree."""
+def population_charts(story: lineage_plots.Story, numbers: Numbers) -> dict[str, Any]:
+    """Returns the members of a population with the winning line, schedules and family tree."""
     line, edges = story.line(story.winner), np.array(story.edges)
     winner = {"name": "winning line", "group": "winning line", "colour": 0, "bold": True}
     other = {"group": "other members", "colour": -1}
 
     def life(slot: int) -> dict[str, Any]:
-        """What lived in a slot, one after another, with gaps between."""
+        """Returns the line of a slot: its members one after another, with gaps between."""
         lives = [life for life in story.lives(slot) if life[0]]
         gap = lambda values, end: [x for life in values for x in (*life, end)]
         x = gap([steps for steps, _ in lives], story.end)
@@ -306,8 +302,7 @@ def told(story: lineage_plots.Story, numbers: Numbers) -> dict[str, Any]:
             {"name": f"member {m}", **other, "step": True, "by": stairs(values[:, m])}
             for m in range(story.members)
         ]
-        mine = stairs(story.schedule(name, line))
-        lines.append(winner | {"step": True, "by": mine})
+        lines.append(winner | {"step": True, "by": stairs(story.schedule(name, line))})
         scale = lineage_plots.scale_of(name, values)
         chart = {"id": f"schedule-{name}", "title": name, "scale": scale, "series": lines}
         schedules.append(chart)
@@ -326,9 +321,9 @@ def told(story: lineage_plots.Story, numbers: Numbers) -> dict[str, Any]:
             "edges": story.edges,
             "line": line,
             "metric": WORDS.get(story.metric, story.metric),
-            "scores": numbers.put(story.scores),
+            "scores": numbers.store(story.scores),
             "copies": copies,
-            "tuned": {name: numbers.put(values) for name, values in story.schedules.items()},
+            "tuned": {name: numbers.store(values) for name, values in story.schedules.items()},
         },
     }
     return {"members": members, "schedules": schedules, "tree": tree, "winner": story.winner}
@@ -338,7 +333,7 @@ def told(story: lineage_plots.Story, numbers: Numbers) -> dict[str, Any]:
 
 
 def facts(source: Source, colour: int) -> dict[str, Any]:
-    """What stands in the tables: state, results of every member, speed."""
+    """Returns the contents of the tables: state, results of every member, speed."""
     config, table = source.config, source.table
     evaluated = members_of(table, RETURN) if RETURN in table else {}
     rows = [
@@ -371,7 +366,7 @@ def facts(source: Source, colour: int) -> dict[str, Any]:
         "last": statistics.iqm(last) if len(last) and not tuned else last.max(initial=-math.inf),
         "interval": [x[0] for x in interval] if interval and not tuned else None,
         "best": max((row["best"] for row in rows), default=math.nan),
-        "fps": (step - 0) / (elapsed - compiled) if elapsed > compiled else speed,
+        "fps": step / (elapsed - compiled) if elapsed > compiled else speed,
         "updates": source.last("train/n_updates"),
         "elapsed": elapsed,
         "compiled": compiled,
@@ -384,22 +379,23 @@ def facts(source: Source, colour: int) -> dict[str, Any]:
 
 
 def settings(config: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """All that was chosen, as text, in groups."""
+    """Returns all settings as text, in groups."""
     groups = {
         "hp": "Hyper-parameters",
         "options": "Algorithm",
         "pbt": "Population",
         "versions": "Versions",
     }
-    apart = (*groups, "command", "schedule")
-    plain = {name: x for name, x in config.items() if name not in apart}
-    found = {"Run": plain} | {title: config.get(name) or {} for name, title in groups.items()}
+    grouped = (*groups, "command", "schedule")
+    sections = {"Run": {name: x for name, x in config.items() if name not in grouped}}
+    sections |= {title: config.get(name) or {} for name, title in groups.items()}
     schedule = {f"from step {step:,}": changed for step, changed in config.get("schedule") or ()}
-    found |= {"Schedule": schedule}
-    return {title: {k: text(v) for k, v in x.items()} for title, x in found.items() if x}
+    sections |= {"Schedule": schedule}
+    return {title: {k: text(v) for k, v in x.items()} for title, x in sections.items() if x}
 
 
 def text(value: Any) -> str:
+    """Returns a setting for people to read."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
@@ -412,8 +408,8 @@ def text(value: Any) -> str:
 
 
 def media(sources: list[Source], here: Path, video_mb: float) -> dict[str, list[dict]]:
-    """Videos and pictures of the runs: inside the page as far as there is room, else linked."""
-    found: dict[str, list[dict]] = {"videos": [], "pictures": []}
+    """Returns the videos and pictures of the runs: embedded while there is room, else linked."""
+    items: dict[str, list[dict]] = {"videos": [], "pictures": []}
     for kind, folder, forms, room in (
         ("videos", "videos", VIDEOS, video_mb),
         ("pictures", "plots", STILLS, PICTURES),
@@ -423,21 +419,20 @@ def media(sources: list[Source], here: Path, video_mb: float) -> dict[str, list[
             place = source.folder / folder
             for file in sorted(place.rglob("*")) if not place.is_symlink() else ():
                 form = file.suffix.lower()
-                ours = file.stem in OURS and folder == "plots"
-                if form not in forms or ours or file.name.startswith("."):
+                drawn = file.stem in DRAWN_HERE and folder == "plots"
+                if form not in forms or drawn or file.name.startswith("."):
                     continue
-                content, size = b"", 0
                 try:
-                    with files.open_regular(file) as opened:  # no link leads elsewhere from here
+                    with files.open_regular(file) as opened:  # which follows no links
                         size = os.fstat(opened.fileno()).st_size
                         content = opened.read(size) if size <= left else b""
-                except OSError:  # it is something else, or somebody has just removed it
+                except OSError:  # not a regular file, or just removed
                     continue
                 inside = size <= left
                 left -= size if inside else 0
                 name = file.stem.replace("_", " ").replace("-", " ")
                 several = f"{source.config['algo']} {source.folder.name}: "
-                found[kind].append(
+                items[kind].append(
                     {
                         "name": (several if len(sources) > 1 else "") + name,
                         "moves": form in (".mp4", ".webm"),
@@ -446,16 +441,17 @@ def media(sources: list[Source], here: Path, video_mb: float) -> dict[str, list[
                         "source": embedded(file, content) if inside else link(file, here),
                     }
                 )
-    return found
+    return items
 
 
 def embedded(file: Path, content: bytes) -> str:
+    """Returns the content as a data URL."""
     kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def link(file: Path, here: Path) -> str:
-    """A relative address, so that the page and the run may move together."""
+    """Returns a relative URL, so that the page and the run may move together."""
     from urllib.parse import quote
 
     return quote(os.path.relpath(file, here).replace(os.sep, "/"))
@@ -465,12 +461,12 @@ def link(file: Path, here: Path) -> str:
 
 
 def page(sources: list[Source], here: Path, video_mb: float, live: float | None) -> str:
-    """The whole page."""
+    """Returns the HTML of the whole page."""
     by_folder = {source.folder: source for source in sources}
     groups, numbers = groups_of(by_folder), Numbers()
     colour = {folder: i for i, group in enumerate(groups) for folder in group.folders}
     labels, tasks = (list(dict.fromkeys(x)) for x in zip(*((g.label, g.env) for g in groups)))
-    title = f"{listed(labels)} on {listed(tasks)}"
+    title = f"{listed(labels, 'and')} on {listed(tasks, 'and')}"
     alone = sources[0] if len(sources) == 1 else None
     story = alone.story if alone else None
     data = {
@@ -480,8 +476,8 @@ def page(sources: list[Source], here: Path, video_mb: float, live: float | None)
         "live": live,
         "groups": [group.label for group in groups],
         "runs": [facts(source, colour[source.folder]) for source in sources],
-        "returns": [] if story else returns(groups, by_folder, numbers),
-        "population": told(story, numbers) if story else None,
+        "returns": [] if story else return_charts(groups, by_folder, numbers),
+        "population": population_charts(story, numbers) if story else None,
         "panels": panels(groups, by_folder, numbers),
         **media(sources, here, video_mb),
     }
@@ -494,16 +490,11 @@ def page(sources: list[Source], here: Path, video_mb: float, live: float | None)
         "data": json.dumps(clean(data), allow_nan=False).replace("<", "\\u003c"),
     }
     frame = (PAGE / "report.html").read_text("utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
-
-
-def listed(names: list[str]) -> str:
-    """A, B and C."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
 
 
 def clean(value: Any) -> Any:
-    """As JSON has it: no NaN, no NumPy."""
+    """Returns what JSON can hold: no NaN, no NumPy."""
     if isinstance(value, dict):
         return {str(k): clean(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

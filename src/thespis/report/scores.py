@@ -1,4 +1,4 @@
-"""Algorithms compared over environments: aggregates, profiles, improvement, sample efficiency.
+"""Compares algorithms over environments: aggregates, profiles, improvement, sample efficiency.
 
 The plots and statistics are those that Agarwal et al., "Deep Reinforcement Learning at the Edge
 of the Statistical Precipice" (2021), recommend.
@@ -16,7 +16,20 @@ import numpy as np
 
 from thespis.errors import ThespisError, or_all
 from thespis.report import statistics
-from thespis.report.plots import FAINT, GREY, INK, WORDS, Curve, Sheet, dress, look
+from thespis.report.plots import (
+    GREY,
+    INK,
+    WORDS,
+    Curve,
+    count,
+    label_steps,
+    legend,
+    look,
+    rows_axis,
+    sheet,
+    steps_axis,
+    value_axis,
+)
 from thespis.runs import directory
 
 AGGREGATES = {
@@ -29,7 +42,7 @@ AGGREGATES = {
 
 @dataclass(frozen=True)
 class Table:
-    """What algorithms scored: `curves[label][env]` is (steps [points], scores [seeds, points])."""
+    """Scores of algorithms: `curves[label][env]` is (steps [points], scores [seeds, points])."""
 
     curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
     meaning: str  # of the scores, as an axis says it
@@ -44,11 +57,11 @@ class Table:
         return list(next(iter(self.curves.values())))
 
     def final(self, label: str) -> list[np.ndarray]:
-        """The scores [seeds] in every environment, at the last step that all its runs have."""
+        """Returns the scores [seeds] in every environment, at the last step all its runs have."""
         return [scores[:, -1] for _, scores in self.curves[label].values()]
 
     def over_time(self, label: str, points: int = 100) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Steps [points] that all environments have, and the scores [seeds, points] then."""
+        """Returns steps [points] that all environments have, and the scores [seeds, points]."""
         everything = [steps for curves in self.curves.values() for steps, _ in curves.values()]
         start, end = max(s[0] for s in everything), min(s[-1] for s in everything)
         if start > end:
@@ -63,17 +76,17 @@ def table(
     metric: str = "eval/mean_reward",
     normalise: str | Path | dict[str, Any] | None = None,
 ) -> Table:
-    """What algorithms scored, normalised if they are compared over several environments.
+    """Collects the scores, normalised if algorithms are compared over several environments.
 
     `normalise`: "none"; "first-best", by which 0 is the mean first evaluation of the runs of an
     environment and 1 their best one; or {env: (score of 0, score of 1)}, or a JSON file of that.
-    By default there is none for one environment and first-best for several.
+    The default is "none" for one environment and "first-best" for several.
     """
-    found: dict[str, dict[str, Any]] = {}
+    algorithms: dict[str, dict[str, Any]] = {}
     for curve in curves:
-        found.setdefault(curve.label, {})[curve.env] = curve
+        algorithms.setdefault(curve.label, {})[curve.env] = curve
     envs = list(dict.fromkeys(curve.env for curve in curves))
-    for label, mine in found.items():
+    for label, mine in algorithms.items():
         lacking = [env for env in envs if env not in mine]
         if lacking:
             raise ThespisError(
@@ -83,7 +96,7 @@ def table(
     ends, meaning = references(curves, envs, rule)
     scale = lambda x, env: (x - ends[env][0]) / (ends[env][1] - ends[env][0]) if ends else x
     scored = {}
-    for label, mine in found.items():
+    for label, mine in algorithms.items():
         scored[label] = {}
         for env in envs:  # in one order
             steps, values = statistics.on_grid(*zip(*mine[env].runs, strict=True))
@@ -96,7 +109,7 @@ def table(
 
 
 def references(curves: Sequence[Curve], envs: list[str], rule: Any) -> tuple[dict, str]:
-    """{env: (score of 0, score of 1)}, and what that means."""
+    """Returns {env: (score of 0, score of 1)}, and what a normalised score means."""
     if rule == "none":
         return {}, ""
     if rule == "first-best":
@@ -106,19 +119,19 @@ def references(curves: Sequence[Curve], envs: list[str], rule: Any) -> tuple[dic
             ends[env] = np.mean([x[0] for x in runs]), max(x.max() for x in runs)
         meaning = "normalised return (0: mean first evaluation, 1: best)"
     else:
-        given = rule if isinstance(rule, dict) else directory.read_json(Path(rule).resolve())
-        absent = [env for env in envs if env not in given]
+        pairs = rule if isinstance(rule, dict) else directory.read_json(Path(rule).resolve())
+        absent = [env for env in envs if env not in pairs]
         if absent:
             raise ThespisError(
-                f"no scores of {absent[0]} to normalise by{or_all(absent[0], given)}"
+                f"no scores of {absent[0]} to normalise by{or_all(absent[0], pairs)}"
             )
         try:
-            ends = {env: tuple(map(float, given[env])) for env in envs}
+            ends = {env: tuple(map(float, pairs[env])) for env in envs}
             if any(len(pair) != 2 for pair in ends.values()):
                 raise ValueError
         except (TypeError, ValueError):
             raise ThespisError(
-                f"cannot normalise by {rule}: give of each environment [score of 0, score of 1]"
+                f"cannot normalise by {rule}: give each environment as [score of 0, score of 1]"
             ) from None
         meaning = "normalised return (0 and 1 as given)"
     flat = [env for env, (low, high) in ends.items() if low == high]
@@ -131,39 +144,32 @@ def references(curves: Sequence[Curve], envs: list[str], rule: Any) -> tuple[dic
 
 
 def aggregates(scores: Table, path: Path | str) -> Path:
-    """IQM, median, mean and, of normalised scores, optimality gap, with 95 % intervals."""
+    """Plots IQM, median, mean and, if normalised, optimality gap, with 95 % intervals."""
     names = [n for n in AGGREGATES if scores.normalised or n != "optimality gap"]
     labels = scores.labels
-    with Sheet(path, (2.5 * len(names) + 1.2, 0.42 * len(labels) + 1.4)) as figure:
+    with sheet(path, (2.5 * len(names) + 1.2, 0.42 * len(labels) + 1.4)) as figure:
         panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
         for name, panel in zip(names, panels, strict=True):
             statistic = AGGREGATES[name]
             for i, label in enumerate(labels):
                 final, (colour, _) = scores.final(label), look(i)
                 value, interval = statistic(final), statistics.stratified([final], statistic)
-                if interval:
-                    low, high = interval
-                    panel.barh(i, high - low, 0.55, low, color=colour, alpha=0.25, linewidth=0)
-                panel.vlines(value, i - 0.275, i + 0.275, color=colour, linewidth=2.4)
+                bar(panel, i, value, interval, colour, 0.55)
             panel.set_title(f"{name} (less is better)" if name == "optimality gap" else name)
             panel.margins(x=0.08)
-            panel.set_yticks(range(len(labels)), labels)
-            panel.tick_params(axis="y", length=0)
-            panel.spines["left"].set_visible(False)
-            panel.grid(axis="x", color=FAINT, linewidth=0.8)
-            panel.set_axisbelow(True)
-            panel.set_ylim(len(labels) - 0.4, -0.6)
+            rows_axis(panel, labels)
+            panel.grid(axis="x")
         figure.supxlabel(f"{scores.meaning}; {counted(scores)}, 95 % intervals", fontsize=9)
     return Path(path)
 
 
 def profiles(scores: Table, path: Path | str) -> Path:
-    """The share of runs above every score, with 95 % intervals."""
+    """Plots the share of runs above every score, with 95 % intervals."""
     everything = np.concatenate([x for label in scores.labels for x in scores.final(label)])
     low, high = everything.min(), everything.max()
     margin = 0.03 * (high - low or 1.0)
     thresholds = np.linspace(low - margin, high + margin, 200)
-    with Sheet(path, (6.4, 4.0)) as figure:
+    with sheet(path, (6.4, 4.0)) as figure:
         panel = figure.subplots()
         share = lambda final: statistics.profile(final, thresholds)
         for i, label in enumerate(scores.labels):
@@ -174,46 +180,38 @@ def profiles(scores: Table, path: Path | str) -> Path:
             panel.plot(thresholds, share(final), line, color=colour, linewidth=2, label=label)
         panel.set_ylim(-0.02, 1.02)
         panel.set_xlim(thresholds[0], thresholds[-1])
-        panel.grid(axis="y", color=FAINT, linewidth=0.8)
-        panel.set_axisbelow(True)
+        panel.grid(axis="y")
         panel.set_ylabel("share of runs with a higher score")
         panel.set_xlabel(scores.meaning)
-        legend(figure, scores)
+        score_legend(figure, scores)
     return Path(path)
 
 
 def improvements(scores: Table, path: Path | str) -> Path:
-    """Of every pair, how probable it is that a run of the one beats a run of the other."""
+    """Plots for every pair how probably a run of the one beats a run of the other."""
     pairs = list(combinations(scores.labels, 2))
     if not pairs:
         raise ThespisError("one algorithm improves on nothing: name runs of two or more")
-    with Sheet(path, (6.4, 0.45 * len(pairs) + 1.3)) as figure:
+    with sheet(path, (6.4, 0.45 * len(pairs) + 1.3)) as figure:
         panel = figure.subplots()
         for i, pair in enumerate(pairs):
             both = [scores.final(label) for label in pair]
             value = statistics.improvement(*both)
             interval = statistics.stratified(both, statistics.improvement)
             colour, _ = look(scores.labels.index(pair[0]))
-            if interval:
-                low, high = interval
-                panel.barh(i, high - low, 0.5, low, color=colour, alpha=0.25, linewidth=0)
-            panel.vlines(value, i - 0.25, i + 0.25, color=colour, linewidth=2.4)
+            bar(panel, i, value, interval, colour, 0.5)
             panel.text(1.02, i, f"{value:.2f}", va="center", color=INK, fontsize=9)
         panel.axvline(0.5, color=GREY, linewidth=1, linestyle="--", zorder=0)
         panel.set_xlim(0, 1)
-        panel.set_ylim(len(pairs) - 0.4, -0.6)
-        panel.set_yticks(range(len(pairs)), [f"{x} > {y}" for x, y in pairs])
-        panel.tick_params(axis="y", length=0)
-        panel.spines["left"].set_visible(False)
-        panel.grid(axis="x", color=FAINT, linewidth=0.8)
-        panel.set_axisbelow(True)
+        rows_axis(panel, [f"{x} > {y}" for x, y in pairs])
+        panel.grid(axis="x")
         panel.set_xlabel(f"probability of improvement; {counted(scores)}, 95 % intervals")
     return Path(path)
 
 
 def efficiency(scores: Table, path: Path | str) -> Path:
-    """The IQM over all runs of all environments against steps, with 95 % intervals."""
-    with Sheet(path, (6.4, 4.0)) as figure:
+    """Plots the IQM over all runs of all environments against steps, with 95 % intervals."""
+    with sheet(path, (6.4, 4.0)) as figure:
         panel = figure.subplots()
         for i, label in enumerate(scores.labels):
             grid, values = scores.over_time(label)
@@ -223,30 +221,33 @@ def efficiency(scores: Table, path: Path | str) -> Path:
                 panel.fill_between(grid, *interval, color=colour, alpha=0.18, linewidth=0)
             mark = line + ("o" if len(grid) == 1 else "")
             panel.plot(grid, statistics.pooled_iqm(values), mark, color=colour, linewidth=2)
-            dress(panel, grid[-1])
-        panel.set_xlabel("environment steps")
+            steps_axis(panel, grid[-1])
+        value_axis(panel)
+        label_steps([panel])
         panel.set_ylabel(f"IQM of {scores.meaning}".replace(" (", "\n("))
-        legend(figure, scores)
+        score_legend(figure, scores)
     return Path(path)
 
 
-def legend(figure, scores: Table) -> None:
-    from matplotlib.lines import Line2D
+def bar(panel, row: int, value: Any, interval: Any, colour: str, height: float) -> None:
+    """Draws a value as a stroke, and its interval as a bar behind it."""
+    if interval:
+        low, high = interval
+        panel.barh(row, high - low, height, low, color=colour, alpha=0.25, linewidth=0)
+    panel.vlines(value, row - height / 2, row + height / 2, color=colour, linewidth=2.4)
 
-    looks = [look(i) for i in range(len(scores.labels))]
-    handles = [Line2D([], [], color=colour, ls=line, lw=2) for colour, line in looks]
+
+def score_legend(figure, scores: Table) -> None:
+    lines = [(label, *look(i), 2) for i, label in enumerate(scores.labels)]
     title = f"{counted(scores)}, 95 % bootstrap intervals"
-    given: Any = {"loc": "outside lower center", "ncols": min(len(handles), 4), "title": title}
-    figure.legend(handles, scores.labels, **given).get_title().set_color(GREY)
+    legend(figure, lines, title, ncols=min(len(lines), 4))
 
 
 def counted(scores: Table) -> str:
-    """5 seeds on 3 environments."""
+    """Returns "5 seeds on 3 environments"."""
     seeds = sorted({len(x) for label in scores.labels for x in scores.final(label)})
-    runs = "–".join(map(str, seeds[:1] + seeds[1:][-1:]))
-    envs = len(scores.envs)
-    where = scores.envs[0] if envs == 1 else f"{envs} environments"
-    return f"{runs} seed{'s' * (runs != '1')} on {where}"
+    several = len(scores.envs) > 1
+    return f"{count(seeds)} on {f'{len(scores.envs)} environments' if several else scores.envs[0]}"
 
 
 KINDS = {

@@ -1,4 +1,4 @@
-"""Pictures of skills: where each of them goes, and how plans made of them reach their goals."""
+"""Draws skills: where each of them goes, and how plans made of them reach their goals."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from thespis.errors import ThespisError
-from thespis.report.plots import FAINT, GREY, INK, PALETTE, STYLE, UNDATED
-from thespis.runs import files
+from thespis.report.plots import GREY, INK, PALETTE, sheet
 from thespis.skills.planner import Pursuit
 from thespis.skills.rollout import Trajectories
 from thespis.skills.score import hull
 
+SIZE = (5.6, 4.8)
+
 
 def trajectories(played: Trajectories, path: Path | str, title: str = "") -> Path:
-    """The paths of every skill in descriptor space; over time if the descriptor is one number.
+    """Draws the paths of every skill in descriptor space, or over time if that is one number.
 
-    Of larger descriptors the first two coordinates are drawn.
+    Only the first two coordinates of larger descriptors are drawn.
     """
-    with drawing(path) as panel:
+    with sheet(path, SIZE) as figure:
+        panel = figure.subplots()
         line = played.descriptors.shape[-1] == 1
         for skill, colour, paths in zip(
             played.skills, colours(played.skills), played.descriptors, strict=True
@@ -46,12 +47,13 @@ def trajectories(played: Trajectories, path: Path | str, title: str = "") -> Pat
     return Path(path)
 
 
-def pursuit(found: Pursuit, path: Path | str, title: str = "") -> Path:
-    """The paths to goals, and where plans were made anew; of large descriptors the first two."""
-    with drawing(path) as panel:
-        hold = -(-(found.paths.shape[1] - 1) // found.skills.shape[1])
+def pursuit(pursued: Pursuit, path: Path | str, title: str = "") -> Path:
+    """Draws the paths to goals, and where plans were made anew, in the first two coordinates."""
+    with sheet(path, SIZE) as figure:
+        panel = figure.subplots()
+        hold = -(-(pursued.paths.shape[1] - 1) // pursued.skills.shape[1])
         for i, (goal, p, score) in enumerate(
-            zip(found.goals, found.paths, found.scores, strict=True)
+            zip(pursued.goals, pursued.paths, pursued.scores, strict=True)
         ):
             colour = PALETTE[i % len(PALETTE)]
             flat = lambda x: x if x.shape[-1] > 1 else np.concatenate([x, 0 * x], -1)
@@ -70,7 +72,7 @@ def one_hot(skills: np.ndarray) -> bool:
 
 
 def colours(skills: np.ndarray) -> list[Any]:
-    """Alike for skills that are alike: by number, or by the direction of the first two numbers."""
+    """Returns similar colours for similar skills: by number, or by direction in the first two."""
     from matplotlib import colormaps
 
     if one_hot(skills) and len(skills) <= len(PALETTE):
@@ -85,35 +87,6 @@ def colours(skills: np.ndarray) -> list[Any]:
 
 def plane(panel) -> None:
     panel.set_aspect("equal", adjustable="datalim")
-    panel.grid(color=FAINT, linewidth=0.8)
-    panel.set_axisbelow(True)
+    panel.grid()
     panel.set_xlabel("descriptor 0")
     panel.set_ylabel("descriptor 1")
-
-
-class drawing:
-    """A panel to draw on, written as .png, .svg or .pdf when all is drawn."""
-
-    def __init__(self, path: Path | str):
-        self.path = Path(path)
-        self.form = self.path.suffix[1:].lower()
-        if self.form not in UNDATED:
-            raise ThespisError(f"cannot write {self.path.name}: a plot is .png, .svg or .pdf")
-
-    def __enter__(self):
-        import matplotlib
-        from matplotlib.figure import Figure
-
-        self.rules = matplotlib.rc_context(STYLE)
-        self.rules.__enter__()
-        self.figure = Figure(figsize=(5.6, 4.8), layout="constrained")
-        return self.figure.subplots()
-
-    def __exit__(self, kind, error, trace):
-        if kind is None:
-            with files.writing(self.path):
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            more = {"format": self.form, "dpi": 200, "metadata": UNDATED[self.form]}
-            with files.replacing(self.path) as file:
-                self.figure.savefig(Path(file.name), **more)
-        self.rules.__exit__(kind, error, trace)

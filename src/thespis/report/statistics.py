@@ -14,7 +14,7 @@ from thespis.errors import ThespisError
 
 
 def iqm(x) -> np.ndarray:
-    """The mean of the middle half of x [seeds, ...] over its first axis.
+    """Returns the mean of the middle half of x [seeds, ...] over its first axis.
 
     Exact for every number of seeds: a sample that straddles a quartile counts by the part of
     it that lies inside, so that 5 seeds weigh 0, 0.75, 1, 0.75, 0.
@@ -28,7 +28,7 @@ def iqm(x) -> np.ndarray:
 
 
 def mean(x) -> np.ndarray | np.floating:
-    """The mean of x [seeds, ...] over its first axis."""
+    """Returns the mean of x [seeds, ...] over its first axis."""
     return np.mean(np.asarray(x, float), axis=0)
 
 
@@ -39,7 +39,7 @@ def bootstrap(
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """The percentile interval of a statistic of samples [seeds, points] -> low, high [points].
+    """Returns the percentile interval, low and high [points], of a statistic of [seeds, points].
 
     Whole seeds are drawn with replacement, so that a curve stays a curve. One seed says
     nothing about the spread over seeds: its interval is None.
@@ -58,7 +58,7 @@ def bootstrap(
 def on_grid(
     steps: Sequence[np.ndarray], values: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Curves of several seeds on one grid -> grid [points], values [seeds, points].
+    """Interpolates curves of several seeds -> grid [points], values [seeds, points].
 
     The grid holds every step at which some seed was evaluated, from the latest start to the
     earliest end; between its own evaluations a seed is interpolated linearly. Nothing is
@@ -78,8 +78,8 @@ def on_grid(
 
 # --- over several environments --------------------------------------------------------------
 #
-# Scores are a list: of every environment an array [seeds, ...], normalised, so that 1 means the
-# same everywhere. Environments may differ in their number of seeds.
+# Scores are a list with an array [seeds, ...] per environment, normalised, so that 1 means the same
+# everywhere. Environments may differ in their number of seeds.
 
 Scores = Sequence[np.ndarray]
 Numbers = np.ndarray | np.floating
@@ -92,51 +92,51 @@ def stratified(
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[Numbers, Numbers] | None:
-    """The percentile interval of statistic(*groups), seeds being drawn within environments.
+    """Returns the percentile interval of statistic(*groups); seeds are drawn within environments.
 
-    A group is what one algorithm scored; the statistic keeps all axes but the first of its
+    A group has the scores of one algorithm; the statistic keeps all axes but the first of its
     arrays. One seed says nothing about the spread over seeds: the interval is then None.
     """
     if any(len(x) < 2 for scores in groups for x in scores):
         return None
     rng = np.random.default_rng(seed)
     size = sum(x.size for scores in groups for x in scores)
-    found, left = [], draws
+    values, left = [], draws
     while left:  # some draws at a time, as many as a million numbers
         now = min(left, max(1, 2**20 // size))
         again = [[x[rng.integers(len(x), size=(len(x), now))] for x in scores] for scores in groups]
-        found.append(np.asarray(statistic(*again)))
+        values.append(np.asarray(statistic(*again)))
         left -= now
-    low, high = np.quantile(np.concatenate(found), [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(np.concatenate(values), [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
 
 
 def pooled_iqm(scores: Scores) -> Numbers:
-    """The mean of the middle half of all runs of all environments."""
+    """Returns the mean of the middle half of all runs of all environments."""
     return iqm(np.concatenate(list(scores)))
 
 
 def mean_of_means(scores: Scores) -> Numbers:
-    """The mean over environments of their means over seeds."""
+    """Returns the mean over environments of their means over seeds."""
     return np.mean([mean(x) for x in scores], axis=0)
 
 
 def median_of_means(scores: Scores) -> Numbers:
-    """The median over environments of their means over seeds."""
+    """Returns the median over environments of their means over seeds."""
     return np.median([mean(x) for x in scores], axis=0)
 
 
 def optimality_gap(scores: Scores, goal: float = 1.0) -> Numbers:
-    """How much the runs lack of a goal on average; what exceeds it does not make up for others."""
+    """Returns how far runs are below a goal on average; those above it count as 0."""
     return np.mean([mean(np.maximum(goal - x, 0)) for x in scores], axis=0)
 
 
 def profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
-    """The share of runs whose score [seeds, ...] exceeds each threshold -> [..., thresholds]."""
+    """Returns the share of runs with a score [seeds, ...] above each of [..., thresholds]."""
     return np.mean([mean(x[..., None] > thresholds) for x in scores], axis=0)
 
 
 def improvement(ours: Scores, theirs: Scores) -> Numbers:
-    """How often a run of ours beats one of theirs, over environments; a draw counts a half."""
+    """Returns how often a run of ours beats one of theirs; a draw counts half."""
     wins = lambda x, y: np.mean((x[:, None] > y) + 0.5 * (x[:, None] == y), axis=(0, 1))
     return np.mean([wins(x, y) for x, y in zip(ours, theirs, strict=True)], axis=0)

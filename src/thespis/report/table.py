@@ -1,4 +1,4 @@
-"""The tables that close a run in the terminal."""
+"""Formats the tables that close a run in the terminal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from thespis.errors import printable
 
 
 def summary(rows: Sequence[dict[str, Any]], title: str | None = None) -> Table:
-    """One line per row, one column per key, in order of appearance.
+    """Returns a table with one line per row, one column per key, in order of appearance.
 
     Whole numbers and steps have thousand separators, others one decimal (three digits in a
-    column where none exceeds one, such as rates); what is missing or NaN is a dash.
+    column where none exceeds one, such as rates); missing values and NaN are a dash.
     """
     title = title and escape(printable(title))
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
@@ -38,7 +38,7 @@ def summary(rows: Sequence[dict[str, Any]], title: str | None = None) -> Table:
 
 
 def cells(name: str, values: Sequence[Any]) -> list[str]:
-    """The values of one column as tidy text."""
+    """Returns the values of one column as text."""
     real = [abs(float(v)) for v in values if isinstance(v, Real) and math.isfinite(v)]
     small = bool(real) and 0 < max(real) <= 1
 
@@ -55,7 +55,7 @@ def cells(name: str, values: Sequence[Any]) -> list[str]:
 
 
 def wide(console: Console, table: Table) -> None:
-    """Print a table of its own width: better wrapped by the terminal than cut."""
+    """Prints a table in its full width, which the terminal may wrap but does not cut."""
     narrow, console.width = console.width, 1000
     console.width = max(narrow, console.measure(table).maximum)
     console.print(table)

@@ -1,4 +1,4 @@
-"""Metrics on Weights & Biases, as they come. An extra: `pip install 'thespis[wandb]'`."""
+"""Sends metrics to Weights & Biases. An extra: `pip install 'thespis[wandb]'`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Tracked(Silent):
         self.reporter.begin(config, folder, step)
         self.names = other_names(config.log_keys)
         folder = Path(folder).absolute()
-        ids = folder / "wandb.json"  # by which a run that goes on is the same run there
+        ids = folder / "wandb.json"  # by which a resumed run continues the same one there
         known: Any = None
         with suppress(ThespisError, TypeError, KeyError):  # none yet, or it is damaged
             known = [str(identity) for identity in read_json(ids)["ids"]]
@@ -40,7 +40,7 @@ class Tracked(Silent):
             write_json(ids, {"ids": known})
         group = f"{config.algo}_{folder.name}"
         for identity, seed in zip(known, config.seeds, strict=True):
-            given = {
+            options = {
                 "project": self.project,
                 "group": group,
                 "name": f"{group}_seed{seed}",
@@ -52,7 +52,7 @@ class Tracked(Silent):
                 "settings": self.wandb.Settings(silent=True),
             }
             try:
-                run = self.wandb.init(**given)
+                run = self.wandb.init(**options)
             except Exception as error:  # nobody is logged in, or nobody answers
                 raise ThespisError(f"wandb = {self.project}: {one_line(error)}") from error
             run.define_metric("*", step_metric="global_step")
@@ -60,14 +60,14 @@ class Tracked(Silent):
 
     def row(self, step: int, rows: list[dict[str, Any]], counted: Counted = None) -> None:
         self.reporter.row(step, rows, counted)
-        for run, row, found in zip(self.runs, rows, counted or [{}] * len(rows), strict=True):
-            named = {self.names.get(name, name): float(x) for name, x in row.items()}
-            named |= {
+        for run, row, histograms in zip(self.runs, rows, counted or [{}] * len(rows), strict=True):
+            values = {self.names.get(name, name): float(x) for name, x in row.items()}
+            values |= {
                 name: self.wandb.Histogram(np_histogram=(counts, edges))
-                for name, (counts, edges) in found.items()
+                for name, (counts, edges) in histograms.items()
                 if counts.any()
             }
-            run.log(named | {"global_step": step})
+            run.log(values | {"global_step": step})
 
     def end(self) -> None:
         self.reporter.end()

@@ -1,4 +1,4 @@
-"""Frames to an animated GIF, or to MP4 where imageio-ffmpeg is installed."""
+"""Writes frames as an animated GIF, or as MP4 where imageio-ffmpeg is installed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MARK = (213, 94, 0)
 
 
 def default_suffix() -> str:
-    """.mp4 if it can be written here, else .gif."""
+    """Returns .mp4 if it can be written here, else .gif."""
     return ".mp4" if importlib.util.find_spec("imageio_ffmpeg") else ".gif"
 
 
 def check(path: Path) -> None:
-    """Refuse a file that cannot be written here, before anything is drawn for it."""
+    """Refuses a file that cannot be written here, before anything is drawn for it."""
     if path.suffix.lower() not in (".gif", ".mp4"):
         raise ThespisError(f"cannot write {path.name}: a video is .gif or .mp4")
     if path.suffix.lower() == ".mp4":
@@ -32,7 +32,7 @@ def check(path: Path) -> None:
 
 
 def ffmpeg(path: Path) -> str:
-    """The program that writes this file."""
+    """Returns the path of the program ffmpeg."""
     try:
         from imageio_ffmpeg import get_ffmpeg_exe
 
@@ -45,7 +45,7 @@ def ffmpeg(path: Path) -> str:
 
 
 def write(frames: Sequence[np.ndarray], path: Path | str, fps: int) -> Path:
-    """Frames uint8 [height, width, 3] to a .gif or .mp4 file."""
+    """Writes frames, uint8 [height, width, 3], to a .gif or .mp4 file."""
     path = Path(path)
     check(path)
     writer = {".gif": _gif, ".mp4": _mp4}[path.suffix.lower()]
@@ -80,7 +80,7 @@ def _gif(frames: Sequence[np.ndarray], path: Path, fps: int) -> None:
 
 
 def _palette(images: Sequence[Image.Image]) -> Image.Image:
-    """256 colours for all images, from at most 16 of them laid side by side."""
+    """Returns 256 colours for all images, from at most 16 of them."""
     some = images[:: -(-len(images) // 16)]
     width, height = some[0].size
     sheet = Image.new("RGB", (width, height * len(some)))
@@ -112,7 +112,7 @@ def _mp4(frames: Sequence[np.ndarray], path: Path, fps: int) -> None:
 
 
 def caption(frame: np.ndarray, text: str) -> np.ndarray:
-    """The frame [height, width, 3] with a small line of text in its lower left corner."""
+    """Returns the frame [height, width, 3] with a line of text in its lower left corner."""
     image = Image.fromarray(frame)
     size = max(10, round(image.height / 24))
     ground = np.median(frame[-2 * size :], axis=(0, 1))
@@ -132,10 +132,10 @@ def caption(frame: np.ndarray, text: str) -> np.ndarray:
 
 
 def beats(frame: np.ndarray, anew: Sequence[bool], shown: int = 60) -> np.ndarray:
-    """The frame with a disc that is filled whenever the agent acts anew, and its latest beats.
+    """Returns the frame with a disc that is filled whenever the agent chooses a new action.
 
-    Beside the disc runs a track of the last steps, the newest at its right end: a stroke is an
-    action that was chosen, the line between them one that was held.
+    A track beside the disc shows the last steps, the newest at its right end: a stroke is a new
+    action, the line between strokes one that was repeated.
     """
     image = Image.fromarray(frame)
     size = max(10, round(image.height / 24))
@@ -155,7 +155,7 @@ def beats(frame: np.ndarray, anew: Sequence[bool], shown: int = 60) -> np.ndarra
 
 
 def side_by_side(videos: Sequence[Sequence[np.ndarray]], width: int = 1280) -> list[np.ndarray]:
-    """Videos of one size in a grid at most so wide; who has ended stays at its last frame."""
+    """Returns videos of one size in a grid; those that have ended stay at their last frame."""
     columns = int(np.ceil(np.sqrt(len(videos))))
     rows = -(-len(videos) // columns)
     height_0, width_0 = videos[0][0].shape[:2]

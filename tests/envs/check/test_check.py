@@ -312,7 +312,9 @@ class Drift:
     ],
 )
 def test_mistakes_of_tasks(fault, name, seen):
-    wrong = {c.name: c.seen for c in check_env(Drift(fault=fault)).checks if c.verdict == "wrong"}
+    wrong = {
+        c.name: c.message for c in check_env(Drift(fault=fault)).checks if c.verdict == "wrong"
+    }
     assert seen in wrong.pop(name)
     assert not wrong
 

@@ -472,7 +472,7 @@ function cards(run) {
     card(run.tuned ? "last return of the best member" : several ? "last return, IQM" : "last return", number(run.last),
       range ? `95 % interval ${number(range[0])} to ${number(range[1])}` : run.members.length ? null : "no evaluation yet"),
     card("best return", number(run.best), several ? "of any evaluation of any " + (run.tuned ? "member" : "seed") : "of any evaluation"),
-    card("environment steps", short(run.step), `of ${whole(run.steps)}${left ? ", " + left : ""}`,
+    card("environment steps", whole(run.step), `of ${whole(run.steps)}${left ? ", " + left : ""}`,
       run.state !== "done" && h("progress", { value: share, max: 1, "aria-label": "progress" })),
     card("steps per second", run.fps == null ? "–" : short(Math.round(run.fps)), several ? `of every ${run.tuned ? "member" : "seed"}` : run.updates ? `${whole(run.updates)} updates` : null),
     card("time", duration(run.elapsed), run.compiled == null ? null : `${duration(run.compiled)} of it compiling`));
