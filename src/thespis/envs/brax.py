@@ -133,7 +133,8 @@ class Brax:
 
 def named(name: str) -> Autoreset:
     """Makes `brax:NAME` or `brax:NAME@BACKEND`."""
-    return Autoreset(Brax(*name.split("@", 1)))
+    environment, _, backend = name.partition("@")
+    return Autoreset(Brax(environment, backend) if "@" in name else Brax(environment))
 
 
 def installed() -> bool:
