@@ -80,7 +80,7 @@ def updates(args, at_once: int = 50) -> None:
     def many(state, replay, hp, step):
         def one(state, i):
             k_sample, k_update = random.split(random.fold_in(random.key(0), i))
-            batch = algo.sample(replay.of(jnp.asarray(0)), None, hp, k_sample, i)
+            batch = algo.sample(replay.view(jnp.asarray(0)), None, hp, k_sample, i)
             state, metrics, _ = algo.update(state, hp, batch, k_update, i)
             return state, metrics
 

@@ -67,7 +67,7 @@ def main() -> None:
 
     def one(state, i):
         k_sample, k_update = random.split(random.fold_in(random.key(0), i))
-        batch = algo.sample(rows.of(jnp.asarray(0)), None, hp, k_sample, i)
+        batch = algo.sample(rows.view(jnp.asarray(0)), None, hp, k_sample, i)
         state, metrics, _ = algo.update(state, hp, batch, k_update, i)
         return state, metrics
 

@@ -68,7 +68,7 @@ lives = {
 }
 draw = jax.jit(
     lambda replay, seed: (
-        replay.of(jnp.int32(0), jnp.float32(1))
+        replay.view(jnp.int32(0), jnp.float32(1))
         .stacked(FRAMES)
         .transitions(random.key(seed), 32, 0.9, 2)
     )
@@ -101,7 +101,7 @@ def test_drawn_stacks_are_those_made_by_hand(rule, finals, count, seed):
 def test_windows_hold_stacks_too():
     finals = np.zeros((MOST, ENVS), bool)
     finals[4] = True
-    view = fill(None, finals, 7).of(jnp.int32(0)).stacked(FRAMES)
+    view = fill(None, finals, 7).view(jnp.int32(0)).stacked(FRAMES)
     found = view.at(Index(jnp.array([3, 4]), jnp.array([1, 0])).window(0, 3))
     assert found.obs["n"].shape == (3, 2, FRAMES)
     for t, b in np.ndindex(3, 2):
@@ -122,7 +122,7 @@ def test_what_is_acted_on_is_what_is_learned_from():
     x = driver.run(driver.init(seeds, hps), hps, None, seeds, 20, "explore", True)
     assert x.replay.rows.obs.shape == (40, 2, 2, 3)  # each stored once
     for member in range(2):
-        view = x.replay.of(jnp.int32(member)).stacked(FRAMES)
+        view = x.replay.view(jnp.int32(member)).stacked(FRAMES)
         time, env_ = np.meshgrid(np.arange(20), np.arange(2), indexing="ij")
         rows = view.at(Index(jnp.asarray(time), jnp.asarray(env_)))
         np.testing.assert_array_equal(rows.obs, rows.extra)

@@ -66,7 +66,7 @@ def rows_of(who: int, reward: float, kind: str = "continuous"):
     action = obs / 20 if kind == "continuous" else np.int32(time % 3)
     pay = np.full(12, reward, np.float32)
     row = Row(ring(obs), ring(pay), flag("terminated"), flag("truncated"), ring(action))
-    return Replay(row, jnp.int32(0), jnp.int32(12)).of(jnp.int32(0))
+    return Replay(row, jnp.int32(0), jnp.int32(12)).view(jnp.int32(0))
 
 
 def drawn(algo, reward=7.0, kind="continuous", seed=0, **hypers):
@@ -109,7 +109,7 @@ def test_demonstrations_have_no_priority_to_give_back():
     replay, add = Replay.empty(12, at(0), algo.rule(1)), reference.quick(Replay.add)
     for t in range(12):
         replay = add(replay, at(t), alpha=jnp.ones(1))
-    view = replay.of(jnp.int32(0), jnp.float32(0.4))
+    view = replay.view(jnp.int32(0), jnp.float32(0.4))
     shown = rows_of(2, 0.0, "continuous")
     b = sample_of(algo)(view, shown, scalars(), random.key(0), jnp.int32(0))
     row = np.asarray(b.drawn.row)

@@ -602,7 +602,7 @@ def filled(rows, envs=3, capacity=30, members=1):
 
 
 def windows(algo, rows=40):
-    draw = lambda ring, key: algo.sample(ring.of(jnp.int32(0)), None, None, key, jnp.int32(0))
+    draw = lambda ring, key: algo.sample(ring.view(jnp.int32(0)), None, None, key, jnp.int32(0))
     return jax.tree.map(np.asarray, reference.quick(draw)(filled(rows), random.key(0)))
 
 
@@ -650,7 +650,7 @@ def test_a_share_of_the_windows_is_recent():
 @pytest.mark.parametrize("recent_share", [0.0, 0.5])
 def test_windows_of_a_shared_replay_come_from_all_members_alike(recent_share):
     algo = make(batch_size=64, stratified=True, recent_share=recent_share, recent_steps=2)
-    draw = lambda ring, key: algo.sample(ring.of(None), None, None, key, jnp.int32(0)).rows.obs
+    draw = lambda ring, key: algo.sample(ring.view(None), None, None, key, jnp.int32(0)).rows.obs
     obs = reference.quick(draw)(filled(40, envs=2, members=4), random.key(0))
     even = np.asarray(obs)[0, : 64 - round(recent_share * 64), 1].astype(int)
     np.testing.assert_array_equal(np.bincount(even // 2), [len(even) // 4] * 4)
@@ -660,7 +660,7 @@ def test_windows_of_a_shared_replay_come_from_all_members_alike(recent_share):
 def test_windows_of_stacks_hold_the_frames_before(stratified, recent_share):
     algo = make(batch_size=60, stratified=stratified, recent_share=recent_share, recent_steps=99)
     draw = lambda ring, key: (
-        algo.sample(ring.of(jnp.int32(0)).stacked(3), None, None, key, jnp.int32(0)).rows.obs
+        algo.sample(ring.view(jnp.int32(0)).stacked(3), None, None, key, jnp.int32(0)).rows.obs
     )
     obs = reference.quick(draw)(filled(40), random.key(0))
     np.testing.assert_array_equal(np.diff(np.asarray(obs)[..., 0], axis=-1), 1)

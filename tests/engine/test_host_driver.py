@@ -235,7 +235,7 @@ def test_after_a_stop_new_episodes_begin(resumed):
 
 def test_no_transition_leads_across_a_stop(resumed):
     replay = resumed[2].replay
-    draw = jax.jit(lambda m: replay.of(m).transitions(random.key(0), 500, 0.9, n=3))
+    draw = jax.jit(lambda m: replay.view(m).transitions(random.key(0), 500, 0.9, n=3))
     for m in range(MEMBERS):
         batch = draw(m)
         valid = np.asarray(batch.valid, bool)

@@ -182,7 +182,7 @@ def test_what_a_team_learns_from_counts_whole_when_agents_have_left(n_step):
     for team in (True, False):
         algo = MASAC(env.spec, hidden=(4,), batch_size=64, n_step=n_step, team_reward=team)
         hp = dataclasses.replace(algo.Hyper(), gamma=1.0)
-        b = algo.sample(replay.of(jnp.int32(0)), None, hp, random.key(0), jnp.int32(0))
+        b = algo.sample(replay.view(jnp.int32(0)), None, hp, random.key(0), jnp.int32(0))
         valid = np.asarray(b.valid) > 0
         assert valid.any()
         if team:

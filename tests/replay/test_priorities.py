@@ -252,7 +252,7 @@ def test_batches_hold_legal_transitions_and_tell_which(n, life, seed):
 
 @partial(jax.jit, static_argnums=4)
 def sample(replay, member, beta, seed, n):
-    return replay.of(member, beta).transitions(random.key(seed), BATCH, 0.9, n)
+    return replay.view(member, beta).transitions(random.key(seed), BATCH, 0.9, n)
 
 
 # --- cost -----------------------------------------------------------------------------------

@@ -18,11 +18,11 @@ from thespis.replay.ring import Index, Replay
 CAPACITY, MEMBERS, ENVS, BATCH, MOST = 7, 2, 3, 48, 20
 GOING, TERMINATED, TRUNCATED = range(3)
 
-at = jax.jit(lambda r, m, index: r.of(m).at(index))
-draw = jax.jit(lambda r, m, key, n, k: r.of(m).draw(key, n, k), static_argnums=(3, 4))
-windows = jax.jit(lambda r, m, key, n, k: r.of(m).windows(key, n, k), static_argnums=(3, 4))
+at = jax.jit(lambda r, m, index: r.view(m).at(index))
+draw = jax.jit(lambda r, m, key, n, k: r.view(m).draw(key, n, k), static_argnums=(3, 4))
+windows = jax.jit(lambda r, m, key, n, k: r.view(m).windows(key, n, k), static_argnums=(3, 4))
 transitions = jax.jit(
-    lambda r, m, key, gamma, n, batch=BATCH: r.of(m).transitions(key, batch, gamma, n),
+    lambda r, m, key, gamma, n, batch=BATCH: r.view(m).transitions(key, batch, gamma, n),
     static_argnums=(4, 5),
 )
 
@@ -171,7 +171,9 @@ def test_an_index_may_have_any_shape():
 def test_a_single_leaf_may_be_read():
     replay, _ = stored(going(3))
     index = Index(jnp.array([2]), jnp.array([1]))
-    reward, image = replay.of(jnp.int32(1)).at(index, lambda rows: (rows.reward, rows.obs["image"]))
+    reward, image = replay.view(jnp.int32(1)).at(
+        index, lambda rows: (rows.reward, rows.obs["image"])
+    )
     assert image.tolist() == [[211]]
     np.testing.assert_allclose(reward, [211 / 7 - 30], rtol=1e-5)
 
@@ -310,7 +312,7 @@ def test_too_few_rows_give_nothing_to_learn_from_and_no_nan(rows):
 
 def test_members_read_rows_of_their_own_only():
     replay, _ = stored(going(9))
-    both = jax.jit(jax.vmap(lambda m, key: replay.of(m).transitions(key, BATCH, 0.9, 2)))
+    both = jax.jit(jax.vmap(lambda m, key: replay.view(m).transitions(key, BATCH, 0.9, 2)))
     batch = both(jnp.arange(MEMBERS), random.split(random.key(0), MEMBERS))
     for x in (batch.obs, batch.next_obs):
         np.testing.assert_array_equal(x["name"] // 10 % 10, [[0] * BATCH, [1] * BATCH])
@@ -319,12 +321,12 @@ def test_members_read_rows_of_their_own_only():
 def test_recent_rows_are_drawn_alone():
     """Starts of the last three rows that have a successor, all of them, in every environment."""
     replay, _ = stored(going(12))
-    draw = jax.jit(lambda key: replay.of(jnp.asarray(0)).draw(key, 400, 2, recent=3))
+    draw = jax.jit(lambda key: replay.view(jnp.asarray(0)).draw(key, 400, 2, recent=3))
     index = draw(random.key(0))
     assert set(np.asarray(index.time).tolist()) == {CAPACITY - 4, CAPACITY - 3, CAPACITY - 2}
     assert set(np.asarray(index.env).tolist()) == set(range(ENVS))
     few, _ = stored(going(3))
-    index = few.of(jnp.asarray(0)).draw(random.key(0), 100, 2, recent=3)
+    index = few.view(jnp.asarray(0)).draw(random.key(0), 100, 2, recent=3)
     assert set(np.asarray(index.time).tolist()) == {0, 1}
 
 
@@ -335,7 +337,7 @@ def spread(replay, member, batch, evenly, share, frames=1):
     """Where windows of two rows start, and the names of what is seen there."""
 
     def read(replay, key):
-        view = replay.of(None if member is None else jnp.int32(member)).stacked(frames)
+        view = replay.view(None if member is None else jnp.int32(member)).stacked(frames)
         start = view.spread(key, batch, 2, evenly, share, recent=2)
         return start, view.at(start).obs["name"]
 
@@ -408,7 +410,7 @@ def test_every_dimension_of_a_vector_reward_is_summed_alike():
 def test_without_a_member_rows_of_all_are_drawn_with_their_own_successors():
     replay, kept = stored(going(10))
     everyone = jax.jit(
-        lambda r, key: (r.of(None).draw(key, 200, 2), r.of(None).windows(key, 200, 2))
+        lambda r, key: (r.view(None).draw(key, 200, 2), r.of(None).windows(key, 200, 2))
     )
     index, rows = everyone(replay, random.key(3))
     member, env = np.divmod(np.asarray(index.env), ENVS)

@@ -254,7 +254,7 @@ class Loop:
                 k_sample = random.fold_in(random.fold_in(key, Use.SAMPLE), i)
                 step = clock.updates + i
                 beta = prioritised.beta(hp, step) if prioritised else None
-                view = replay.of(None if self.shared else member, beta)
+                view = replay.view(None if self.shared else member, beta)
                 return self.algo.sample(view, demos, hp, k_sample, step)
 
             return jax.vmap(one)(jnp.arange(self.slots))

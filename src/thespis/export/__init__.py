@@ -1,4 +1,4 @@
-"""Trained policies for elsewhere: a Python file that needs NumPy alone, or an ONNX model."""
+"""Exports trained policies: as a Python file that needs NumPy alone, or as an ONNX model."""
 
 from thespis.export.writer import export
 

@@ -4,8 +4,8 @@
     policy.reset()                  # at the start of every episode
     action = policy(observation)    # both as the environment has them, in its own units
 
-`python policy.py` plays the observations that were kept for this and compares the actions.
-What goes in and out is written in policy.json.
+`python policy.py` repeats kept observations and compares the actions with the kept ones.
+policy.json describes inputs and outputs.
 """
 
 import json
@@ -25,10 +25,10 @@ class Policy:
         self.arrays = arrays
         self.reset()
 
-    def reset(self, **given):
-        """A new episode. What it begins with can be given by its name, such as a skill."""
+    def reset(self, **values):
+        """Starts a new episode. Parts of the memory can be set by their names, such as a skill."""
         self.memory = dict(self.start)
-        for name, value in given.items():
+        for name, value in values.items():
             key = "memory." + name
             if key not in self.memory:
                 known = ", ".join(n.partition(".")[2] for n in self.memory) or "none"
@@ -37,7 +37,7 @@ class Policy:
             self.memory[key] = np.asarray(value, old.dtype).reshape(old.shape)
 
     def __call__(self, observation):
-        """The action in one observation; memory goes on from one call to the next."""
+        """Returns the action in one observation; the memory goes on from one call to the next."""
         inputs = dict(self.memory)
         encode(self.about["observation"], observation, "obs", inputs)
         outputs = compute(self.arrays, inputs)
@@ -48,10 +48,10 @@ class Policy:
 
 
 def encode(node, observation, name, inputs):
-    """Arrays [1, ...] by name, of an observation as the environment gives it."""
+    """Writes the arrays [1, ...] of an observation, as the environment gives it, into inputs."""
     if "parts" in node:
-        for key, found_at, child in node["parts"]:
-            encode(child, observation[found_at], name + "." + key, inputs)
+        for key, place, child in node["parts"]:
+            encode(child, observation[place], name + "." + key, inputs)
     elif "choices" in node:
         sizes, starts = (np.array(x) for x in node["choices"])
         x = np.zeros((1, int(sizes.sum())), np.float32)
@@ -65,7 +65,7 @@ def encode(node, observation, name, inputs):
 
 
 def check(policy):
-    """The largest difference to the kept actions, over one episode of kept observations."""
+    """Returns the largest difference to the kept actions, over one episode of observations."""
     names = [n for n in policy.examples if n.startswith("example.obs")]
     memory, worst = dict(policy.start), 0.0
     for t in range(len(policy.examples[names[0]])):
@@ -80,7 +80,7 @@ def check(policy):
 
 
 def compute(p, inputs):
-    """Outputs of inputs, by their names; `p` are the arrays of policy.npz."""
+    """Returns the outputs by name, from inputs by name; `p` has the arrays of policy.npz."""
     return {}  # an export writes the operations here
 
 

@@ -1,4 +1,4 @@
-"""A graph as an ONNX model. ONNX is an extra: `pip install 'thespis[onnx]'`."""
+"""Writes a graph as an ONNX model. ONNX is an extra: `pip install 'thespis[onnx]'`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def require() -> Any:
 
 
 def model(graph: Graph, about: dict[str, str]) -> Any:
-    """An `onnx.ModelProto` with the inputs and outputs of the graph, by their names."""
+    """Returns an `onnx.ModelProto` with the inputs and outputs of the graph, by their names."""
     onnx = require()
     writer = Writer(onnx)
     for constant in graph.constants:
@@ -76,7 +76,7 @@ def model(graph: Graph, about: dict[str, str]) -> Any:
         writer.node("Identity", [writer.names[id(value)]], name)
     kind = lambda x: onnx.helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype))
     info = lambda name, x: onnx.helper.make_tensor_value_info(name, kind(x), x.shape)
-    made = onnx.helper.make_model(
+    result = onnx.helper.make_model(
         onnx.helper.make_graph(
             writer.nodes,
             "policy",
@@ -87,14 +87,14 @@ def model(graph: Graph, about: dict[str, str]) -> Any:
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
         producer_name="thespis",
     )
-    made.ir_version = 9  # of the same age as the operations
-    onnx.helper.set_model_props(made, about)
-    onnx.checker.check_model(made, full_check=True)
-    return made
+    result.ir_version = 9  # of the same age as the operations
+    onnx.helper.set_model_props(result, about)
+    onnx.checker.check_model(result, full_check=True)
+    return result
 
 
 class Writer:
-    """Nodes and arrays, as they are added."""
+    """Collects nodes and arrays."""
 
     def __init__(self, onnx: Any):
         self.onnx, self.nodes, self.arrays = onnx, [], []
@@ -106,7 +106,7 @@ class Writer:
         return name
 
     def node(self, kind: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
-        """Add a node -> the name of its output."""
+        """Adds a node, and returns the name of its output."""
         output = output or f"x{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, inputs, [output], **attributes))
         return output
@@ -125,8 +125,8 @@ class Writer:
             axes = self.constant(np.array(op.params["axes"], np.int64))
             return [self.node(REDUCE[kind], [x[0], axes], keepdims=0)]
         if kind in SPECIAL:
-            found = SPECIAL[kind](self, op, x, op.params, out)
-            return found if isinstance(found, list) else [found]
+            names = SPECIAL[kind](self, op, x, op.params, out)
+            return names if isinstance(names, list) else [names]
         raise unknown(op, "ONNX")
 
     def shaped(self, x: str, shape: tuple[int, ...]) -> str:
@@ -180,7 +180,7 @@ def index(kind: str) -> Callable[..., str]:
 
 
 def every(kind: str) -> Callable[..., str]:
-    """Of booleans, as the least or the largest of 0 and 1."""
+    """Returns a writer of reductions of booleans, as the least or the largest of 0 and 1."""
 
     def over(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
         axes = w.constant(np.array(params["axes"], np.int64))

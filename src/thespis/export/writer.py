@@ -1,7 +1,7 @@
-"""Trained policies for elsewhere: a Python file that needs NumPy alone, or an ONNX model.
+"""Exports trained policies: as a Python file that needs NumPy alone, or as an ONNX model.
 
-What is exported is the algorithm's own greedy `act`, whatever it does: it is traced and written
-down operation by operation, from the raw observation to the action in the environment's units.
+The algorithm's own greedy `act`, whatever it does, is traced and written operation by operation,
+from the raw observation to the action in the environment's units.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from thespis.export.graph import Graph, Value, named, trace
 from thespis.nn import normalization
 from thespis.runs.files import output, replacing, writing
 
-TOLERANCE = 1e-5  # of actions in [-1, 1], over so many observations:
-OBSERVATIONS = 1000
-EXAMPLES = 20  # that are kept with the policy
+TOLERANCE = 1e-5  # largest difference of actions in [-1, 1]
+OBSERVATIONS = 1000  # that are compared
+EXAMPLES = 20  # observations that are kept with the policy
 BLANK = "    return {}  # an export writes the operations here\n"
 
 
@@ -42,10 +42,10 @@ def export(
     member: int | str = "best",
     which: str = "last",
 ) -> dict[str, Any]:
-    """Write the greedy policy of a run's member -> the files, and how far they are from JAX.
+    """Writes the greedy policy of a run's member -> the files, and how far they are from JAX.
 
-    The folder is `<run>/export` unless given. Nothing is written that does not act as the
-    policy itself on a thousand observations.
+    The default folder is `<run>/export`. Nothing is written unless it acts as the policy itself
+    on a thousand observations.
     """
     if format not in ("numpy", "onnx", "all"):
         raise ThespisError(f"format = {format}: give one of numpy, onnx, all")
@@ -79,15 +79,15 @@ def export(
 
 
 def write(place: Path, files: dict[str, str | bytes | dict]) -> None:
-    """Texts, bytes, or arrays."""
+    """Writes files of text, bytes, or arrays into a folder."""
     with writing(place):
         place.mkdir(parents=True, exist_ok=True)
-    for name, what in files.items():
+    for name, content in files.items():
         with replacing(place / name) as file:
-            if isinstance(what, dict):
-                np.savez(file, **what)
+            if isinstance(content, dict):
+                np.savez(file, **content)
             else:
-                file.write(what.encode() if isinstance(what, str) else what)
+                file.write(content.encode() if isinstance(content, str) else content)
 
 
 class Exported:
@@ -98,12 +98,12 @@ class Exported:
         key = random.key(0)
         self.memory = algo.memory(key, 1)
         hidden = privileged(algo)  # what only critics see is no input
-        shown = algo.spec.obs
-        shown = {k: s for k, s in shown.items() if k not in hidden} if hidden else shown
-        self.obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shown)
+        obs = algo.spec.obs
+        obs = {k: s for k, s in obs.items() if k not in hidden} if hidden else obs
+        self.obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), obs)
         # Key and memory are inputs at first, to see whether the policy uses them.
-        given = {"memory": self.memory, "obs": self.obs, "key": key}
-        graph = trace(self.act, policy, given)
+        inputs = {"memory": self.memory, "obs": self.obs, "key": key}
+        graph = trace(self.act, policy, inputs)
         used = {id(x) for op in graph.operations for x in op.inputs}
         read = {x.name.partition(".")[0] for x in graph.inputs if id(x) in used}
         if "key" in read:
@@ -113,26 +113,28 @@ class Exported:
             )
         if self.memory is not None and "memory" not in read:  # it is for exploration alone
             self.memory = None
-            graph = trace(self.act, policy, given | {"memory": None})
-        inputs = [x for x in graph.inputs if x.name != "key"]
-        self.graph = Graph(inputs, graph.outputs, graph.operations)
+            graph = trace(self.act, policy, inputs | {"memory": None})
+        values = [x for x in graph.inputs if x.name != "key"]
+        self.graph = Graph(values, graph.outputs, graph.operations)
 
-    def act(self, policy: FrozenPolicy, given: dict) -> dict[str, Any]:
-        seen = given["memory"], given["obs"], given["key"]
-        action, memory, _ = policy.act(self.algo, *seen, "greedy")
-        return {"action": own_units(self.algo.spec, action), "memory": memory}
+    def act(self, policy: FrozenPolicy, inputs: dict) -> dict[str, Any]:
+        memory, obs, key = inputs["memory"], inputs["obs"], inputs["key"]
+        action, memory, _ = policy.act(self.algo, memory, obs, key, "greedy")
+        return {"action": to_env(self.algo.spec, action), "memory": memory}
 
-    # --- what goes in and out ---------------------------------------------------------------
+    # --- inputs and outputs -----------------------------------------------------------------
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a user must know, and the runner."""
+        """The inputs, actions and memory, for users and for runner.py."""
         drawn = self.drawn()
         shape = lambda x: {"shape": list(x.shape[1:]), "dtype": np.dtype(x.dtype).name}
         return {
             "observation": pruned(encoding(self.env, self.algo.spec.obs), "obs", self.names),
             "inputs": {x.name: described(x) for x in self.graph.inputs},
-            "actions": {name: action_of(kind) for name, kind in kinds(self.algo.spec).items()},
+            "actions": {
+                name: describe_action(kind) for name, kind in kinds(self.algo.spec).items()
+            },
             "memory": {
                 name: shape(x)
                 | {"start": np.asarray(x)[0].tolist(), "drawn_at_random": name in drawn}
@@ -145,18 +147,18 @@ class Exported:
         return {x.name for x in self.graph.inputs}
 
     def drawn(self) -> set[str]:
-        """Which parts of the memory are drawn anew for every episode."""
+        """Returns the parts of the memory that are drawn at random for every episode."""
         graph = trace(
-            lambda _, given: {"memory": self.algo.memory(given["key"], 1)},
+            lambda _, inputs: {"memory": self.algo.memory(inputs["key"], 1)},
             {},
             {"key": random.key(0)},
         )
         return {name.partition(".")[2] for name, x in graph.outputs.items() if isinstance(x, Value)}
 
-    # --- written ----------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------
 
     def numpy(self, about: dict[str, Any]) -> tuple[str, dict[str, np.ndarray]]:
-        """The text of policy.py and the arrays of policy.npz."""
+        """Returns the text of policy.py and the arrays of policy.npz."""
         body, arrays = to_numpy.source(self.graph)
         before, after = (Path(__file__).parent / "runner.py").read_text().split(BLANK)
         code = before + "".join(f"    {line}\n" for line in body.splitlines()) + after
@@ -165,22 +167,22 @@ class Exported:
         return code, arrays | start | self.examples() | kept
 
     def examples(self) -> dict[str, np.ndarray]:
-        """Observations of one episode, and the actions of the policy itself."""
+        """Returns observations of one episode, and the actions of the policy itself."""
         obs, played = self.played
-        seen = [(name, x) for name, x in named({"obs": obs}) if name in self.names]
-        kept = [*seen, *named({"action": played["action"]})]
+        read = [(name, x) for name, x in named({"obs": obs}) if name in self.names]
+        kept = [*read, *named({"action": played["action"]})]
         return {f"example.{name}": np.asarray(x)[:EXAMPLES] for name, x in kept}
 
-    # --- compared ---------------------------------------------------------------------------
+    # --- comparison -------------------------------------------------------------------------
 
     @cached_property
     def played(self) -> tuple[Any, dict[str, Any]]:
-        """Observations, and what the policy itself makes of them."""
+        """Observations, and what the policy itself returns for them."""
         obs = self.observations(OBSERVATIONS)
         return obs, self.play(obs)
 
     def play(self, obs: Any) -> dict[str, Any]:
-        """The policy itself on observations [n, 1, ...] of one episode: actions, memories after."""
+        """Returns the policy's actions and memories on observations [n, 1, ...] of one episode."""
 
         def act(policy, memory, now):
             obs, time = now
@@ -193,7 +195,7 @@ class Exported:
         return jax.tree.map(np.asarray, run(self.policy, self.memory, rows))
 
     def observations(self, n: int) -> Any:
-        """Plausible ones, leaves [n, 1, ...]: as the statistics say, if there are any."""
+        """Draws observations [n, 1, ...], with the running mean and variance if there are any."""
         rng = np.random.default_rng(0)
         stats = getattr(self.policy.state, "stats", None)
 
@@ -221,13 +223,13 @@ class Exported:
         return jax.tree_util.tree_map_with_path(scaled, obs)
 
     def compare(self, other: Callable[[dict], dict], where: str) -> float:
-        """The largest difference of actions, as a share of half their range, and of memories."""
+        """Returns the largest difference of actions, in units of half their range, or memories."""
         (obs, played), worst, half = self.played, 0.0, half_ranges(self.algo.spec)
         before = lambda first, after: np.concatenate([np.asarray(first)[None], after[:-1]])
         memory = jax.tree.map(before, self.memory, played["memory"])
-        given, wanted = named({"memory": memory, "obs": obs}), named(played)
-        for t in range(len(given[-1][1])):
-            got = other({name: x[t] for name, x in given if name in self.names})
+        inputs, wanted = named({"memory": memory, "obs": obs}), named(played)
+        for t in range(len(inputs[-1][1])):
+            got = other({name: x[t] for name, x in inputs if name in self.names})
             for name, x in wanted:
                 error = np.abs(np.asarray(got[name], np.float64) - x[t].astype(np.float64))
                 worst = max(worst, float(np.max(error / half.get(name, 1.0), initial=0.0)))
@@ -243,25 +245,24 @@ class Exported:
 
 
 def kinds(spec: Any) -> dict[str, Box | Discrete]:
-    """Actions by the names of the outputs, one of each of several agents."""
+    """Returns the actions by the names of the outputs, one for each agent."""
     agents = spec.agents
     if not agents:
         return {"action": spec.action}
     return {f"action.{name}": kind for name, kind in zip(agents, spec.actions, strict=True)}
 
 
-def own_units(spec: Any, action: Any) -> Any:
-    """What the environment takes, of what algorithms give: [n, ...]; a dict for several agents."""
+def to_env(spec: Any, action: Any) -> Any:
+    """Returns actions [n, ...] in the environment's units; a dict for several agents."""
     every = kinds(spec)
     if list(every) == ["action"]:
         return spec.action.to_env(action)
     parts = ((name.partition(".")[2], kind) for name, kind in every.items())
-    size = lambda kind: kind.size if isinstance(kind, Box) else None
-    of = lambda i, kind: action[:, i, : size(kind)] if isinstance(kind, Box) else action[:, i]
-    return {name: kind.to_env(of(i, kind)) for i, (name, kind) in enumerate(parts)}
+    part = lambda i, kind: action[:, i, : kind.size] if isinstance(kind, Box) else action[:, i]
+    return {name: kind.to_env(part(i, kind)) for i, (name, kind) in enumerate(parts)}
 
 
-def action_of(kind: Box | Discrete) -> dict[str, Any]:
+def describe_action(kind: Box | Discrete) -> dict[str, Any]:
     if isinstance(kind, Discrete):
         return {"kind": "one of", "first": kind.start, "last": kind.start + kind.n - 1}
     bounds = {"low": list(kind.low), "high": list(kind.high)}
@@ -269,7 +270,7 @@ def action_of(kind: Box | Discrete) -> dict[str, Any]:
 
 
 def half_ranges(spec: Any) -> dict[str, Any]:
-    """By which differences are divided: then they are those of actions in [-1, 1]."""
+    """Returns half the ranges of actions: differences divided by them are those in [-1, 1]."""
     half = lambda kind: np.reshape(np.subtract(kind.high, kind.low) / 2, (1, *kind.shape))
     return {name: half(kind) for name, kind in kinds(spec).items() if isinstance(kind, Box)}
 
@@ -278,14 +279,12 @@ def half_ranges(spec: Any) -> dict[str, Any]:
 
 
 def encoding(env: Any, spec: Any) -> dict[str, Any]:
-    """How an observation, as the environment gives it, becomes the named inputs."""
-    if isinstance(env, gym.Encoded):
-        return of_node(env.node)
-    return of_tree(spec)
+    """Returns how an observation of the environment becomes the named inputs."""
+    return node_encoding(env.node) if isinstance(env, gym.Encoded) else tree_encoding(spec)
 
 
 def pruned(node: dict[str, Any], name: str, names: set[str]) -> dict[str, Any]:
-    """Without parts that the policy does not read."""
+    """Returns the encoding without parts that the policy does not read."""
     if "parts" not in node:
         return node
     inside = lambda key: {n for n in names if n == key or n.startswith(f"{key}.")}
@@ -294,40 +293,40 @@ def pruned(node: dict[str, Any], name: str, names: set[str]) -> dict[str, Any]:
     return node | {"parts": kept}
 
 
-def of_node(node: Any) -> dict[str, Any]:
+def node_encoding(node: Any) -> dict[str, Any]:
     if not isinstance(node, gym.Leaf):
-        return {"parts": [[name, key, of_node(child)] for name, key, child in node]}
+        return {"parts": [[name, key, node_encoding(child)] for name, key, child in node]}
     if node.choices is not None:
         return {"choices": [np.asarray(x).tolist() for x in node.choices]}
-    return {"shape": list(node.shape), "dtype": np.dtype(node.dtype).name}
+    return described(node)
 
 
-def of_tree(tree: Any) -> dict[str, Any]:
-    if isinstance(tree, dict):
-        return {"parts": [[str(key), key, of_tree(child)] for key, child in sorted(tree.items())]}
-    if isinstance(tree, tuple | list):
-        return {"parts": [[str(i), i, of_tree(child)] for i, child in enumerate(tree)]}
+def tree_encoding(tree: Any) -> dict[str, Any]:
+    if isinstance(tree, dict | tuple | list):
+        children = sorted(tree.items()) if isinstance(tree, dict) else enumerate(tree)
+        return {"parts": [[str(key), key, tree_encoding(child)] for key, child in children]}
     if dataclasses.is_dataclass(tree):
         raise ThespisError("observations that are dataclasses are not exported: make them dicts")
-    return {"shape": list(tree.shape), "dtype": np.dtype(tree.dtype).name}
+    return described(tree)
 
 
 def described(x: Any) -> dict[str, Any]:
+    """Returns shape and type, for JSON."""
     return {"shape": list(x.shape), "dtype": np.dtype(x.dtype).name}
 
 
-# --- running what was written ---------------------------------------------------------------
+# --- running an export ----------------------------------------------------------------------
 
 
 def compiled(code: str, arrays: dict[str, np.ndarray]) -> Callable[[dict], dict]:
-    """The function in the text of policy.py."""
+    """Returns the function in the text of policy.py."""
     space: dict[str, Any] = {"__name__": "policy", "__file__": "policy.py"}
     exec(compile(code, "policy.py", "exec"), space)
     return lambda inputs: space["compute"](arrays, inputs)
 
 
 def session(model: Any) -> Callable[[dict], dict]:
-    """An ONNX model at work: by onnxruntime if it is there, else by ONNX's own reference."""
+    """Returns a function that runs an ONNX model: by onnxruntime, or else by ONNX's reference."""
     try:
         import onnxruntime  # pyright: ignore[reportMissingImports]
 
@@ -349,7 +348,7 @@ def session(model: Any) -> Callable[[dict], dict]:
     return run
 
 
-# --- in words -------------------------------------------------------------------------------
+# --- the read-me ----------------------------------------------------------------------------
 
 
 def in_words(action: dict[str, Any]) -> str:
@@ -359,7 +358,7 @@ def in_words(action: dict[str, Any]) -> str:
 
 
 def readme(about: dict[str, Any], format: str) -> str:
-    """What goes in, what comes out, and how."""
+    """Returns README.md: the inputs, the outputs, and how to use the files."""
     rows = [f"| `{name}` | {x['dtype']}{x['shape']} |" for name, x in about["inputs"].items()]
     out = [f"| `{name}` | {in_words(x)} |" for name, x in about["actions"].items()]
     lines = [
@@ -376,21 +375,20 @@ def readme(about: dict[str, Any], format: str) -> str:
         "|---|---|",
         *out,
     ]
+    drawn = [name for name, x in about["memory"].items() if x["drawn_at_random"]]
     if about["memory"]:
-        drawn = [name for name, x in about["memory"].items() if x["drawn_at_random"]]
         lines += ["", "It has a memory, which must be reset at the start of every episode."]
         if drawn:
             lines.append(f"Training drew {', '.join(drawn)} anew then: choose it yourself.")
     if format in ("numpy", "all"):
-        names = [n for n, x in about["memory"].items() if x["drawn_at_random"]]
-        given = ", ".join(f"{n}={about['memory'][n]['start']}" for n in names if n.isidentifier())
+        start = ", ".join(f"{n}={about['memory'][n]['start']}" for n in drawn if n.isidentifier())
         lines += [
             "",
             "```python",
             "from policy import Policy  # policy.py and policy.npz; needs NumPy only",
             "",
             "policy = Policy()",
-            f"policy.reset({given})",
+            f"policy.reset({start})",
             "action = policy(observation)",
             "```",
         ]

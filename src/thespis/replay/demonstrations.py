@@ -1,6 +1,6 @@
-"""Demonstrations: kept in files, checked, and drawn from like a replay.
+"""Demonstrations: reads, writes and checks them, and makes them a replay to draw from.
 
-Files and episodes have the environment's own units; algorithms see actions in [-1, 1] or from 0.
+Files and episodes have the environment's units; algorithms see actions in [-1, 1] or from 0.
 A file is a local Minari dataset, or a .npz with one entry per step in each of its arrays:
 
     observations  actions  next_observations  terminations  [truncations]  [rewards]
@@ -52,7 +52,7 @@ class Episode(NamedTuple):
 
 
 def save(name: str, episodes: list[Episode], spec: Spec, algo: str | None = None) -> str:
-    """Write a .npz file or a Minari dataset -> its name."""
+    """Writes a .npz file or a Minari dataset, and returns its name."""
     if name.endswith(".npz"):
         try:
             np.savez_compressed(name, **to_arrays(episodes))  # type: ignore
@@ -63,7 +63,7 @@ def save(name: str, episodes: list[Episode], spec: Spec, algo: str | None = None
 
 
 def load(source: Any) -> list[Episode]:
-    """The episodes of a .npz file, a Minari dataset (or its name), or arrays like a file's."""
+    """Loads episodes from a .npz file, a Minari dataset (or its name), or arrays like a file's."""
     if isinstance(source, list | tuple):
         return list(source)
     if isinstance(source, Mapping):
@@ -77,14 +77,14 @@ def load(source: Any) -> list[Episode]:
         arrays = read_archive(name)
     except FileNotFoundError as error:
         raise ThespisError(f"demos = {name} is not there; {HINT}") from error
-    except Exception as error:  # there are many ways in which an archive can be none
+    except Exception as error:  # a damaged archive raises many kinds
         what = one_line(error) or type(error).__name__
         raise ThespisError(f"demos = {name} is no archive of numbers: {what}; {HINT}") from error
     return from_arrays(arrays, name)
 
 
 def read_archive(name: str) -> dict[str, np.ndarray]:
-    """The arrays of a .npz file, which anybody may have made.
+    """Reads the arrays of a .npz file, which may come from a stranger.
 
     Only numbers, only as many as are there, and no more than `ROOM` unless the file is large.
     """
@@ -101,7 +101,7 @@ def read_archive(name: str) -> dict[str, np.ndarray]:
 
 
 def read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
-    """One array, if it is what its header says; nothing is allocated before."""
+    """Reads one array; nothing is allocated before its header is found to be right."""
     headers = {(1, 0): np.lib.format.read_array_header_1_0}
     headers[2, 0] = np.lib.format.read_array_header_2_0
     with archive.open(entry) as file:
@@ -116,6 +116,8 @@ def read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
 
 
 def to_arrays(episodes: list[Episode]) -> dict[str, np.ndarray]:
+    """Returns the arrays of a .npz file."""
+
     def flat(prefix: str, trees: list[Any]) -> dict[str, np.ndarray]:
         joined = jax.tree.map(lambda *x: np.concatenate(x), *trees)
         leaves = jax.tree_util.tree_leaves_with_path(joined)
@@ -138,7 +140,7 @@ def to_arrays(episodes: list[Episode]) -> dict[str, np.ndarray]:
 
 
 def from_arrays(arrays: Mapping[str, Any], name: str) -> list[Episode]:
-    """An episode ends where a flag says so, and where the next observation is not the next one."""
+    """Splits arrays into episodes: at flags, and where next_observations do not continue."""
     arrays = {key: np.asarray(x) for key, x in arrays.items()}
 
     def part(key: str) -> Any:
@@ -192,7 +194,7 @@ def minari() -> Any:
 
 
 def load_minari(name: str) -> list[Episode]:
-    """From the local storage; nothing is fetched."""
+    """Loads a dataset from the local storage; nothing is downloaded."""
     library = minari()
     refuse_code(name, library.storage.local.get_dataset_path(name) / "data" / "metadata.json")
     try:
@@ -205,9 +207,9 @@ def load_minari(name: str) -> list[Episode]:
 
 
 def refuse_code(name: str, file: Path) -> None:
-    """Minari makes the environment of a dataset that does not tell its spaces.
+    """Refuses a dataset without spaces that names code of its own.
 
-    It does so by code that the dataset names: only that of an installed package will do.
+    Minari would run that code to make the environment; code of an installed package is fine.
     """
     from gymnasium import registry
 
@@ -217,13 +219,13 @@ def refuse_code(name: str, file: Path) -> None:
             return
         spec = json.loads(about["env_spec"])
         known = registry.get(spec["id"])
-        told = spec["entry_point"], spec.get("kwargs", {}), spec.get("additional_wrappers") or []
+        code = spec["entry_point"], spec.get("kwargs", {}), spec.get("additional_wrappers") or []
     except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
-        return  # it is not there, or nothing that Minari makes
-    if known is None or told != (known.entry_point, known.kwargs, []):
+        return  # there is no such dataset, or none for which Minari would run code
+    if known is None or code != (known.entry_point, known.kwargs, []):
         raise ThespisError(
-            f"demos = {name} does not tell its spaces, but the code that would make its "
-            f"environment: {told[0]}; load it with Minari if you trust it, and pass the dataset"
+            f"demos = {name} does not have its spaces, but names code that would make its "
+            f"environment: {code[0]}; load it with Minari if you trust it, and pass the dataset"
         )
 
 
@@ -271,7 +273,7 @@ def save_minari(name: str, episodes: list[Episode], spec: Spec, algo: str | None
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of authors and addresses that are not given
+            warnings.simplefilter("ignore")  # about missing authors and addresses
             library.create_dataset_from_buffers(
                 name,
                 buffer,
@@ -281,7 +283,7 @@ def save_minari(name: str, episodes: list[Episode], spec: Spec, algo: str | None
                 jpeg_encoding=False,
             )
     except ValueError as error:
-        raise ThespisError(f"{name}: {' '.join(str(error).split())}") from error
+        raise ThespisError(f"{name}: {one_line(error)}") from error
     return name
 
 
@@ -289,7 +291,7 @@ def save_minari(name: str, episodes: list[Episode], spec: Spec, algo: str | None
 
 
 def check(spec: Spec, episodes: list[Episode], name: str) -> None:
-    """Refuse what does not fit the environment, and name the field."""
+    """Refuses what does not fit the environment, and names the field."""
 
     def refuse(what: str) -> None:
         raise ThespisError(f"demos = {name}: {what}")
@@ -301,11 +303,11 @@ def check(spec: Spec, episodes: list[Episode], name: str) -> None:
     parts = lambda tree: {path(key(p)): x for p, x in jax.tree_util.tree_leaves_with_path(tree)}
     wanted = parts(spec.obs)
     for e in episodes:
-        given = parts(e.obs)
-        if given.keys() != wanted.keys():
-            refuse(f"it has {', '.join(given)}, but the environment {', '.join(wanted)}")
+        present = parts(e.obs)
+        if present.keys() != wanted.keys():
+            refuse(f"it has {', '.join(present)}, but the environment {', '.join(wanted)}")
         for field, s in wanted.items():
-            x = given[field]
+            x = present[field]
             if x.shape != (e.length + 1, *s.shape):
                 refuse(f"{field} have shape {x.shape[1:]}, but the environment's {s.shape}")
             plain = np.uint8 if s.dtype == bool else s.dtype
@@ -320,7 +322,7 @@ def check(spec: Spec, episodes: list[Episode], name: str) -> None:
 
 
 def checksum(episodes: list[Episode]) -> str:
-    """Of all that is learned from."""
+    """Returns a digest of all that is learned from."""
     digest = hashlib.sha256()
     for e in episodes:
         leaves = [*jax.tree.leaves(e.obs), e.action]
@@ -331,17 +333,17 @@ def checksum(episodes: list[Episode]) -> str:
     return digest.hexdigest()
 
 
-# --- drawing --------------------------------------------------------------------------------
+# --- as a replay ----------------------------------------------------------------------------
 
 
 def view(spec: Spec, episodes: list[Episode], capacity: int | None = None) -> View:
-    """What an algorithm draws from: rows of one environment, episode after episode.
+    """Returns a view to draw from: rows of one environment, episode after episode.
 
-    Rewards are 0: nobody learns from them. `capacity` rows are kept, and filled up if there are
-    fewer; an episode that does not fit is cut.
+    Rewards are 0, since no algorithm learns from them. The ring has `capacity` rows, some of which
+    may be empty; an episode that does not fit is cut.
     """
     ended = lambda e: np.arange(e.length + 1) == e.length
-    pad = lambda x: np.concatenate([x, np.zeros_like(x[:1])])  # no action answers the last row
+    pad = lambda x: np.concatenate([x, np.zeros_like(x[:1])])  # no action follows the last row
     size = sum(e.length + 1 for e in episodes)
     size, capacity = min(size, capacity or size), capacity or size
 
@@ -365,7 +367,7 @@ def view(spec: Spec, episodes: list[Episode], capacity: int | None = None) -> Vi
 
 
 def blank(spec: Spec) -> View:
-    """The least that has the shapes of demonstrations, for whoever needs no more."""
+    """Returns the smallest view with the shapes of demonstrations."""
     kind = spec.single
     none = jax.tree.map(lambda s: np.zeros((2, *s.shape), s.dtype), spec.obs)
     action = kind.to_env(

@@ -1,4 +1,4 @@
-"""Priorities of the rows of a replay, in a tree of sums: draws and changes take log(rows) steps.
+"""Prioritised replay by a tree of sums: draws and changes take log(rows) steps.
 
 Schaul et al. 2016, https://arxiv.org/abs/1511.05952. Every node of the tree is made of its two
 children alone, so one that is built anew from the rows' weights equals the old one bit for bit.
@@ -26,19 +26,19 @@ class Rule:
     """Which rows may be drawn."""
 
     ahead: int = 1
-    """Rows that must follow, those of an n-step transition: then a row enters the draw."""
+    """Rows that must follow, as in an n-step transition, before a row can be drawn."""
     max_use: int | None = None
-    """Draws after which a row leaves it."""
+    """Draws after which a row cannot be drawn any more."""
     max_age: int | None = None
-    """Newer rows of the same environment after which a row leaves it."""
+    """Newer rows of the same environment after which a row cannot be drawn any more."""
     behind: int = 0
-    """Older rows that must still be stored, those of a stack of frames."""
+    """Older rows that must still be stored, as in a stack of frames."""
 
 
 class Drawn(eqx.Module):
-    """Which rows a batch began with, leaves [..., batch]; `row` counts from the first ever stored.
+    """The first rows of a batch, leaves [..., batch]; `row` counts from the first ever stored.
 
-    A row of -1 is none of this replay's, and is left alone when priorities are given back.
+    A row of -1 is not from this replay, and is left alone when priorities are updated.
     """
 
     row: Int[Array, "..."]
@@ -49,8 +49,8 @@ class Priorities(eqx.Module):
     """Weights w = (p + epsilon)^alpha of rows, and the tree above them, of every member.
 
     `nodes` is a heap: node 1 is the root, node i has the children 2i and 2i + 1, and those of the
-    lower half are the weights, of one environment after another for every row. A node holds the
-    sum of what is below, and the least of it that is not 0.
+    lower half are the weights, one environment after another for every row. A node holds the sum
+    of the weights below it, and the smallest that is not 0.
     """
 
     weight: Float[Array, "capacity members envs"]  # 0: not to be drawn
@@ -62,14 +62,14 @@ class Priorities(eqx.Module):
 
     @classmethod
     def none(cls, shape: tuple[int, ...], rule: Rule) -> Priorities:
-        """Of an empty replay [capacity, members, envs]."""
+        """Makes the priorities of an empty replay [capacity, members, envs]."""
         uses = None if rule.max_use is None else jnp.zeros(shape, jnp.int32)
         highest, written = jnp.ones((1, shape[1])), jnp.zeros((), jnp.int32)
         return cls(jnp.zeros(shape), uses, None, highest, written, rule).rebuilt()
 
     @property
     def width(self) -> int:
-        """Leaves of the tree: a power of two, and at least one for every row."""
+        """The number of leaves: a power of two, with at least one for every row."""
         capacity, _, envs = self.weight.shape
         return 1 << max(1, (capacity * envs - 1).bit_length())
 
@@ -78,14 +78,14 @@ class Priorities(eqx.Module):
         return jnp.arange(self.weight.shape[1])[:, None]
 
     def leaf(self, i: Int[Array, "..."], member: Int[Array, "..."]) -> Float[Array, "... 2"]:
-        """The node of a weight; nothing beyond the last one."""
+        """Returns the node of a weight; it is empty beyond the last weight."""
         envs = self.weight.shape[2]
         place = self.weight.at[i // envs, member, i % envs]
         weight = place.get(mode="fill", fill_value=0.0)
         return jnp.stack([weight, jnp.where(weight > 0, weight, jnp.inf)], -1)
 
     def rebuilt(self) -> Priorities:
-        """With the tree that belongs to the weights."""
+        """Returns these weights with their tree."""
         members = self.weight.shape[1]
         level = self.leaf(jnp.arange(self.width)[:, None], jnp.arange(members)[None])
         levels = []
@@ -98,9 +98,9 @@ class Priorities(eqx.Module):
     # --- changes ----------------------------------------------------------------------------
 
     def put(self, slot: Int[Array, "members n"], env: Array, weight: Array) -> Priorities:
-        """New weights [members, n] of some rows; slots outside of the ring are left out.
+        """Sets weights [members, n] of some rows; slots outside of the ring are left out.
 
-        Of a row that is named twice the greater weight counts.
+        If a row is named twice, the greater weight counts.
         """
         who, envs = self.members, self.weight.shape[2]
         place = lambda ring: ring.at[slot, who, env]
@@ -124,14 +124,14 @@ class Priorities(eqx.Module):
         return dataclasses.replace(new, nodes=jax.lax.fori_loop(0, levels, up, start)[1])
 
     def entering(self, head: Int[Array, ""]) -> Int[Array, ""]:
-        """The slot of the row that can be drawn once a row is written at the head."""
+        """Returns the slot of the row that can be drawn once a row is written at the head."""
         return (head - self.rule.ahead) % self.weight.shape[0]
 
     def add(self, head: Int[Array, ""], final: Bool[Array, "members envs"], alpha) -> Priorities:
-        """A row was written at the head, over the oldest; it cannot be drawn yet.
+        """Notes that a row was written at the head, over the oldest; it cannot be drawn yet.
 
-        The one that is `entering` can, as if its priority was the greatest so far, unless it is
-        `final`.
+        The row that is `entering` can now be drawn, with the greatest priority so far, unless it
+        is `final`.
         """
         (capacity, members, envs), rule = self.weight.shape, self.rule
         enters = self.entering(head)
@@ -149,7 +149,7 @@ class Priorities(eqx.Module):
         return dataclasses.replace(new, uses=uses, written=self.written + 1)
 
     def back(self, drawn: Drawn, priority: Float[Array, "members batch"], alpha) -> Priorities:
-        """Priorities that updates found for rows [members, batch] they were given.
+        """Sets the priorities of rows [members, batch] that updates have computed.
 
         Rows that were overwritten since, or may not be drawn any more, keep their weight.
         """
@@ -169,9 +169,9 @@ class Priorities(eqx.Module):
     # --- draws ------------------------------------------------------------------------------
 
     def draw(self, key: Key, batch: int, member: Int[Array, ""]) -> tuple[Array, Array]:
-        """Slots and environments of rows of one member, in proportion to their weights.
+        """Draws slots and environments of rows of one member, in proportion to their weights.
 
-        The i-th lies in the i-th of as many equal shares of the sum.
+        The i-th of n draws lies in the i-th of n equal shares of the sum.
         """
         nodes: Any = self.nodes
         share = jnp.arange(batch, dtype=jnp.float32) + fast_random.uniform(key, (batch,))
@@ -194,10 +194,7 @@ class Priorities(eqx.Module):
         return i // envs, i % envs
 
     def importance(self, slot: Array, env: Array, member: Int[Array, ""], beta) -> Array:
-        """(w_min / w)^beta, at most 1: what undoes the favour, fully if beta is 1.
-
-        0 of rows that are not to be drawn at all.
-        """
+        """Returns importance weights (w_min / w)^beta, at most 1; 0 for rows not to be drawn."""
         weight: Any = self.weight[slot, member, env]
         least = self.nodes[1, member, 1]  # pyright: ignore
         legal = weight > 0
@@ -205,5 +202,5 @@ class Priorities(eqx.Module):
 
 
 def join(left: Float[Array, "... 2"], right: Float[Array, "... 2"]) -> Float[Array, "... 2"]:
-    """A node of its two children."""
+    """Returns the node above two children."""
     return jnp.stack([left[..., 0] + right[..., 0], jnp.minimum(left[..., 1], right[..., 1])], -1)

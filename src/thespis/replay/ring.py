@@ -1,4 +1,4 @@
-"""The replay: one ring of rows for all members, time-major, each observation stored once."""
+"""The replay buffer: one ring of rows for all members; each observation is stored once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thespis.xla.ordering import order_after
 
 
 class Index(NamedTuple):
-    """Where rows lie, leaves [batch]; `time` counts from the oldest row."""
+    """Positions of rows, leaves [batch]; `time` counts from the oldest row."""
 
     time: Int[Array, "batch"]
     env: Int[Array, "batch"]
@@ -28,14 +28,14 @@ class Index(NamedTuple):
         return Index(self.time + by, self.env)
 
     def window(self, first: int, last: int) -> Index:
-        """Leaves [last - first, batch]: the rows `first` .. `last - 1` after each."""
+        """Returns the rows `first` .. `last - 1` after each, leaves [last - first, batch]."""
         time = self.time[None] + jnp.arange(first, last)[:, None]
         return Index(time, jnp.broadcast_to(self.env[None], time.shape))
 
 
 @dataclass(frozen=True)
 class Stacked:
-    """A leaf of an observation that is to be read as a stack."""
+    """Marks a leaf of an observation that is to be read as a stack."""
 
     ring: Array
 
@@ -50,7 +50,7 @@ class Replay(eqx.Module):
 
     @classmethod
     def empty(cls, capacity: int, row: Row, rule: Rule | None = None) -> Replay:
-        """`row` is an example, leaves [members, envs, ...]; with a rule, rows have priorities."""
+        """Makes an empty ring for rows like this one; with a rule, rows have priorities."""
         rows = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), row)
         shape = capacity, *row.terminated.shape
         priorities = None if rule is None else Priorities.none(shape, rule)
@@ -62,14 +62,14 @@ class Replay(eqx.Module):
 
     @property
     def oldest(self) -> Int[Array, ""]:
-        """Where the oldest row is."""
+        """The slot of the oldest row."""
         return jnp.where(self.size == self.capacity, self.head, 0)
 
     def add(self, row: Row, after=None, alpha=None) -> Replay:
-        """Write one row of every environment, leaves [members, envs, ...], over the oldest.
+        """Writes one row of every environment, leaves [members, envs, ...], over the oldest.
 
-        `after` is whatever was read from this ring before: then the row is written in place,
-        where the compiler might otherwise keep a copy of the ring for the reader. `alpha`
+        `after` is what was read from this ring before: then the row is written in place, where
+        the compiler might otherwise keep a copy of the ring for the reader. `alpha`
         [members] is the exponent of priorities, if there are any.
         """
         head = self.head if after is None else order_after(self.head, after)
@@ -83,8 +83,8 @@ class Replay(eqx.Module):
         head = (self.head + 1) % self.capacity
         return Replay(rows, head, jnp.minimum(self.size + 1, self.capacity), priorities)
 
-    def of(self, member: Int[Array, ""] | None, beta=None) -> View:
-        """The rows of one member, or of all."""
+    def view(self, member: Int[Array, ""] | None, beta=None) -> View:
+        """Returns a view of the rows of one member, or of all."""
         return View(self, member, beta)
 
 
@@ -101,7 +101,7 @@ class View(eqx.Module):
     whole: bool = eqx.field(static=True, default=False)  # its rows are whole episodes, all of them
 
     def stacked(self, frames: int) -> View:
-        """The same rows, whose observations are stacks [..., frames, ...], oldest first.
+        """Returns a view whose observations are stacks [..., frames, ...], oldest first.
 
         A stack ends where its episode began: that first observation is repeated instead. An
         action mask is not stacked.
@@ -109,7 +109,7 @@ class View(eqx.Module):
         return dataclasses.replace(self, frames=frames)
 
     def draw(self, key: Key, batch: int, length: int, recent: int | None = None) -> Index:
-        """Starts of `length` consecutive rows, none of which reaches past the newest row.
+        """Draws starts of `length` consecutive rows, none of which reaches past the newest row.
 
         They are uniform, or follow the priorities if there are any. That many rows must be
         stored: else they are rows of zeros, which the caller has to leave out. `recent` draws
@@ -130,11 +130,11 @@ class View(eqx.Module):
     def spread(
         self, key: Key, batch: int, length: int, evenly: bool, share: float = 0.0, recent: int = 1
     ) -> Index:
-        """Starts as `draw` gives them, unless there are no priorities and something else is asked.
+        """Draws starts like `draw`, or stratified over time if there are no priorities.
 
-        `evenly`: the i-th of an environment lies in the i-th part of its time, and all have equally
-        many; what cannot be shared out evenly is drawn as ever. The last `share` of the batch comes
-        from the last so many `recent` rows.
+        `evenly`: the i-th start of an environment lies in the i-th part of its time, and each has
+        equally many; the rest is drawn as by `draw`. The last `share` of the batch comes from the
+        last so many `recent` rows.
         """
         if self.ring.priorities is not None:
             return self.draw(key, batch, length)
@@ -152,7 +152,7 @@ class View(eqx.Module):
         return start
 
     def starts(self, length: int) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        """The first time at which `length` rows may start, and how many such times there are."""
+        """Returns the first time at which `length` rows may start, and the number of such times."""
         # The oldest rows of a full ring may have lost some of their stack.
         full = (self.ring.size == self.ring.capacity) & (not self.whole)
         lost = jnp.where(full, self.frames - 1, 0)
@@ -160,21 +160,21 @@ class View(eqx.Module):
 
     @property
     def envs(self) -> int:
-        """Environments that an index counts."""
+        """The number of environments in an index."""
         _, members, envs, *_ = self.ring.rows.reward.shape
         return envs * members if self.member is None else envs
 
     def at(self, index: Index, leaf=lambda rows: rows):
-        """The rows at an index of any shape, or the `leaf` of them."""
-        rows, of = self.ring.rows, self.place
+        """Returns the rows at an index of any shape, or the `leaf` of them."""
+        rows, place = self.ring.rows, self.place
         if self.frames == 1:
-            return jax.tree.map(lambda x: x[of(index)], leaf(rows))
+            return jax.tree.map(lambda x: x[place(index)], leaf(rows))
         history = self.history(index)
 
         def gather(x):
             if not isinstance(x, Stacked):
-                return x[of(index)]
-            return jnp.moveaxis(x.ring[of(history)], 0, index.time.ndim)
+                return x[place(index)]
+            return jnp.moveaxis(x.ring[place(history)], 0, index.time.ndim)
 
         obs = rows.obs
         masked = {MASK: obs[MASK]} if isinstance(obs, dict) and MASK in obs else {}
@@ -183,7 +183,7 @@ class View(eqx.Module):
         return jax.tree.map(gather, leaf(dataclasses.replace(rows, obs=marked)))
 
     def history(self, index: Index) -> Index:
-        """The rows of each stack, leaves [frames, ...], oldest first."""
+        """Returns the index of each stack's rows, leaves [frames, ...], oldest first."""
         back, going = jnp.zeros_like(index.time), jnp.ones_like(index.time)
         backs = [back]
         for i in range(1, self.frames):
@@ -197,18 +197,18 @@ class View(eqx.Module):
         return Index(time, jnp.broadcast_to(index.env[None], time.shape))
 
     def place(self, index: Index) -> tuple[Array, Array, Array]:
-        """Slot, member and environment of an index."""
+        """Returns slot, member and environment of an index."""
         member, env = self.member, index.env
         if member is None:
             member, env = jnp.divmod(env, self.ring.rows.reward.shape[2])
         return self.slot(index), member, env
 
     def slot(self, index: Index) -> Int[Array, "..."]:
-        """Where in the ring an index lies."""
+        """Returns where in the ring an index lies."""
         return (self.ring.oldest + index.time) % self.ring.capacity
 
     def importance(self, start: Index) -> tuple[Float[Array, "batch"], Drawn | None]:
-        """Weights of a batch that begins there, 0 if it must be left out, and which rows it has."""
+        """Returns importance weights of a batch, 0 where it must be left out, and its rows."""
         priorities, batch = self.ring.priorities, start.env.shape[0]
         if priorities is None or self.member is None:
             return jnp.ones(batch), None
@@ -217,20 +217,20 @@ class View(eqx.Module):
         return priorities.importance(*where, self.beta), Drawn(first + start.time, start.env)
 
     def windows(self, key: Key, batch: int, length: int) -> Row:
-        """Rows [length, batch, ...]; they may cross the end of an episode, and say so."""
+        """Draws rows [length, batch, ...]; they may cross the end of an episode, and are marked."""
         return self.at(self.draw(key, batch, length).window(0, length))
 
     def transitions(
         self, key: Key, batch: int, gamma, n: int = 1, recent: int | None = None, paid=None
     ) -> Transition:
-        """n-step transitions; shorter where the episode ends, with the true final observation.
+        """Draws n-step transitions, shorter where an episode ends, with its true final observation.
 
         Where rows are drawn uniformly, one that ends an episode starts no transition: it is kept as
         an invalid entry, because moving to its neighbour would favour that one. All entries are
-        invalid while fewer than n + 1 rows are stored. `paid(reward, obs)` makes other rewards of
-        those that came with observations.
+        invalid while fewer than n + 1 rows are stored. `paid(reward, obs)` computes
+        other rewards from those that came with observations.
         """
-        # Where the newest row ends an episode, what would follow it is never looked at.
+        # Where the newest row ends an episode, nothing after it is read.
         needed = 1 if self.whole else n
         start = self.draw(key, batch, needed + 1, recent)
         parts = lambda r: (r.obs if paid else None, r.reward, r.terminated, r.truncated)

@@ -1,1 +1,1 @@
-"""The skill workbench: what skills do, how good they are, and how to plan with them."""
+"""Rolls out, scores, plans with and exports learned skills."""

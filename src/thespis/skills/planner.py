@@ -1,4 +1,4 @@
-"""Planning with skills that were learned without any task: choose those that lead to a goal.
+"""Plans with skills that were learned without any task: chooses those that lead to a goal.
 
 The skill dynamics predict where a skill leads, and model-predictive path integral control looks
 for the best. Sharma et al. 2020, https://arxiv.org/abs/1907.01657, algorithm 2.
@@ -28,26 +28,26 @@ MOST = 10_000  # plans that are enumerated
 
 @dataclass(frozen=True)
 class Planner:
-    """How plans are sought; the defaults are the paper's."""
+    """Settings of the search for plans; the defaults are the paper's."""
 
     horizon: int = 1
-    """Skills in a plan."""
+    """Number of skills in a plan."""
     hold: int = 10
-    """Steps that each of them is kept."""
+    """Steps for which each skill is kept."""
     candidates: int = 50
-    """Plans that are compared in a round."""
+    """Number of plans that are compared in a round."""
     rounds: int = 10
-    """Rounds, each around the best of the one before."""
+    """Number of rounds; each draws plans around the best of the one before."""
     sharpness: float = 10.0
-    """How much better plans count for more, if the best is 1 better than the worst."""
+    """How much more the better plans of a round count (the inverse of a temperature)."""
     variance: float = 1.5
-    """Of the candidates in the first round; then it shrinks, to a tenth in the last."""
+    """Variance of plans in the first round; it shrinks to a tenth in the last."""
     smoothing: float = 0.9
-    """How much a candidate's deviations follow those of the skill before."""
+    """How much the noise of a skill in a plan follows that of the skill before."""
 
 
 def predict(algo: Any, state: Any, hp: Any, x: Array, skill: Array) -> Array:
-    """The expected x [..., n] after one step of a skill [..., size]."""
+    """Returns the expected x [..., n] after one step of a skill [..., size]."""
     base, coordinates = algo.views["dynamics_sees"]
     seen = (numbers(algo, base, x) if coordinates else x)[..., np.asarray(coordinates, int)]
     if state.input_stats is not None:
@@ -62,7 +62,7 @@ def predict(algo: Any, state: Any, hp: Any, x: Array, skill: Array) -> Array:
 
 
 def numbers(algo: Any, base: str, x: Array) -> Array:
-    """The observation or the descriptor, made of what is predicted."""
+    """Returns the observation or the descriptor, from what the dynamics predict."""
     predicted, coordinates = algo.views["predicts"]
     plain = isinstance(algo.spec.obs, jax.ShapeDtypeStruct)
     if (
@@ -81,7 +81,7 @@ def numbers(algo: Any, base: str, x: Array) -> Array:
 
 
 def lead(algo: Any, state: Any, x: Array, goal: Array) -> Float[Array, "... size"]:
-    """METRA's skill from descriptors [..., n] to goals: the way there in its representation."""
+    """Returns METRA's skill from descriptors [..., n] to goals: the way in its representation."""
     base, coordinates = algo.views["dynamics_sees"]
     if base != DESCRIPTOR and not algo.views.describes_all:
         raise ThespisError(
@@ -102,7 +102,7 @@ def plan(
     reward: Callable[[Array], Array],
     key: Any,
 ) -> Float[Array, "horizon size"]:
-    """The skills that should bring the most reward of descriptors [..., size] -> [...]."""
+    """Returns the skills with the most predicted reward, a function [..., size] -> [...]."""
     if algo.objective == "metra":
         raise ThespisError("metra predicts nothing: it pursues goals, and other plans need dads")
 
@@ -145,7 +145,7 @@ def plan(
 
 
 def smooth(noise: Float[Array, "plans horizon size"], by: float) -> Array:
-    """Deviations that follow those before them, of the same variance."""
+    """Returns noise that follows the noise before it, with the same variance."""
     keep, new = by, np.sqrt(1 - by**2)
     steps = [noise[:, 0]]
     for i in range(1, noise.shape[1]):
@@ -154,7 +154,7 @@ def smooth(noise: Float[Array, "plans horizon size"], by: float) -> Array:
 
 
 class Pursuit(NamedTuple):
-    """What came of plans, leaves [goals, ...]."""
+    """The paths to goals, leaves [goals, ...]."""
 
     goals: np.ndarray  # [goals, size]
     paths: np.ndarray  # [goals, steps + 1, size]
@@ -163,7 +163,7 @@ class Pursuit(NamedTuple):
 
     @property
     def distances(self) -> np.ndarray:
-        """To the goal, after every step [goals, steps]."""
+        """Distances from the goal after every step [goals, steps]."""
         return np.linalg.norm(self.paths[:, 1:] - self.goals[:, None], axis=-1)
 
 
@@ -175,7 +175,7 @@ def pursue(
     seed: int = 0,
     blind: bool = False,
 ) -> Pursuit:
-    """Plan to goals [n, size] in descriptor space; `blind` draws skills at random instead.
+    """Pursues goals [n, size] in descriptor space; `blind` draws skills at random instead.
 
     The score is minus the mean distance over an episode, in units of the goal's distance from
     the origin: 0 if it was there at once, -1 if it never moved. It stays where an episode ends.

@@ -1,4 +1,4 @@
-"""What skills do: rollouts of each in copies of the environment."""
+"""Rolls out skills in copies of the environment."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from thespis.runs.skilled import Skilled
 
 
 class Trajectories(NamedTuple):
-    """What skills did, leaves [skills, episodes, ...]; NaN after an episode's end."""
+    """Episodes of skills, leaves [skills, episodes, ...]; NaN after an episode's end."""
 
     skills: np.ndarray  # [skills, size]
     descriptors: np.ndarray  # [skills, episodes, rows, size]
     rewards: np.ndarray  # [skills, episodes, rows]: with each row, so the first are 0
-    diversity: np.ndarray  # the same: what the algorithm rewards itself with
+    diversity: np.ndarray  # the same: the intrinsic rewards
     ends: np.ndarray  # [skills, episodes]: the last row of the episode
 
     @property
@@ -32,7 +32,7 @@ class Trajectories(NamedTuple):
 
     @property
     def end_points(self) -> np.ndarray:
-        """Where episodes ended [skills, episodes, size]."""
+        """The last descriptors of episodes [skills, episodes, size]."""
         skills, episodes = np.indices(self.ends.shape)
         return self.descriptors[skills, episodes, self.ends]
 
@@ -44,22 +44,22 @@ def rollout(
     seed: int = 0,
     steps: int | None = None,
 ) -> Trajectories:
-    """Episodes of each of the skills [k, size], at most `steps` long."""
-    told = jnp.asarray(np.repeat(skills, episodes, 0))
-    n, limit = len(told), min(steps or skilled.limit, skilled.limit)
+    """Plays episodes of each of the skills [k, size], at most `steps` long."""
+    repeated = jnp.asarray(np.repeat(skills, episodes, 0))
+    n, limit = len(repeated), min(steps or skilled.limit, skilled.limit)
     judge = jax.jit(skilled.algo.diversity_between)
     places, rewards, diverse = [], [], []
     before, ends = None, np.zeros(n, int)
     hide = lambda x, over: np.where(over.reshape(-1, *(1,) * (np.ndim(x) - 1)), np.nan, x)
-    act = lambda obs, t: skilled.act(obs, told)[0]
+    act = lambda obs, t: skilled.act(obs, repeated)[0]
     with closing(Copies(skilled.env, n)) as copies:
         copies.open(seed)
         played = episode(copies.reset(), copies.step, act, limit)
         for t, (step, over, _) in enumerate(played):
             bonus = np.zeros(n)
             if before is not None:
-                given = skilled.state, skilled.hp, before, step.obs, told
-                bonus = np.where(np.asarray(step.terminated), 0.0, np.asarray(judge(*given)))
+                bonus = judge(skilled.state, skilled.hp, before, step.obs, repeated)
+                bonus = np.where(np.asarray(step.terminated), 0.0, np.asarray(bonus))
             places.append(hide(np.asarray(skilled.describe(step.obs)), over))
             rewards.append(hide(np.asarray(step.reward), over))
             diverse.append(hide(bonus, over))

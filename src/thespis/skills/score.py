@@ -1,4 +1,4 @@
-"""How good skills are: do they differ, can they be predicted, how far do they reach."""
+"""Scores skills: whether they differ, can be predicted, and how far they reach."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ CELLS = 20  # along each side of the box that holds all trajectories
 
 
 def score(skilled: Skilled, n: int = 100, episodes: int = 3, seed: int = 0) -> dict[str, float]:
-    """Figures of n skills (or all there are), each played for some episodes."""
+    """Returns the scores of n skills (all of them if they are discrete) over some episodes."""
     return judged(skilled, rollout(skilled, skilled.skills(n, seed), episodes, seed))
 
 
 def judged(skilled: Skilled, played: Trajectories) -> dict[str, float]:
+    """Returns the scores of episodes that were played."""
     ends = played.end_points  # [skills, episodes, size]
     middle = ends.mean(1)
     between = np.sqrt(((middle - middle.mean(0)) ** 2).sum(-1).mean())
     within = np.sqrt(((ends - middle[:, None]) ** 2).sum(-1).mean())
-    found = {
+    scores = {
         "skills": float(len(ends)),
         "diversity": float(np.nansum(played.diversity) / max(played.ends.sum(), 1)),
         "diversity_return": float(played.diversity_returns.mean()),
@@ -36,14 +37,14 @@ def judged(skilled: Skilled, played: Trajectories) -> dict[str, float]:
         "cells": float(cells(played.descriptors)),
     }
     if ends.shape[-1] == 2:
-        found["hull_area"] = hull_area(middle)
-    return found
+        scores["hull_area"] = hull_area(middle)
+    return scores
 
 
 def predictability(skilled: Skilled, played: Trajectories) -> dict[str, float]:
-    """How much of single changes, and of whole paths, the skill dynamics predict.
+    """Returns how well the skill dynamics predict single changes and whole paths.
 
-    Only where they predict the descriptor by itself: then they can be followed from the start.
+    It returns {} unless they predict the descriptor from itself, so that a path can be followed.
     """
     algo: Any = skilled.algo
     base, coordinates = algo.views["predicts"]
@@ -57,13 +58,13 @@ def predictability(skilled: Skilled, played: Trajectories) -> dict[str, float]:
         return {}
     one = jax.jit(lambda x, skill: predict(algo, skilled.state, skilled.hp, x, skill))
     paths, (skills, episodes) = played.descriptors, played.ends.shape
-    told = jnp.asarray(np.repeat(played.skills, episodes, 0))
+    repeated = jnp.asarray(np.repeat(played.skills, episodes, 0))
     flat = lambda x: jnp.asarray(x.reshape(skills * episodes, -1), jnp.float32)
     predicted, single, change = [paths[:, :, 0]], [], []
     for t in range(paths.shape[2] - 1):
         fold = lambda x: np.asarray(x).reshape(skills, episodes, -1)
-        predicted.append(fold(one(flat(predicted[-1]), told)))
-        single.append(fold(one(flat(paths[:, :, t]), told)) - paths[:, :, t + 1])
+        predicted.append(fold(one(flat(predicted[-1]), repeated)))
+        single.append(fold(one(flat(paths[:, :, t]), repeated)) - paths[:, :, t + 1])
         change.append(paths[:, :, t + 1] - paths[:, :, t])
     squares = lambda x: np.nansum(np.square(x))
     moved = np.array(change)
@@ -79,7 +80,7 @@ def predictability(skilled: Skilled, played: Trajectories) -> dict[str, float]:
 
 
 def cells(descriptors: np.ndarray) -> int:
-    """Cells of a grid over the box around everything that were visited."""
+    """Returns how many cells were visited, of a grid over the box around all of them."""
     places = descriptors.reshape(-1, descriptors.shape[-1])
     places = places[np.isfinite(places).all(-1)]
     low, high = places.min(0), places.max(0)
@@ -88,7 +89,7 @@ def cells(descriptors: np.ndarray) -> int:
 
 
 def hull(points: np.ndarray) -> np.ndarray:
-    """Corners of the convex hull of points [n, 2], anticlockwise."""
+    """Returns the corners of the convex hull of points [n, 2], anticlockwise."""
     points = np.unique(points, axis=0)
 
     def half(points):
@@ -106,7 +107,7 @@ def hull(points: np.ndarray) -> np.ndarray:
 
 
 def hull_area(points: np.ndarray) -> float:
-    """Of the convex hull of points [n, 2]."""
+    """Returns the area of the convex hull of points [n, 2]."""
     corners = hull(points)
     x, y = corners.T
     return float(0.5 * abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)))
