@@ -37,6 +37,12 @@ def test_every_link_leads_somewhere(page):
         assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
 
 
+def test_every_page_is_in_the_navigation():
+    text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    listed = re.findall(r"- (?:\w+: )?(\S+\.md)$", text, re.M)
+    assert sorted(listed) == [str(page.relative_to(ROOT / "docs")) for page in PAGES]
+
+
 def test_the_site_tells_every_command_and_option():
     sys.path.insert(0, str(ROOT / "docs"))
     try:

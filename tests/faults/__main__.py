@@ -29,7 +29,7 @@ QUICK = (
 
 @dataclass(frozen=True)
 class Campaign:
-    """`short` and `long` are how many cases `make test` and `make test-faults` try."""
+    """A campaign; `short` and `long` are the numbers of cases of `make test` and `test-faults`."""
 
     module: str
     short: int
@@ -43,48 +43,49 @@ CAMPAIGNS = {
         "kills",
         2,
         100,
-        "SIGKILLs over six kinds of runs, half of them at an operation on a temporary file; "
-        "every run then goes on to its end",
+        "runs of six kinds are killed by SIGKILL, half of them during a file operation, and then "
+        "resumed to their end",
     ),
     "disk": Campaign(
         "disk",
         6,
         0,
-        "the n-th creation, write, fsync or rename of a file fails (ENOSPC from then on, or EIO "
-        "once), for every n of a short run and of its resumption",
+        "the n-th creation, write, fsync or rename of a file fails (with ENOSPC from then on, or "
+        "once with EIO), for every n of a short run and of its resumption",
         needs_shim=True,
     ),
     "folders": Campaign(
         "folders",
         8,
         1000,
-        "mutations of files in run folders, each through runs, eval, plot, report, export, resume",
+        "files of a run are damaged at random; then runs, eval, plot, report, export and resume",
     ),
-    "lines": Campaign("lines", 200, 10_000, "fuzzed command lines"),
-    "configurations": Campaign("configurations", 200, 2000, "fuzzed arguments of Python"),
+    "lines": Campaign("lines", 200, 10_000, "random command lines, with typing errors"),
+    "configurations": Campaign("configurations", 200, 2000, "random arguments of `thespis.train`"),
     "trainings": Campaign(
-        "trainings", 1, 200, "tiny trainings of random algorithms, options and environments"
+        "trainings", 1, 200, "tiny trainings with random algorithms, options and environments"
     ),
     "pairs": Campaign("pairs", 0, 2, "two processes that train together, each killed in turn"),
 }
 
 
 def run(name: str, count: int, seed: int = 0, only: int | None = None) -> dict[str, Any]:
-    """One campaign in a process of its own -> its `Result`, and the seconds it took."""
+    """Runs one campaign in a process of its own -> its `Result`, and the seconds it took."""
     campaign, began = CAMPAIGNS[name], time.monotonic()
     if campaign.needs_shim and shim.library() is None:
         return vars(common.Result(skipped=shim.NO_COMPILER)) | {"seconds": 0.0}
     more = shim.loaded() if campaign.needs_shim else {}
     env = {"XLA_FLAGS": QUICK} | os.environ | more
     with tempfile.TemporaryDirectory(prefix=f"thespis-{name}-") as folder:
-        told = Path(folder) / "result.json"
         numbers = ["--count", str(count), "--seed", str(seed)]
         numbers += [] if only is None else ["--only", str(only)]
         command = [sys.executable, "-m", "tests.faults", name, "--inside", folder, *numbers]
         ended = subprocess.run(command, env=env, cwd=common.ROOT, check=False)
         if ended.returncode:
             raise SystemExit(f"the campaign {name} itself ended with {ended.returncode}")
-        return json.loads(told.read_text()) | {"seconds": time.monotonic() - began}
+        return json.loads((Path(folder) / "result.json").read_text()) | {
+            "seconds": time.monotonic() - began
+        }
 
 
 def inside(name: str, count: int, seed: int, only: int | None, folder: Path) -> None:
@@ -99,32 +100,35 @@ def inside(name: str, count: int, seed: int, only: int | None, folder: Path) -> 
 PAGE = """\
 # Reliability
 
-What runs survive is tried by campaigns that attack them, with counted results. `make test` runs a
-short form of each, `make test-faults` the whole, which also writes this page; every case is known
-by its number, so that it can be repeated: `python -m tests.faults folders --only 17`.
-Wanted is: nothing lost, nothing different, nothing but clear lines.
+Test campaigns kill runs, let disks fail, damage files and pass random options. `make test` runs a
+few cases of each campaign, `make test-faults` all of them, and then updates this page. A case can
+be repeated by its number: `python -m tests.faults folders --only 17`.
 
-- **Nothing lost**: what was saved before a kill or a failing disk is there and goes on.
-- **Nothing different**: a run in JAX that goes on after it equals one that was never disturbed, bit
-  for bit: all arrays of its last checkpoint, and metrics.csv but for its times.
-- **Nothing but clear lines**: a command ends well, or with code 2 and one line `thespis: ...`.
+A case is a fault unless all of this holds:
+
+- **Nothing is lost**: what was saved before the kill or the failure can be loaded and resumed.
+- **Nothing changes**: a resumed run in JAX equals one that was never disturbed, bit for bit: all
+  arrays of its last checkpoint, and metrics.csv except for its times.
+- **Errors are one line**: a command succeeds, or ends with code 2 and one line `thespis: ...`.
+
+The campaigns:
 
 {details}
 
-What `make test-faults` found last:
+Results of the last `make test-faults`:
 
-| campaign | cases | how they ended | faults |
+| campaign | cases | outcomes | faults |
 |---|---|---|---|
 {rows}
 """
 
 
 def page(results: dict[str, dict[str, Any]], before: str = "") -> str:
-    """The page with these results, and those that it had of other campaigns."""
+    """Returns the page with these results, and the old ones of other campaigns."""
     rows = {line.split("|")[1].strip(): line for line in before.splitlines() if line[:2] == "| "}
-    for name, found in results.items():
-        how = ", ".join(f"{n:,} {what}" for what, n in found["ended"].items())
-        cells = name, f"{found['cases']:,}", found["skipped"] or how, len(found["faults"])
+    for name, result in results.items():
+        how = ", ".join(f"{n:,} {what}" for what, n in result["ended"].items())
+        cells = name, f"{result['cases']:,}", result["skipped"] or how, len(result["faults"])
         rows[name] = "| " + " | ".join(map(str, cells)) + " |"
     return PAGE.format(
         rows="\n".join(rows[name] for name in CAMPAIGNS if name in rows),
@@ -141,26 +145,26 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", type=int, help="the number of one case")
     parser.add_argument("--save", type=Path, help="write the counts into this page")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args(argv)
-    names = given.names or list(CAMPAIGNS)
+    args = parser.parse_args(argv)
+    names = args.names or list(CAMPAIGNS)
     if unknown := set(names) - CAMPAIGNS.keys():
         parser.error(f"there is {', '.join(CAMPAIGNS)}, not {', '.join(unknown)}")
-    if given.inside:
-        inside(names[0], given.count, given.seed, given.only, given.inside)
+    if args.inside:
+        inside(names[0], args.count, args.seed, args.only, args.inside)
         return 0
     results = {}
     for name in names:
-        usual = CAMPAIGNS[name].short if given.short else CAMPAIGNS[name].long
-        count = usual if given.count is None else given.count
-        results[name] = found = run(name, count, given.seed, given.only)
-        how = found["skipped"] or ", ".join(f"{n} {what}" for what, n in found["ended"].items())
-        print(f"{name}: {found['cases']} cases in {found['seconds']:.0f} s: {how}", flush=True)
-        for fault in found["faults"]:
+        usual = CAMPAIGNS[name].short if args.short else CAMPAIGNS[name].long
+        count = usual if args.count is None else args.count
+        results[name] = result = run(name, count, args.seed, args.only)
+        how = result["skipped"] or ", ".join(f"{n} {what}" for what, n in result["ended"].items())
+        print(f"{name}: {result['cases']} cases in {result['seconds']:.0f} s: {how}", flush=True)
+        for fault in result["faults"]:
             print(f"  FAULT  {fault}")
-    if given.save:
-        before = given.save.read_text() if given.save.exists() else ""
-        given.save.write_text(page(results, before))
-    return 1 if any(found["faults"] for found in results.values()) else 0
+    if args.save:
+        before = args.save.read_text() if args.save.exists() else ""
+        args.save.write_text(page(results, before))
+    return 1 if any(result["faults"] for result in results.values()) else 0
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
             if not same or found.hp | config.hp != found.hp:
                 faults.append(f"config.json says something else: {found}")
         except ThespisError as error:
-            how, text = "one clear line", str(error)
+            how, text = "one-line errors", str(error)
             if len(text.splitlines()) != 1 or " object at 0x" in text or len(text) > 2000:
                 faults.append(f"not a clear line: {text[:300]!r}")
         except Exception as error:

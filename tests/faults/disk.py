@@ -1,6 +1,6 @@
 """A disk that fails: every single thing that a short run does to its files fails once.
 
-The command then ends with one clear line, or well if what failed was a plot or the like; and the
+The command then ends with a one-line error, or succeeds if only a plot or the like failed; and the
 run goes on, once the disk works again, to what it would have been.
 """
 
@@ -67,7 +67,7 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
         with shim.failing(out, n, error, stays):
             said = train(out) if fresh else resume(run)  # pyright: ignore
         faults = said.faults(0, 2)
-        how = "one clear line" if said.code == 2 else "ended well"
+        how = "one-line errors" if said.code == 2 else "succeeded"
         run = run or folder_of(out)
         begun = run is not None and (run / "checkpoints").is_dir()
         after = resume(run) if begun else train(out)

@@ -1,7 +1,7 @@
 """Run folders in which something has changed: a bad byte, a lost file, a number of another kind.
 
-Every command then ends well or with one clear line. What is no choice of the run (logs, plots)
-never keeps it from going on; and what goes on has the same numbers as if nothing had changed.
+Every command then succeeds, or ends with a one-line error. Damaged logs and plots never keep a run
+from going on; and a run that goes on has the same numbers as if nothing had changed.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
             logs = names & {"metrics.csv", "lineage.csv"}
             faults += [x for x in found if not logs or x.startswith(("array", "status"))]
         codes = {ended.code for ended in said.values()}
-        how = "all six ended well" if codes == {0} else "clear lines"
+        how = "all six succeeded" if codes == {0} else "one-line errors"
         result.add(how if not faults else "fault", faults, f"folder {i}, {kind}, {changes}")
 
     each(count, only, try_one)

@@ -126,9 +126,10 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
             most = min(r.randint(2, 6), count - killed)
             kills, faults = disturbed(r, kind, Path(out), known[kind], most, killed)
         aimed = len([i for i in range(killed, killed + kills) if i % 2 == 0])
-        result.ended |= {"aimed": result.ended["aimed"] + aimed}
+        result.ended["killed during a file operation"] += aimed
         killed += kills
-        how = "runs equal to one undisturbed" if KINDS[kind][2] else "runs that went on"
+        exact = KINDS[kind][2]
+        how = "runs identical to an undisturbed one" if exact else "runs continued to their end"
         result.add(how if not faults else "fault", faults, f"kills {number}, {kind}")
         if killed >= count:
             break

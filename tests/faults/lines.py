@@ -22,7 +22,7 @@ ODD = [
 
 
 class Accepted(Exception):
-    """The line was understood: what would be done is beyond this campaign."""
+    """The line was accepted: running it is beyond this campaign."""
 
 
 def accept(*given: Any, **more: Any):
@@ -125,12 +125,12 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
         try:
             said = say(*words, catch=(Accepted,))
         except Accepted:
-            result.add("understood", [], "")
+            result.add("accepted", [], "")
             return
         faults = said.faults(0, 2)
         if said.code == 2 and len(said.err.splitlines()) != 1:
             faults.append(f"{len(said.err.splitlines())} lines: {said.err[:300]!r}")
-        how = "one clear line" if said.code == 2 else "answered at once"
+        how = "one-line errors" if said.code == 2 else "printed help or a list"
         result.add(how if not faults else "fault", faults, f"line {i}, {words}"[:600])
 
     with nothing_is_done():

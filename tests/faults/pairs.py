@@ -51,6 +51,6 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
         else:
             assert run is not None
             faults += differences(reference, run, exact=True)
-        how = "one clear line of the other, and equal afterwards"
+        how = "survivors ended with one line, resumed runs identical"
         result.add(how if not faults else "fault", faults, f"pairs {i}, process {victim} killed")
     return result

@@ -114,7 +114,7 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
                 faults.append(f"evaluations {found}")
             more = say("resume", run, "--steps", 90, "--json")
             faults += [f"resume: {fault}" for fault in more.faults(0)]
-        how = "ended well, and went on" if said.code == 0 else "one clear line"
+        how = "trained, and resumed" if said.code == 0 else "one-line errors"
         result.add(how if not faults else "fault", faults, f"training {i}, {argv}")
         if i % 10 == 9:
             jax.clear_caches()
