@@ -410,7 +410,7 @@ def test_every_dimension_of_a_vector_reward_is_summed_alike():
 def test_without_a_member_rows_of_all_are_drawn_with_their_own_successors():
     replay, kept = stored(going(10))
     everyone = jax.jit(
-        lambda r, key: (r.view(None).draw(key, 200, 2), r.of(None).windows(key, 200, 2))
+        lambda r, key: (r.view(None).draw(key, 200, 2), r.view(None).windows(key, 200, 2))
     )
     index, rows = everyone(replay, random.key(3))
     member, env = np.divmod(np.asarray(index.env), ENVS)
