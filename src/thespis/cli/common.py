@@ -39,12 +39,12 @@ def read_arguments(
         text = f"usage: thespis {usage} [options]\n\n{describe(options)}\n\n"
         print(f"{text}example: thespis {example}")
         raise HelpPrinted
-    found, chosen = parse(argv, options, math.inf if words is None else words)
-    if not found and words != 0:
+    plain, chosen = parse(argv, options, math.inf if words is None else words)
+    if not plain and words != 0:
         noun = "environment" if "ENV" in usage else "run"
         one = f"the {noun}" if words else f"at least one {noun}"
         raise ThespisError(f"name {one}: thespis {usage}")
-    return found, SimpleNamespace(**{o.name: o.default for o in options} | chosen)
+    return plain, SimpleNamespace(**{o.name: o.default for o in options} | chosen)
 
 
 def print_result(result: dict[str, Any], as_json: bool, lines: list[str]) -> None:

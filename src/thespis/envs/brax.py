@@ -88,10 +88,10 @@ class Brax:
         sys = load(self.environment, self.backend).sys
         ends = [i for i in range(sys.num_links()) if i not in sys.link_parents]
         with lenient():
-            found: Any = contact.get(sys, state.pipeline_state.x)
-            links = jnp.stack([jnp.asarray(x) for x in found.link_idx])  # of both sides
+            contacts: Any = contact.get(sys, state.pipeline_state.x)
+            links = jnp.stack([jnp.asarray(x) for x in contacts.link_idx])  # of both sides
             near = (links[None] == jnp.asarray(ends)[:, None, None]).any(1)
-            return (near & (found.dist <= 0)[None]).any(1).astype(jnp.float32)
+            return (near & (contacts.dist <= 0)[None]).any(1).astype(jnp.float32)
 
     def start(self, key: Key) -> Any:
         with lenient():

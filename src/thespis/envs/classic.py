@@ -143,7 +143,7 @@ class Acrobot:
         return jnp.stack([*turns, *speeds])
 
     def rates(self, state: Array, torque: Array) -> Array:
-        """How the state changes with time. Links have length, mass and inertia 1."""
+        """Returns the time derivative of the state. Links have length, mass and inertia 1."""
         gravity, middle = 9.8, 0.5
         first, second, first_speed, second_speed = state
         sin, cos = jnp.sin(second), jnp.cos(second)

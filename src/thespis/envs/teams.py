@@ -73,8 +73,8 @@ class Meeting:
         spread = 1 - (chosen.mean(0) ** 2).sum()
 
         deciding, leaves = stage == DECIDING, unit[0] < 0
-        found = self.met - (self.met + self.missed) * spread
-        reward = jnp.where(deciding, jnp.where(leaves, self.home, 0.0), found)
+        in_town = self.met - (self.met + self.missed) * spread
+        reward = jnp.where(deciding, jnp.where(leaves, self.home, 0.0), in_town)
         after = jnp.where(deciding, jnp.where(leaves, HOME, IN_TOWN), OVER).astype(jnp.float32)
         place = jnp.where(deciding, place, chosen)
         return (after, place), reward, after != IN_TOWN

@@ -83,7 +83,7 @@ class Canvas:
 
 
 def pendulum(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """obs: cos, sin and speed of the angle from upright, which grows anticlockwise."""
+    """Draws cos, sin and speed of the angle from upright, which grows anticlockwise."""
     cos, sin, speed = obs
     angle = np.arctan2(sin, cos)
     canvas = Canvas(size, (-1.3, -1.3, 1.3, 1.3))
@@ -100,7 +100,7 @@ def pendulum(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def mountain_car(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """obs: position in [-1.2, 0.6] and velocity."""
+    """Draws a position in [-1.2, 0.6]; the velocity is not shown."""
     x = obs[0]
     height = lambda x: 0.45 * np.sin(3 * x) + 0.55
     canvas = Canvas(size, (-1.2, -0.08, 0.6, 1.36))
@@ -129,7 +129,7 @@ def mountain_car(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def cartpole(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """obs: place and speed of the cart, angle (clockwise from upright) and its speed."""
+    """Draws place and speed of the cart, angle (clockwise from upright) and its speed."""
     x, _, angle, _ = obs
     canvas = Canvas(size, (-2.6, -0.9, 2.6, 1.9))
     canvas.line([(-2.4, 0), (2.4, 0)], 0.035, SHADE)
@@ -144,7 +144,7 @@ def cartpole(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def acrobot(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """obs: cos and sin of the first link's angle from hanging and of the second's from it."""
+    """Draws cos and sin of the first link's angle from hanging, and of the second's from it."""
     first, second = np.arctan2(obs[1], obs[0]), np.arctan2(obs[3], obs[2])
     canvas = Canvas(size, (-2.2, -2.2, 2.2, 2.2))
     along = lambda angle: np.array([np.sin(angle), -np.cos(angle)])
@@ -158,7 +158,7 @@ def acrobot(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def grid(obs: np.ndarray, size: tuple[int, int], cells: int = 6) -> np.ndarray:
-    """obs: row and column, within [-1, 1]. The goal is the last of both, at the lower right."""
+    """Draws row and column, within [-1, 1]; the goal is at the lower right."""
     row, column = (obs + 1) / 2 * (cells - 1)
     canvas = Canvas(size, (-0.7, -0.7, cells - 0.3, cells - 0.3))
     for i in range(cells + 1):
@@ -173,7 +173,7 @@ def grid(obs: np.ndarray, size: tuple[int, int], cells: int = 6) -> np.ndarray:
 def pointmass(
     obs: np.ndarray, size: tuple[int, int], trail: Iterable[np.ndarray], goal: Point
 ) -> np.ndarray:
-    """obs: a place at most 2 away from the origin. Rings tell the distance from the goal."""
+    """Draws a place at most 2 away from the origin; rings show the distance from the goal."""
     canvas = Canvas(size, (-2.05, -2.05, 2.05, 2.05))
     for radius in np.arange(4.0, 0, -0.5):
         canvas.ring(goal, radius, 0.015, FAINT)
@@ -186,7 +186,7 @@ def pointmass(
 
 
 def catch(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """obs: an image [10, 10, 1] of the ball and, in its last row, of the paddle."""
+    """Draws an image [10, 10, 1] of the ball and, in its last row, of the paddle."""
     canvas = Canvas(size, (-0.8, -0.8, 9.8, 9.8))
     canvas.line([(-0.7, -0.7), (9.7, -0.7)], 0.1, SHADE)
     lit = [(float(x), 9.0 - y) for y, x, _ in np.argwhere(obs)]
@@ -198,7 +198,7 @@ def catch(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def meeting(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """obs [agents, 3]: the stage (-1 home, 0 deciding, 1 in town, 2 over) and everybody's place."""
+    """Draws [agents, 3]: the stage (-1 home, 0 deciding, 1 in town, 2 over), and all places."""
     stage, colours = obs[0, 0], (INK, RED, SHADE)
     canvas = Canvas(size, (-1.5, -1.3, 1.5, 1.3))
     canvas.ring((0, 0), 1.0, 0.03, SHADE if stage >= 1 else FAINT)

@@ -41,9 +41,9 @@ def export(skilled: Skilled, folder: Path | str) -> Path:
         if not isinstance(flat, tuple):
             raise ThespisError(f"{skilled.run.path}: export with normalize_observations {PLAIN}")
         parts |= {"obs.mean": flat[0], "obs.var": flat[1]}
-    seen, coordinates = algo.views["dynamics_sees"]
+    base, coordinates = algo.views["dynamics_sees"]
     metra = algo.objective == "metra"
-    if metra and (seen == DESCRIPTOR or algo.views.describes_all):  # else goals do not tell enough
+    if metra and (base == DESCRIPTOR or algo.views.describes_all):  # else goals do not tell enough
         parts |= layers("representation", state.dynamics.params)
         parts |= {"representation_sees": np.array(coordinates, int)}
         parts |= {"one_hot": algo.skill_kind == "one-hot"}

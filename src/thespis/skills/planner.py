@@ -49,10 +49,10 @@ class Planner:
 def predict(algo: Any, state: Any, hp: Any, x: Array, skill: Array) -> Array:
     """Returns the expected x [..., n] after one step of a skill [..., size]."""
     base, coordinates = algo.views["dynamics_sees"]
-    seen = (numbers(algo, base, x) if coordinates else x)[..., np.asarray(coordinates, int)]
+    inputs = (numbers(algo, base, x) if coordinates else x)[..., np.asarray(coordinates, int)]
     if state.input_stats is not None:
-        seen = state.input_stats(seen, floor=1e-12)
-    change = algo.intrinsic_objective.predict(state.dynamics.params, hp, seen, skill).expect()
+        inputs = state.input_stats(inputs, floor=1e-12)
+    change = algo.intrinsic_objective.predict(state.dynamics.params, hp, inputs, skill).expect()
     stats = state.change_stats
     if stats is not None:
         lead = (1,) * (x.ndim - 1)

@@ -48,11 +48,11 @@ def predictability(skilled: Skilled, played: Trajectories) -> dict[str, float]:
     """
     algo: Any = skilled.algo
     base, coordinates = algo.views["predicts"]
-    seen, also = algo.views["dynamics_sees"]
+    inputs, also = algo.views["dynamics_sees"]
     if (
         algo.objective == "metra"
         or base != "descriptor"
-        or (also and seen != "descriptor")
+        or (also and inputs != "descriptor")
         or len(coordinates) != algo.views.sizes[base]
     ):
         return {}

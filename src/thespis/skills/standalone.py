@@ -24,8 +24,8 @@ class Skills:
         if "obs.mean" in p:
             std = np.sqrt(np.clip(p["obs.var"], 1e-6, 1e6))
             obs = np.clip((obs - p["obs.mean"]) / std, -5, 5)
-        seen = np.asarray(obs)[..., p["policy_sees"]]
-        mean, _ = np.split(self.network("actor", np.concatenate([seen, skill], -1)), 2, -1)
+        inputs = np.asarray(obs)[..., p["policy_sees"]]
+        mean, _ = np.split(self.network("actor", np.concatenate([inputs, skill], -1)), 2, -1)
         action = np.tanh(mean).reshape(*mean.shape[:-1], *p["low"].shape)
         # As thespis.core.Box.to_env has it, which this file must do without.
         return (0.5 * ((1 - action) * p["low"] + (1 + action) * p["high"])).astype(np.float32)
@@ -54,11 +54,11 @@ class Skills:
     def representation(self, descriptor: np.ndarray) -> np.ndarray:
         """Returns where a descriptor [..., n] lies, in steps."""
         p = self.parts
-        seen = np.asarray(descriptor)[..., p["representation_sees"]]
+        inputs = np.asarray(descriptor)[..., p["representation_sees"]]
         if "seen.mean" in p:
             std = np.sqrt(np.clip(p["seen.var"], 1e-12, 1e6))
-            seen = np.clip((seen - p["seen.mean"]) / std, -5, 5)
-        return self.network("representation", seen)
+            inputs = np.clip((inputs - p["seen.mean"]) / std, -5, 5)
+        return self.network("representation", inputs)
 
     def network(self, name: str, x: np.ndarray) -> np.ndarray:
         depth = sum(key.startswith(f"{name}.weight") for key in self.parts)

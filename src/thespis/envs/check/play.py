@@ -72,14 +72,19 @@ def program(env: Autoreset, copies: int, rows: int) -> Callable:
     return jax.jit(run)
 
 
+def mask_of(spec: Spec, obs: Any) -> Any:
+    """Returns which actions are legal; None if the observation does not say so."""
+    obs = obs[AGENTS] if spec.agents else obs
+    return obs.get(MASK) if isinstance(obs, dict) else None
+
+
 def random_action(spec: Spec, obs: Any, copies: int, key) -> jax.Array:
     """Draws actions uniformly from those that are legal."""
     if isinstance(spec.actions[0], Box):
         return random.uniform(key, (copies, *spec.action_shape), jnp.float32, -1.0, 1.0)
     legal = jnp.broadcast_to(spec.legal[None], (copies, *spec.legal.shape))
-    own = obs[AGENTS] if spec.agents else obs
-    if isinstance(own, dict) and MASK in own:
-        legal = legal & jnp.asarray(own[MASK], bool)
+    mask = mask_of(spec, obs)
+    legal = legal if mask is None else legal & jnp.asarray(mask, bool)
     return random.categorical(key, jnp.where(legal, 0.0, -jnp.inf))
 
 
@@ -103,9 +108,8 @@ def host_action(spec: Spec, obs: Any, copies: int, rng: np.random.Generator) -> 
     if isinstance(spec.actions[0], Box):
         return rng.uniform(-1, 1, (copies, *spec.action_shape)).astype(np.float32)
     chance = np.where(spec.legal[None], rng.random((copies, *spec.legal.shape)), -1.0)
-    own = obs[AGENTS] if spec.agents else obs
-    if isinstance(own, dict) and MASK in own:
-        chance = np.where(own[MASK], chance, -1.0)
+    mask = mask_of(spec, obs)
+    chance = chance if mask is None else np.where(mask, chance, -1.0)
     return chance.argmax(-1).astype(np.int32)
 
 
