@@ -105,6 +105,9 @@ class Writer:
         self.arrays.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(x), name))
         return name
 
+    def integers(self, values: Any) -> str:
+        return self.constant(np.array(values, np.int64))
+
     def node(self, kind: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
         """Adds a node, and returns the name of its output."""
         output = output or f"x{len(self.nodes)}"
@@ -118,63 +121,61 @@ class Writer:
             self.names[id(value)] = name
 
     def results(self, op: Operation, x: list[str]) -> list[str]:
-        kind, (out, *_) = op.kind, op.outputs
+        kind = op.kind
         if kind in PLAIN:
             return [self.node(PLAIN[kind], x)]
         if kind in REDUCE:
-            axes = self.constant(np.array(op.params["axes"], np.int64))
+            axes = self.integers(op.params["axes"])
             return [self.node(REDUCE[kind], [x[0], axes], keepdims=0)]
         if kind in SPECIAL:
-            names = SPECIAL[kind](self, op, x, op.params, out)
+            names = SPECIAL[kind](self, op, x)
             return names if isinstance(names, list) else [names]
         raise unknown(op, "ONNX")
 
     def shaped(self, x: str, shape: tuple[int, ...]) -> str:
-        return self.node("Reshape", [x, self.constant(np.array(shape, np.int64))])
+        return self.node("Reshape", [x, self.integers(shape)])
 
     def cast(self, x: str, dtype: Any) -> str:
         to = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         return self.node("Cast", [x], to=to)
 
 
-# --- those with parameters ------------------------------------------------------------------
+# --- operations with parameters -------------------------------------------------------------
 
 
-def broadcast(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
-    kept = [1] * len(out.shape)
-    for axis, size in zip(params["broadcast_dimensions"], op.inputs[0].shape, strict=True):
+def broadcast(w: Writer, op: Operation, x: list[str]) -> str:
+    kept = [1] * len(op.outputs[0].shape)
+    for axis, size in zip(op.params["broadcast_dimensions"], op.inputs[0].shape, strict=True):
         kept[axis] = size
-    return w.node(
-        "Expand", [w.shaped(x[0], tuple(kept)), w.constant(np.array(out.shape, np.int64))]
-    )
+    return w.node("Expand", [w.shaped(x[0], tuple(kept)), w.integers(op.outputs[0].shape)])
 
 
-def product(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
-    (left, right), batch = params["dimension_numbers"]
+def product(w: Writer, op: Operation, x: list[str]) -> str:
+    (left, right), batch = op.params["dimension_numbers"]
     a, b = (len(value.shape) for value in op.inputs)
     if not any(batch) and (tuple(left), tuple(right)) == ((a - 1,), (0,)) and b <= 2:
         return w.node("MatMul", x)
     return w.node("Einsum", x, equation=letters(op))
 
 
-def cut(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
-    starts, ends = params["start_indices"], params["limit_indices"]
-    steps = params["strides"] or (1,) * len(starts)
+def cut(w: Writer, op: Operation, x: list[str]) -> str:
+    starts, ends = op.params["start_indices"], op.params["limit_indices"]
+    steps = op.params["strides"] or (1,) * len(starts)
     lists = starts, ends, range(len(starts)), steps
-    return w.node("Slice", [x[0], *(w.constant(np.array(list(n), np.int64)) for n in lists)])
+    return w.node("Slice", [x[0], *(w.integers(list(n)) for n in lists)])
 
 
-def split(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> list[str]:
+def split(w: Writer, op: Operation, x: list[str]) -> list[str]:
     names = [f"x{len(w.nodes)}.{i}" for i in range(len(op.outputs))]
-    sizes = w.constant(np.array(params["sizes"], np.int64))
-    w.nodes.append(w.onnx.helper.make_node("Split", [x[0], sizes], names, axis=params["axis"]))
+    sizes = w.integers(op.params["sizes"])
+    w.nodes.append(w.onnx.helper.make_node("Split", [x[0], sizes], names, axis=op.params["axis"]))
     return names
 
 
 def index(kind: str) -> Callable[..., str]:
-    def find(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
-        (axis,) = params["axes"]
-        return w.cast(w.node(kind, x, axis=axis, keepdims=0), out.dtype)
+    def find(w: Writer, op: Operation, x: list[str]) -> str:
+        (axis,) = op.params["axes"]
+        return w.cast(w.node(kind, x, axis=axis, keepdims=0), op.outputs[0].dtype)
 
     return find
 
@@ -182,84 +183,72 @@ def index(kind: str) -> Callable[..., str]:
 def every(kind: str) -> Callable[..., str]:
     """Returns a writer of reductions of booleans, as the least or the largest of 0 and 1."""
 
-    def over(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
-        axes = w.constant(np.array(params["axes"], np.int64))
+    def over(w: Writer, op: Operation, x: list[str]) -> str:
+        axes = w.integers(op.params["axes"])
         numbers = w.node(kind, [w.cast(x[0], np.int32), axes], keepdims=0)
         return w.cast(numbers, np.bool_)
 
     return over
 
 
-def remainder(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
-    return w.node("Mod", x, fmod=1)
+def one(w: Writer, op: Operation) -> str:
+    return w.constant(np.ones((), op.outputs[0].dtype))
 
 
-def one(w: Writer, like: Any) -> str:
-    return w.constant(np.ones((), like.dtype))
-
-
-def stack(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
-    axis = params["axis"]
+def stack(w: Writer, op: Operation, x: list[str]) -> str:
+    axis = op.params["axis"]
     shape = list(op.inputs[0].shape)
     shape.insert(axis, 1)
     return w.node("Concat", [w.shaped(name, tuple(shape)) for name in x], axis=axis)
 
 
-def take(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
+def take(w: Writer, op: Operation, x: list[str]) -> str:
     shape = op.inputs[1].shape[:-1]
     return w.node("Gather", [x[0], w.shaped(x[1], shape)], axis=taken_axis(op))
 
 
-def unstack(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> list[str]:
-    number = lambda i: w.constant(np.array(i, np.int64))
-    parts = range(len(op.outputs))
-    return [w.node("Gather", [x[0], number(i)], axis=params["axis"]) for i in parts]
+def unstack(w: Writer, op: Operation, x: list[str]) -> list[str]:
+    parts = map(w.integers, range(len(op.outputs)))
+    return [w.node("Gather", [x[0], i], axis=op.params["axis"]) for i in parts]
 
 
-def tile(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
-    return w.node("Tile", [x[0], w.constant(np.array(params["reps"], np.int64))])
-
-
-def convolution(w: Writer, op: Operation, x: list[str], params: Any, out: Any) -> str:
+def convolution(w: Writer, op: Operation, x: list[str]) -> str:
     strides = list(plain_convolution(op))
     image = w.node("Transpose", [x[0]], perm=[0, 3, 1, 2])  # channels come first there
     kernel = w.node("Transpose", [x[1]], perm=[3, 2, 0, 1])
-    return w.node(
-        "Transpose", [w.node("Conv", [image, kernel], strides=strides)], perm=[0, 2, 3, 1]
-    )
+    convolved = w.node("Conv", [image, kernel], strides=strides)
+    return w.node("Transpose", [convolved], perm=[0, 2, 3, 1])
 
 
 SPECIAL: dict[str, Callable[..., Any]] = {
     "conv_general_dilated": convolution,
     "gather": take,
     "unstack": unstack,
-    "tile": tile,
+    "tile": lambda w, op, x: w.node("Tile", [x[0], w.integers(op.params["reps"])]),
     "stack": stack,
     "broadcast_in_dim": broadcast,
     "dot_general": product,
     "slice": cut,
     "split": split,
-    "rem": remainder,
+    "rem": lambda w, op, x: w.node("Mod", x, fmod=1),
     "argmax": index("ArgMax"),
     "argmin": index("ArgMin"),
     "reduce_and": every("ReduceMin"),
     "reduce_or": every("ReduceMax"),
-    "ne": lambda w, op, x, params, out: w.node("Not", [w.node("Equal", x)]),
-    "square": lambda w, op, x, params, out: w.node("Mul", [x[0], x[0]]),
-    "rsqrt": lambda w, op, x, params, out: w.node("Reciprocal", [w.node("Sqrt", x)]),
-    "log1p": lambda w, op, x, params, out: w.node("Log", [w.node("Add", [x[0], one(w, out)])]),
-    "expm1": lambda w, op, x, params, out: w.node("Sub", [w.node("Exp", x), one(w, out)]),
-    "select_n": lambda w, op, x, params, out: w.node("Where", [x[0], x[2], x[1]]),
-    "clamp": lambda w, op, x, params, out: w.node("Min", [w.node("Max", [x[1], x[0]]), x[2]]),
-    "integer_pow": lambda w, op, x, params, out: w.node(
-        "Pow", [x[0], w.constant(np.array(params["y"], out.dtype))]
+    "ne": lambda w, op, x: w.node("Not", [w.node("Equal", x)]),
+    "square": lambda w, op, x: w.node("Mul", [x[0], x[0]]),
+    "rsqrt": lambda w, op, x: w.node("Reciprocal", [w.node("Sqrt", x)]),
+    "log1p": lambda w, op, x: w.node("Log", [w.node("Add", [x[0], one(w, op)])]),
+    "expm1": lambda w, op, x: w.node("Sub", [w.node("Exp", x), one(w, op)]),
+    "select_n": lambda w, op, x: w.node("Where", [x[0], x[2], x[1]]),
+    "clamp": lambda w, op, x: w.node("Min", [w.node("Max", [x[1], x[0]]), x[2]]),
+    "integer_pow": lambda w, op, x: w.node(
+        "Pow", [x[0], w.constant(np.array(op.params["y"], op.outputs[0].dtype))]
     ),
-    "convert_element_type": lambda w, op, x, params, out: w.cast(x[0], out.dtype),
-    "reshape": lambda w, op, x, params, out: w.shaped(x[0], out.shape),
-    "squeeze": lambda w, op, x, params, out: w.shaped(x[0], out.shape),
-    "expand_dims": lambda w, op, x, params, out: w.shaped(x[0], out.shape),
-    "transpose": lambda w, op, x, params, out: w.node(
-        "Transpose", x, perm=list(params["permutation"])
-    ),
-    "concatenate": lambda w, op, x, params, out: w.node("Concat", x, axis=params["dimension"]),
+    "convert_element_type": lambda w, op, x: w.cast(x[0], op.outputs[0].dtype),
+    "reshape": lambda w, op, x: w.shaped(x[0], op.outputs[0].shape),
+    "squeeze": lambda w, op, x: w.shaped(x[0], op.outputs[0].shape),
+    "expand_dims": lambda w, op, x: w.shaped(x[0], op.outputs[0].shape),
+    "transpose": lambda w, op, x: w.node("Transpose", x, perm=list(op.params["permutation"])),
+    "concatenate": lambda w, op, x: w.node("Concat", x, axis=op.params["dimension"]),
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes.util
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +96,9 @@ def offscreen() -> None:
     """Lets MuJoCo draw without a display, by whichever library is installed."""
     if os.environ.get("MUJOCO_GL") or os.environ.get("DISPLAY") or sys.platform != "linux":
         return
-    for library in ("OSMesa", "EGL"):  # the last one that is there
-        if ctypes.util.find_library(library):
-            os.environ["MUJOCO_GL"] = library.lower()
+    installed = [name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)]
+    if installed:
+        os.environ["MUJOCO_GL"] = installed[0].lower()
 
 
 class HostStage:
@@ -106,10 +108,8 @@ class HostStage:
         self.name, self.human = env.name, human
         mode = "human" if human else None if env.name in draw.TASKS else "rgb_array"
         self.copies = Copies(env, 1, mode)
-        try:
+        with explained(self.name):
             self.copies.open(seed)
-        except ThespisError as error:
-            raise ThespisError(f"{error}{no_graphics(str(error))}") from error
         self.envs, self.step, self.close = self.copies.host, self.copies.step, self.copies.close
         # The task sets the speed, up to 50 frames per second.
         self.fps = min(int(self.envs.envs[0].metadata.get("render_fps") or FPS), 50)
@@ -122,10 +122,8 @@ class HostStage:
             return None  # the environment shows itself
         if self.name in draw.TASKS:
             return draw.frame(self.name, step.obs[0])
-        try:
+        with explained(self.name):
             picture = self.envs.render()[0]
-        except ThespisError as error:
-            raise ThespisError(f"{error}{no_graphics(str(error))}") from error
         if not isinstance(picture, np.ndarray):
             raise ThespisError(f"{self.name} cannot be drawn: it has no render_mode 'rgb_array'")
         return picture
@@ -156,14 +154,9 @@ class DeviceStage:
 
     def picture(self, step: Step) -> np.ndarray | None:
         if self.env.picture is not None:
-            try:
+            with explained(self.name):
                 state = jax.tree.map(lambda x: x[0], self.copies.world.task)
                 return np.asarray(self.env.picture(state))
-            except ThespisError:
-                raise
-            except Exception as error:
-                text = f"{self.name} cannot be drawn: {one_line(error)}"
-                raise ThespisError(f"{text}{no_graphics(text)}") from error
         self.trail.append(jax.tree.map(lambda x: np.asarray(x)[0], step.obs))
         return draw.frame(self.name, self.trail[-1], trail=self.trail[:-1], goal=self.env.goal)
 
@@ -172,15 +165,21 @@ class DeviceStage:
             self.window.close()
 
 
-def no_graphics(reason: str) -> str:
-    """Returns what to do, if it was the graphics library that failed."""
-    signs = ("opengl", "glfw", "egl", "osmesa", "mujoco_gl", "gl context", "display")
-    if not any(sign in reason.lower() for sign in signs):
-        return ""
-    return (
-        "; MuJoCo draws with EGL (Debian: libegl1 libegl-mesa0 libgl1, MUJOCO_GL=egl) or OSMesa "
-        "(libosmesa6, MUJOCO_GL=osmesa), chosen before Python starts"
-    )
+@contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Raises errors of drawing as one line, which says what to do if graphics libraries failed."""
+    try:
+        yield
+    except Exception as error:
+        ours = isinstance(error, ThespisError)
+        text = str(error) if ours else f"{name} cannot be drawn: {one_line(error)}"
+        signs = ("opengl", "glfw", "egl", "osmesa", "mujoco_gl", "gl context", "display")
+        if any(sign in str(error).lower() for sign in signs):
+            text += (
+                "; MuJoCo draws with EGL (Debian: libegl1 libegl-mesa0 libgl1, MUJOCO_GL=egl) or "
+                "OSMesa (libosmesa6, MUJOCO_GL=osmesa), chosen before Python starts"
+            )
+        raise ThespisError(text) from error
 
 
 class Window:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +87,10 @@ class Terminal(Silent):
     def done(self, run, state: str, curve: Path | None) -> None:
         self.end()
         table, hypers = run.metrics, []
-        line = partial(outcome, judge=run.config.judge)
-        rows = [row for row in map(line, *split_by_member(run, table)) if row]
+        mine = lambda m: {name: column[table["member"] == m] for name, column in table.items()}
+        seeds, judge = run.config.seeds, run.config.judge
+        rows = [outcome(seed, mine(m), judge) for m, seed in enumerate(seeds)]
+        rows = [row for row in rows if row]
         if rows and run.config.tuner:
             rows, hypers = population(run, rows)
         elif len(rows) > 1:
@@ -149,17 +150,6 @@ class Rate(ProgressColumn):
 
 
 # --- text -----------------------------------------------------------------------------------
-
-
-def split_by_member(
-    run, table: dict[str, np.ndarray]
-) -> tuple[list[int], list[dict[str, np.ndarray]]]:
-    """Returns the seeds, and the rows of each."""
-    tables = [
-        {name: column[table["member"] == m] for name, column in table.items()}
-        for m in range(len(run.config.seeds))
-    ]
-    return list(run.config.seeds), tables
 
 
 def outcome(seed: int, table: dict[str, np.ndarray], judge: str = RETURN) -> dict[str, Any] | None:

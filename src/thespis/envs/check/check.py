@@ -28,7 +28,7 @@ def check_env(env: Any, seed: int = 0) -> Report:
         environment = envs.make(env)
     except Unsuitable as error:
         report = Report(str(env))
-        report.add("spaces", ("wrong", one_line(error)))
+        report.add("spaces", "wrong", one_line(error))
         return report
     report = Report(envs.label(environment))
     try:

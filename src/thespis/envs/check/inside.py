@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from thespis.core import MASK
-from thespis.envs.check.report import Report, Stop
+from thespis.envs.check.report import Report
 from thespis.envs.gymnasium import Gymnasium
 
 
@@ -20,42 +19,37 @@ def check_inside(report: Report, env: Gymnasium, seed: int) -> None:
         with report.blame("reset", "reset(self, *, seed=None, options=None) returns (obs, info)"):
             first = instance.reset(seed=seed)
         if not (isinstance(first, tuple) and len(first) == 2 and isinstance(first[1], dict)):
-            fix = "return (obs, info), info a dict"
-            message = f"reset returns {describe(first)}, not a pair"
-            report.add("reset", ("wrong", message, fix))
-            raise Stop
-        report.add("reset", ("ok", "returns (obs, info)"))
+            said = f"reset returns {describe(first)}, not a pair"
+            report.stop("reset", said, "return (obs, info), info a dict")
+        report.add("reset", "ok", "returns (obs, info)")
         fault = odd_observation(instance.observation_space, first[0])
-        corners = list(corner_actions(instance.action_space))
-        instance.action_space.seed(seed)
+        space = instance.action_space
+        corners = [space.low.copy(), space.high.copy()] if isinstance(space, spaces.Box) else []
+        space.seed(seed)
         act = lambda i: corners[i] if i < len(corners) else legal_sample(instance, obs)
         obs, rows = first[0], 0
         for i in range(200):
             with report.blame("step", "it must take every action of its action_space"):
                 returned = instance.step(act(i))
             if odd := odd_step(returned, env.spec.reward_dim or 1):
-                report.add("step", ("wrong", *odd))
-                raise Stop
+                report.stop("step", *odd)
             obs, _, terminated, truncated, info = returned
             fault = fault or odd_observation(instance.observation_space, obs)
             rows += 1
             if terminated or truncated:
                 hidden = {"final_observation", "final_obs", "terminal_observation"} & set(info)
                 if hidden:
-                    message = f"info has {hidden.pop()!r}: the environment resets itself"
+                    said = f"info has {hidden.pop()!r}: the environment resets itself"
                     fix = "return that one as the observation; Thespis resets by itself"
-                    report.add("final observation", ("wrong", message, fix))
-                    raise Stop
+                    report.stop("final observation", said, fix)
                 if info.get("TimeLimit.truncated") and terminated:
-                    message = "info says TimeLimit.truncated, but it returns terminated"
-                    report.add("ends", ("wrong", message, "return truncated = True instead"))
-                    raise Stop
+                    said = "info says TimeLimit.truncated, but it returns terminated"
+                    report.stop("ends", said, "return truncated = True instead")
                 obs, _ = instance.reset()
-        report.add("step", ("ok", f"{rows} steps, at the bounds of the actions too"))
+        report.add("step", "ok", f"{rows} steps, at the bounds of the actions too")
         if fault:
-            report.add("observations", ("wrong", *fault))
-            raise Stop
-        report.add("observations", ("ok", "of the shape, type and bounds of their space"))
+            report.stop("observations", *fault)
+        report.add("observations", "ok", "of the shape, type and bounds of their space")
     finally:
         instance.close()
 
@@ -70,12 +64,6 @@ def legal_sample(instance: Any, obs: Any) -> Any:
     if mask is None or not isinstance(space, spaces.Discrete):
         return space.sample()
     return space.sample(np.asarray(mask, np.int8))
-
-
-def corner_actions(space: Any) -> Iterator[Any]:
-    if isinstance(space, spaces.Box):
-        yield space.low.copy()
-        yield space.high.copy()
 
 
 def odd_step(returned: Any, reward_dim: int) -> tuple[str, str] | None:

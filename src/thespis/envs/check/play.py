@@ -128,28 +128,28 @@ def check_play(report: Report, env: Any, seed: int) -> None:
     with report.blame("plays", fix):
         played = play(seed)
         starts = first_rows(env, seed)
-    report.add("plays", ("ok", f"{played.steps.terminated.size:,} random steps"))
-    report.add("finite", finite(played))
+    report.add("plays", "ok", f"{played.steps.terminated.size:,} random steps")
+    report.add("finite", *finite(played))
     if not report.ok:
         raise Stop
-    report.add("autoreset", autoreset(played))
-    report.add("ends", ends(played, env))
-    report.add("final observation", final_observation(played, starts))
-    report.add("start states", start_states(played, starts))
+    report.add("autoreset", *autoreset(played))
+    report.add("ends", *ends(played, env))
+    report.add("final observation", *final_observation(played, starts))
+    report.add("start states", *start_states(played, starts))
     with report.blame("seed", fix):
         again, other = briefly(seed), briefly(seed, 1)
     same = same_again(played, again)
-    report.add("seed", same)
-    report.add("actions matter", actions_matter(again, other))
+    report.add("seed", *same)
+    report.add("actions matter", *actions_matter(again, other))
     if host:
         with report.blame("copies", fix):
             alone, among = (play_on_host(env, 1, FEW, seed, 0, others) for others in (0, 3))
-        report.add("copies", independent(alone, among, same[0] == "ok"))
+        report.add("copies", *independent(alone, among, same[0] == "ok"))
     timed = played if host else again  # the first play of a program was compiled
     speed = (timed.steps.terminated.size - copies) / max(timed.seconds, 1e-9)
     report.steps_per_second = round(speed, 1)
     where = "in one process" if host else f"{copies} copies in one program"
-    report.add("speed", ("ok", f"{speed:,.0f} steps per second, {where}"))
+    report.add("speed", "ok", f"{speed:,.0f} steps per second, {where}")
 
 
 def first_rows(env: Any, seed: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, NoReturn
 
 from thespis.errors import ThespisError, one_line
 
@@ -42,8 +42,13 @@ class Report:
         lines.append(f"{wrong} of {len(self.checks)} checks wrong" if wrong else "nothing is wrong")
         return "\n".join(lines)
 
-    def add(self, name: str, check: tuple[Any, ...]) -> None:
-        self.checks.append(Check(name, *check))
+    def add(self, name: str, verdict: Verdict, message: str, fix: str = "") -> None:
+        self.checks.append(Check(name, verdict, message, fix))
+
+    def stop(self, name: str, message: str, fix: str = "") -> NoReturn:
+        """Adds what is wrong, and ends the checks."""
+        self.add(name, "wrong", message, fix)
+        raise Stop
 
     @contextmanager
     def blame(self, name: str, fix: str) -> Iterator[None]:
@@ -53,7 +58,7 @@ class Report:
         except Exception as error:
             kind = "" if isinstance(error, ThespisError) else f"{type(error).__name__}: "
             text = f"{kind}{one_line(error)}"
-            self.add(name, ("wrong", text[:300], fix))
+            self.add(name, "wrong", text[:300], fix)
             raise Stop from error
 
 

@@ -12,7 +12,7 @@ from jax import random
 
 from thespis.core import Box, Spec
 from thespis.envs.autoreset import Autoreset
-from thespis.envs.check.report import Report, Stop
+from thespis.envs.check.report import Report
 
 
 def check_task(report: Report, env: Autoreset) -> None:
@@ -21,8 +21,7 @@ def check_task(report: Report, env: Autoreset) -> None:
     names = [n for n in ("obs", "action", "limit") if not hasattr(task, n)]
     if names:
         fix = "obs: jax.ShapeDtypeStruct, action: Box or Discrete, limit: steps"
-        report.add("spaces", ("wrong", f"the task has no {', '.join(names)}", fix))
-        raise Stop
+        report.stop("spaces", f"the task has no {', '.join(names)}", fix)
     with report.blame("start", "start(key) returns the state of one episode, a pytree of arrays"):
         state = jax.eval_shape(task.start, key)
     with report.blame("observations", "observe(state) returns one observation"):
@@ -30,23 +29,20 @@ def check_task(report: Report, env: Autoreset) -> None:
     wanted = jax.tree.map(shape_of, task.obs)
     if (got := jax.tree.map(shape_of, obs)) != wanted:
         fix = f"declare what observe returns, or return what obs declares: {wanted}"
-        report.add("observations", ("wrong", f"observe gives {got}, not {wanted}", fix))
-        raise Stop
-    report.add("observations", ("ok", f"{wanted}"))
+        report.stop("observations", f"observe gives {got}, not {wanted}", fix)
+    report.add("observations", "ok", f"{wanted}")
     action = jax.eval_shape(lambda: env.rescale(sample_of(env.spec))[0])
     with report.blame("step", "step(state, action) returns (state, reward, terminated)"):
         after, reward, terminated = jax.eval_shape(task.step, state, action)
     for a, b in itertools.zip_longest(named_shapes(state), named_shapes(after)):
         if a != b:
-            message = f"the state begins with {a or 'nothing'} and goes on with {b or 'nothing'}"
-            report.add("step", ("wrong", message, "return a state of the same types as start does"))
-            raise Stop
+            said = f"the state begins with {a or 'nothing'} and goes on with {b or 'nothing'}"
+            report.stop("step", said, "return a state of the same types as start does")
     expected = "float32[]" if env.spec.reward_dim is None else f"float32[{env.spec.reward_dim}]"
     for name, x, want in (("reward", reward, expected), ("terminated", terminated, "bool[]")):
         if shape_of(x) != want:
-            report.add("step", ("wrong", f"{name} is {shape_of(x)}", f"return it as {want}"))
-            raise Stop
-    report.add("step", ("ok", "keeps the types of its state; reward and terminated are scalars"))
+            report.stop("step", f"{name} is {shape_of(x)}", f"return it as {want}")
+    report.add("step", "ok", "keeps the types of its state; reward and terminated are scalars")
 
 
 def shape_of(x: Any) -> str:
