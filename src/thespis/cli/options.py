@@ -85,11 +85,12 @@ def describe(options: list[Option]) -> str:
     lines = []
     for o in options:
         missing = o.default in UNSET or o.kind is bool
-        default = "" if missing else f" (default {show(o.default)})"
+        default = "" if missing else f" (default\xa0{show(o.default)})"  # on one line
         short = "-o, " if o.name == "output" else ""
         value = o.metavar or placeholder(o.kind)
         head = f"  {short}--{o.name.replace('_', '-')} {value}".rstrip()
         body = textwrap.wrap(f"{o.help}{default}".strip(), 66)
+        body = [line.replace("\xa0", " ") for line in body]
         if body and len(head) < 30:
             lines.append(f"{head:<30}{body.pop(0)}")
         else:
