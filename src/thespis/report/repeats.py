@@ -85,16 +85,17 @@ def draw(episodes: list[Episode], path: Path | str, title: str = "") -> Path:
             panel.set_ylabel("action" if shown == 1 else f"action {i}")
             panel.sharex(panels[0])
             panel.tick_params(labelbottom=i == shown - 1)
-        panels[-1].set_xlabel("step of one episode; dots begin a new trajectory")
+        panels[-1].set_xlabel("step of one episode; dots are new actions")
         panels[0].set_title(title)
 
         runs = np.array([length for episode in episodes for length in episode.runs])
         rate = np.mean([episode.repeat_rate for episode in episodes])
         bottom.hist(runs, np.arange(0.5, runs.max() + 1.5), color=PALETTE[0])
         bottom.axvline(runs.mean(), color=GREY, linestyle="--", linewidth=1)
-        bottom.set_title(f"runs last {runs.mean():.1f} steps on average; repeat rate {rate:.2f}")
-        bottom.set_xlabel(f"steps of a run, {len(episodes)} episodes")
-        bottom.set_ylabel("runs")
+        bottom.set_title(f"{runs.mean():.1f} steps per action on average; repeat rate {rate:.2f}")
+        number = f"{len(episodes)} episode{'s' * (len(episodes) != 1)}"
+        bottom.set_xlabel(f"steps until the next new action, {number}")
+        bottom.set_ylabel("actions")
         bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
     return Path(path)
 
