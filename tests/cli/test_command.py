@@ -17,7 +17,7 @@ from PIL import Image
 import thespis
 from tests.small import arguments, arrays, differences, stop_at, wait_for, words
 from thespis.cli.command import COMMANDS, main
-from thespis.cli.first_page import PAGE
+from thespis.cli.help_pages import PAGE
 from thespis.runs import checkpoint, directory, metrics
 
 pytestmark = pytest.mark.usefixtures("kept")

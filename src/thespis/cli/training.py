@@ -19,11 +19,12 @@ from thespis.cli.common import (
     overshadowed,
     read_arguments,
 )
-from thespis.cli.first_page import example_of, first_page, rate_option
-from thespis.cli.options import describe, parse
+from thespis.cli.help_pages import help_page
+from thespis.cli.options import parse
 from thespis.errors import ThespisError, printable
 from thespis.values import Option, fields
 
+POPULATION = "A population that tunes itself"
 PROCESSES = [
     Option(
         "coordinator",
@@ -98,36 +99,28 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
     if algo in HELP:
         about = textwrap.fill(f"algorithms: {', '.join(registry.names())}", 96)
         about += f"\n`thespis {command} ALGO --help` shows the options of one of them."
-        if algo == "--help-all":
-            print(f"usage: thespis {command} ALGO --env ENV [options]\n\n{about}\n")
-            print(f"{describe(run)}\n\nA population that tunes itself:\n{describe(tuning)}\n")
-            print(f"example: thespis {command} sac --env Pendulum-v1 --steps 20000 --seeds 0-4")
-        else:
-            lines = [o for o in run if o.name not in ("demos", "preset")]
-            print(first_page(command, "ALGO", about, lines + tuning))
+        everything = algo == "--help-all"
+        groups = {"The run": [o for o in run if everything or o.name != "demos"]}
+        print(help_page(command, "ALGO", about, groups | {POPULATION: tuning}, {}, everything))
         raise HelpPrinted
     if algo.startswith("-"):
         raise ThespisError(f"name the algorithm first: thespis {command} ALGO {algo} ...")
     algorithm = Config(algo, None).Algorithm
     choices = fields(algorithm, "algo.", skip=("spec",))
     hypers = fields(algorithm.Hyper, "hp.")
-    short = [replace(o, name=o.name.partition(".")[2]) for o in choices + hypers]
-    if "--help-all" in rest:
-        print(f"usage: thespis {command} {algo} --env ENV [options]\n\n{algorithm.__doc__}\n")
-        print(f"The run:\n{describe(run)}\n\nStatic choices of {algo}:\n{describe(choices)}\n")
-        print(f"Hyper-parameters (a change never recompiles):\n{describe(hypers)}\n")
-        print(f"A population that tunes itself:\n{describe(tuning)}\n")
-        for preset, groups in algorithm.presets.items():
-            print(f"--preset {preset:<15} {groups.get('for', '')}".rstrip())
-        print("The prefixes algo. and hp. may be left out; Stable-Baselines3's names work as well.")
-        print(f"example: thespis {command} {algo} {example_of(algo)} --hp.gamma 0.98")
-        raise HelpPrinted
     if {*HELP} & {*rest}:
-        skip = () if getattr(algorithm, "demonstrated", False) else ("demos",)
-        lines = [o for o in run + tuning + short + rate_option(short) if o.name not in skip]
-        about = (algorithm.__doc__ or "").partition("\n\n")[0]
-        print(first_page(command, algo, about, lines, list(algorithm.presets)))
+        everything, about = "--help-all" in rest, algorithm.__doc__ or ""
+        demonstrated = everything or getattr(algorithm, "demonstrated", False)
+        groups = {
+            "The run": [o for o in run if demonstrated or o.name != "demos"],
+            f"Static choices of {algo}": choices,
+            "Hyper-parameters (a change never recompiles)": hypers,
+            POPULATION: tuning,
+        }
+        about = about if everything else about.partition("\n\n")[0]
+        print(help_page(command, algo, about, groups, algorithm.presets, everything))
         raise HelpPrinted
+    short = [replace(o, name=o.name.partition(".")[2]) for o in choices + hypers]
     kinds = {o.name: o.kind for o in run + short}
     aliases = [Option(name, kinds[ours]) for name, ours in ALIASES.items() if ours in kinds]
     computed = [Option(name, kind) for name, kind in COMPUTED.items()]

@@ -1,4 +1,4 @@
-"""The page that `thespis train ALGO --help` opens with: what most people set."""
+"""The help of `thespis train ALGO`: a page of what most people set, and one of everything."""
 
 from __future__ import annotations
 
@@ -61,37 +61,45 @@ EXAMPLES = {  # environments that suit algorithms; most learn jax:pendulum
 }
 
 
-def first_page(
-    command: str, algo: str, about: str, options: list[Option], presets: list[str] | None = None
+def help_page(
+    command: str,
+    algo: str,
+    about: str,
+    groups: dict[str, list[Option]],
+    presets: dict[str, dict[str, Any]],
+    everything: bool,
 ) -> str:
-    """Returns the lines of `PAGE` for those options that there are, with their defaults."""
-    known = {o.name: o for o in options}
+    """Returns the options in groups with these titles, or only the lines of `PAGE`."""
     parts = [f"usage: thespis {command} {algo} --env ENV [options]", about]
-    for title, lines in PAGE.items():
-        present = {name: line for name, line in lines.items() if name in known}
-        if not presets:
-            present.pop("preset", None)
-        shown = [
-            replace(
-                known[name], metavar=metavar, help=text.format(presets=listed(presets or [], "or"))
-            )
-            for name, (metavar, text) in present.items()
+    example = EXAMPLES.get(algo, "--env jax:pendulum --steps 20000")
+    example = f"example: thespis {command} {algo.replace('ALGO', 'sac')} {example}"
+    if everything:
+        parts += [f"{title}:\n{describe(options)}" for title, options in groups.items() if options]
+        last = [f"--preset {n:<15} {x.get('for', '')}".rstrip() for n, x in presets.items()]
+        last += [
+            "The prefixes algo. and hp. may be left out; Stable-Baselines3's names work as well."
         ]
-        parts.append(f"{title}:\n{describe(shown)}")
-    parts.append(
-        f"`thespis {command} {algo} --help-all` lists every option.\n"
-        f"example: thespis {command} {algo.replace('ALGO', 'sac')} {example_of(algo)} --seeds 0-4"
-    )
-    return "\n\n".join(filter(None, parts))
+        return "\n\n".join([*parts, "\n".join([*last, f"{example} --hp.gamma 0.98"])])
+    short = {
+        o.name.removeprefix("algo.").removeprefix("hp."): o for x in groups.values() for o in x
+    }
+    short |= rate_option(short)
+    if not presets:
+        short.pop("preset", None)
+    fill = lambda text: text.format(presets=listed(list(presets), "or"))
+    for title, lines in PAGE.items():
+        options = [
+            replace(short[name], name=name, metavar=metavar, help=fill(text))
+            for name, (metavar, text) in lines.items()
+            if name in short
+        ]
+        parts.append(f"{title}:\n{describe(options)}")
+    last = f"`thespis {command} {algo} --help-all` lists every option."
+    return "\n\n".join([*parts, f"{last}\n{example} --seeds 0-4"])
 
 
-def example_of(algo: str) -> str:
-    """Returns an environment for an algorithm, and a number of steps."""
-    return EXAMPLES.get(algo, "--env jax:pendulum --steps 20000")
-
-
-def rate_option(hypers: list[Option]) -> list[Option]:
-    """Returns `--learning-rate`, with its default if all rates have the same; [] without rates."""
-    rates: list[Any] = [o.default for o in hypers if o.name.endswith("_lr")]
+def rate_option(options: dict[str, Option]) -> dict[str, Option]:
+    """Returns `--learning-rate`, with its default if all rates have the same; {} without rates."""
+    rates: list[Any] = [o.default for name, o in options.items() if name.endswith("_lr")]
     same = rates[0] if len({*rates}) == 1 else None
-    return [Option("learning_rate", float, default=same)] if rates else []
+    return {"learning_rate": Option("learning_rate", float, default=same)} if rates else {}
