@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from thespis.nn.heads import Scalar, smallest
+from thespis.nn.heads import Categorical, Quantile, Scalar, smallest
 
 
 def test_the_smallest_is_chosen_with_its_gradient():
@@ -36,3 +37,59 @@ def test_a_scalar_head_is_the_bellman_equation_and_squared_errors():
     losses, error = head.loss(out, target)
     np.testing.assert_array_equal(error, [[-11, -15], [-10, -16]])
     np.testing.assert_array_equal(losses, np.square(error))
+
+
+# --- distributions of returns ---------------------------------------------------------------
+
+
+def logits(batch: int = 6, n: int = 11, seed: int = 0):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=(batch, n)), jnp.float32)
+
+
+def test_projection_conserves_mass_and_inside_the_bounds_the_mean():
+    head = Categorical(11, 5.0)
+    out, reward, discount = logits(), jnp.full(6, 0.3), jnp.full(6, 0.5)
+    target = np.asarray(head.target(out, reward, discount, jnp.full(6, 0.4)))
+    assert (target >= 0).all()
+    np.testing.assert_allclose(target.sum(-1), 1, rtol=1e-5)
+    wanted = 0.3 + 0.5 * (np.asarray(head.value(out)) + 0.4)
+    np.testing.assert_allclose(target @ head.atoms, wanted, rtol=1e-4)
+
+
+def test_returns_beyond_the_bounds_stay_there_and_are_reported():
+    head = Categorical(11, 5.0)
+    target = head.target(logits(), jnp.full(6, 50.0), jnp.full(6, 0.5))
+    np.testing.assert_allclose(target[:, -1], 1, rtol=1e-5)
+    np.testing.assert_allclose(head.report(target)["clip_share"], 1, rtol=1e-5)
+    inside = head.target(logits(), jnp.zeros(6), jnp.zeros(6))
+    np.testing.assert_allclose(head.report(inside)["clip_share"], 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["two-hot", "hl-gauss"])
+def test_a_class_of_returns_has_the_expected_value(form):
+    head = Categorical(21, 5.0, form)
+    reward = jnp.asarray([-9.0, -4.9, -0.2, 0.0, 1.234, 9.0])
+    target = np.asarray(head.target(logits(n=21), reward, jnp.zeros(6)))
+    np.testing.assert_allclose(target.sum(-1), 1, rtol=1e-5)
+    edge = 0 if form == "two-hot" else 0.4  # at a bound half of a Gaussian is cut off
+    inner = slice(2, 5)
+    wanted = np.clip(np.asarray(reward), -5, 5)
+    np.testing.assert_allclose((target @ head.atoms)[inner], wanted[inner], atol=2e-3)
+    np.testing.assert_allclose(target @ head.atoms, wanted, atol=edge + 2e-3)
+    nonzero = (target > 1e-6).sum(-1)
+    assert (nonzero <= 2).all() if form == "two-hot" else (nonzero > 2).all()
+
+
+def test_the_mean_of_critics_is_that_of_their_values():
+    out = jnp.stack([logits(seed=0), logits(seed=1), logits(seed=2)])
+    for head in (Categorical(11, 5.0), Quantile(11), Scalar()):
+        values = np.asarray(head.value(out)).mean(0)
+        np.testing.assert_allclose(head.value(head.average(out)), values, rtol=1e-4, atol=1e-5)
+
+
+def test_the_smallest_of_distributions_is_one_whole():
+    out = jnp.stack([logits(seed=0), logits(seed=1)])
+    for head in (Categorical(11, 5.0), Quantile(11)):
+        least, values = np.asarray(head.smallest(out)), np.asarray(head.value(out))
+        for row in range(6):
+            np.testing.assert_array_equal(least[row], out[values[:, row].argmin(), row])

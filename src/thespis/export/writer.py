@@ -27,6 +27,7 @@ from thespis.errors import ThespisError
 from thespis.export import to_numpy, to_onnx
 from thespis.export.graph import Graph, Value, named, trace
 from thespis.nn import normalization
+from thespis.nn.networks import fold
 from thespis.runs.files import output, replacing, writing
 
 TOLERANCE = 1e-5  # largest difference of actions in [-1, 1]
@@ -94,6 +95,7 @@ class Exported:
     """One member's greedy policy as a graph, and what it is compared with."""
 
     def __init__(self, algo: Any, env: Any, policy: FrozenPolicy):
+        policy = fold(policy)
         self.algo, self.env, self.policy = algo, env, policy
         key = random.key(0)
         self.memory = algo.memory(key, 1)

@@ -14,7 +14,10 @@ from jaxtyping import Array, Bool, Float, Int
 from thespis.core import Key
 from thespis.xla import fast_random
 
-Std = Literal["exp", "softplus"]  # exp(clip(raw, -20, 2)), or softplus(raw) + 0.001
+# exp(clip(raw, low, high)); the same with tanh, which has a gradient everywhere; or
+# softplus(raw) + 0.001. Low and high are -20 and 2 unless told otherwise.
+Std = Literal["exp", "tanh", "softplus"]
+RANGE = (-20.0, 2.0)
 LogDerivative = Literal["exact", "epsilon"]  # of tanh: stable form, or log(1 - a^2 + 1e-6)
 
 
@@ -27,11 +30,22 @@ class TanhGaussian(eqx.Module):
     used: Bool[Array, "agents n"] | None = None  # numbers that count in log-probabilities
 
     @classmethod
-    def of(cls, raw: Float[Array, "... raw"], std: Std, log_derivative: LogDerivative, used=None):
+    def of(
+        cls,
+        raw: Float[Array, "... raw"],
+        std: Std,
+        log_derivative: LogDerivative,
+        used=None,
+        log_stds: tuple[float, float] = RANGE,
+    ):
         """From a network's output: means first, then raw scales."""
         mean, scale = jnp.split(raw, 2, -1)
+        low, high = log_stds
         if std == "exp":
-            return cls(mean, jnp.clip(scale, -20, 2), log_derivative, used)
+            return cls(mean, jnp.clip(scale, low, high), log_derivative, used)
+        if std == "tanh":
+            log_std = low + 0.5 * (high - low) * (1 + jnp.tanh(scale))
+            return cls(mean, log_std, log_derivative, used)
         return cls(mean, jnp.log(nn.softplus(scale) + 0.001), log_derivative, used)
 
     def sample(self, key: Key) -> tuple[Float[Array, "... n"], Float[Array, "..."]]:

@@ -5,12 +5,20 @@ A head is a frozen dataclass that an algorithm holds. Critics give it [critics, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any, Protocol
+from functools import cached_property, reduce
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax.numpy as jnp
+import numpy as np
+from jax import nn
+from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
+
+from thespis.nn.losses import huber
+
+CategoricalTarget = Literal["projected", "two-hot", "hl-gauss"]
 
 
 def smallest(x: Float[Array, "n ..."]) -> Float[Array, "..."]:
@@ -22,6 +30,7 @@ def smallest(x: Float[Array, "n ..."]) -> Float[Array, "..."]:
     return reduce(lambda a, b: jnp.where((b < a) | jnp.isnan(b), b, a), x)
 
 
+@runtime_checkable
 class Head(Protocol):
     """What `ActorCritic.learn_critics` asks of a head."""
 
@@ -38,6 +47,10 @@ class Head(Protocol):
         """Returns the outputs of the critic whose value is the smallest."""
         ...
 
+    def average(self, out: Float[Array, "critics ... outputs"]) -> Float[Array, "... outputs"]:
+        """Returns outputs that stand for the mean over the critics."""
+        ...
+
     def target(self, out: Float[Array, "batch _"], reward, discount, bonus=None) -> Any:
         """Returns what to learn: reward + discount (value + bonus), of outputs for s'."""
         ...
@@ -46,6 +59,10 @@ class Head(Protocol):
         self, out: Float[Array, "critics batch outputs"], target: Any
     ) -> tuple[Float[Array, "critics batch"], Float[Array, "critics batch"]]:
         """Returns the loss of every entry, and how far its value is from that of the target."""
+        ...
+
+    def report(self, target: Any) -> dict[str, Float[Array, "batch"]]:
+        """Returns what else is worth logging of targets."""
         ...
 
 
@@ -63,6 +80,9 @@ class Scalar:
     def smallest(self, out):
         return smallest(out)
 
+    def average(self, out):
+        return out.mean(0)
+
     def target(self, out, reward, discount, bonus=None):
         value = self.value(out)
         return reward + discount * (value if bonus is None else value + bonus)
@@ -70,3 +90,144 @@ class Scalar:
     def loss(self, out, target):
         error = self.value(out) - target[None]
         return error**2, error
+
+    def report(self, target):
+        return {}
+
+
+@dataclass(frozen=True)
+class Huber(Scalar):
+    """One number, learned by Huber's loss: squared errors up to 1, and straight from there on."""
+
+    def loss(self, out, target):
+        error = self.value(out) - target[None]
+        return huber(error, 1.0), error
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """Quantiles of the return, learned by the quantile Huber loss.
+
+    Dabney et al. 2018, https://arxiv.org/abs/1710.10044; pooled over the critics and truncated in
+    the target: Kuznetsov et al. 2020, https://arxiv.org/abs/2005.04269.
+    """
+
+    outputs: int = 25
+    dropped: int = 2
+    """Quantiles per critic, the largest of all, that `truncated` leaves out."""
+
+    def value(self, out):
+        return out.mean(-1)
+
+    def smallest(self, out):
+        return least(self.value(out), out)
+
+    def average(self, out):
+        return out.mean(0)
+
+    def truncated(self, out: Float[Array, "critics batch outputs"]) -> Float[Array, "batch _"]:
+        """Returns the quantiles of all critics together without the largest."""
+        critics, batch, n = out.shape
+        pooled = jnp.sort(jnp.moveaxis(out, 0, 1).reshape(batch, -1), -1)
+        return pooled[:, : critics * (n - self.dropped)]
+
+    def target(self, out, reward, discount, bonus=None):
+        after = out if bonus is None else out + bonus[:, None]
+        return reward[:, None] + discount[:, None] * after
+
+    def loss(self, out, target):
+        """E |tau - 1[u < 0]| huber(u) over all pairs of a quantile and an atom of the target."""
+        u = target[None, :, None, :] - out[..., None]
+        tau = (jnp.arange(self.outputs, dtype=jnp.float32) + 0.5) / self.outputs
+        below = (u < 0).astype(jnp.float32)
+        losses = (jnp.abs(tau[None, None, :, None] - below) * huber(u, 1.0)).mean((-2, -1))
+        return losses, self.value(out) - target.mean(-1)[None]
+
+    def report(self, target):
+        return {}
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """Probabilities of evenly spaced returns, learned by the cross-entropy.
+
+    Bellemare et al. 2017, https://arxiv.org/abs/1707.06887 (target `projected`); as a
+    classification of the expected return: Farebrother et al. 2024,
+    https://arxiv.org/abs/2403.03950 (`two-hot`, `hl-gauss`).
+    """
+
+    outputs: int = 101
+    bound: float = 5.0
+    """Returns reach from minus this to this."""
+    form: CategoricalTarget = "projected"
+
+    @cached_property
+    def atoms(self) -> np.ndarray:
+        return np.linspace(-self.bound, self.bound, self.outputs, dtype=np.float32)
+
+    @property
+    def spacing(self) -> float:
+        return 2 * self.bound / (self.outputs - 1)
+
+    def value(self, out):
+        return nn.softmax(out) @ self.atoms
+
+    def smallest(self, out):
+        return least(self.value(out), out)
+
+    def average(self, out):
+        return nn.logsumexp(nn.log_softmax(out), axis=0) - math.log(len(out))
+
+    def target(self, out, reward, discount, bonus=None):
+        """Returns the probabilities of atoms [batch, outputs] after the step."""
+        if self.form == "projected":
+            after = jnp.asarray(self.atoms)[None] + (0.0 if bonus is None else bonus[:, None])
+            shifted = reward[:, None] + discount[:, None] * after
+            return self.project(nn.softmax(out), self.inside(shifted))
+        value = self.value(out) if bonus is None else self.value(out) + bonus
+        y = self.inside(reward + discount * value)[:, None]
+        atoms = jnp.asarray(self.atoms)[None]
+        if self.form == "two-hot":
+            return jnp.maximum(0.0, 1.0 - jnp.abs(y - atoms) / self.spacing)
+        std, half = 0.75 * self.spacing, 0.5 * self.spacing
+        mass = ndtr((atoms + half - y) / std) - ndtr((atoms - half - y) / std)
+        return mass / mass.sum(-1, keepdims=True)
+
+    def inside(self, value: Array) -> Array:
+        return jnp.clip(value, -self.bound, self.bound)
+
+    def project(
+        self, p: Float[Array, "batch n"], at: Float[Array, "batch n"]
+    ) -> Float[Array, "batch n"]:
+        """Returns the probabilities of atoms where p is at other places: shared by neighbours."""
+        place = (at + self.bound) / self.spacing
+        below = jnp.clip(jnp.floor(place), 0, self.outputs - 2)
+        share, below = place - below, below.astype(jnp.int32)
+        rows = jnp.arange(len(p))[:, None]
+        # Added one by one: all pairs of atoms would take ten times as long.
+        return (
+            jnp.zeros_like(p)
+            .at[rows, below]
+            .add(p * (1 - share))
+            .at[rows, below + 1]
+            .add(p * share)
+        )
+
+    def loss(self, out, target):
+        losses = -(target[None] * nn.log_softmax(out)).sum(-1)
+        return losses, self.value(out) - (target @ self.atoms)[None]
+
+    def report(self, target):
+        """Returns the probability of the outermost atoms: if it is much, the bound is too small."""
+        return {"clip_share": target[:, 0] + target[:, -1]}
+
+
+def least(
+    value: Float[Array, "critics ..."], out: Float[Array, "critics ... n"]
+) -> Float[Array, "... n"]:
+    """Returns the outputs of the critic with the smallest value, entry by entry."""
+    best, chosen = value[0], out[0]
+    for v, o in zip(value[1:], out[1:], strict=True):
+        smaller = (v < best) | jnp.isnan(v)
+        best, chosen = jnp.where(smaller, v, best), jnp.where(smaller[..., None], o, chosen)
+    return chosen

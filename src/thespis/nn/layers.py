@@ -11,12 +11,13 @@ from jax.custom_derivatives import SymbolicZero
 
 from thespis.xla.ordering import no_inline
 
-Init = Literal["torch", "lecun"]  # weights and biases +-1/sqrt(n), or weights +-sqrt(3/n)
+# Weights and biases +-1/sqrt(n); weights +-sqrt(3/n); or orthogonal weights of gain sqrt(2).
+Init = Literal["torch", "lecun", "orthogonal"]
 
 
 def affine(x, weight, bias):
     y = product(x, weight)
-    return y + bias.reshape((1,) * (y.ndim - 1) + bias.shape)
+    return y if bias is None else y + bias.reshape((1,) * (y.ndim - 1) + bias.shape)
 
 
 @jax.custom_jvp

@@ -1,7 +1,9 @@
 """Networks. Every leaf is an array, so `jit`, `vmap`, `tree.map` and checkpoints just work.
 
-A network is a function `network(x, key=None)` of numbers [..., n]. One that draws at random, as
-dropout does, says so (`stochastic`) and gets a key; others pay nothing for that.
+A network is a function `network(x, key=None)` of numbers [..., n]. In training it is asked by
+`network.train(x, valid, key)`, which also returns the network with new running statistics. One
+that draws at random, as dropout does, says so (`stochastic`) and gets a key; one whose training
+pass depends on the batch, as batch norm's does, says so too (`batched`); others pay nothing.
 """
 
 from __future__ import annotations
@@ -10,21 +12,27 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import nn, random
 from jaxtyping import Array, Float
 
 from thespis.core import Key
+from thespis.errors import ThespisError
+from thespis.nn import norms
 from thespis.nn.encoders import Encoder
+from thespis.nn.hypersphere import Hypersphere, unit_columns
 from thespis.nn.layers import Init, affine
+from thespis.nn.norms import BatchNorm, LayerNorm, Norm, batch_norms
 from thespis.xla import fast_random
 
 Activation = Literal["relu", "elu", "silu", "tanh"]
-Norm = Literal["none", "layer"]
+Body = Literal["mlp", "simba", "simbav2", "flash"]
+Unit = Literal["none", "weights", "all"]
 ACTIVATIONS = {"relu": nn.relu, "elu": nn.elu, "silu": nn.silu, "tanh": jnp.tanh}
 
 
@@ -34,68 +42,215 @@ class Network:
 
     hidden: tuple[int, ...] | None = None
     """Hidden layers; by default hidden, or critic_hidden of the critics."""
+    body: Body = "mlp"
+    """Layers one after another, or residual blocks as wide as the last of hidden: those of SimBa,
+    x + W relu(W norm(x)), of SimbaV2, on the unit sphere, or of FlashSAC,
+    x + relu(norm(W relu(norm(W x))))."""
+    blocks: int = 2
+    """Residual blocks."""
+    expansion: int = 4
+    """How much wider residual blocks are inside."""
     activation: Activation = "relu"
     """Activation of the hidden layers."""
     norm: Norm = "none"
-    """Normalisation of the hidden layers, before their activation."""
+    """Normalisation of the hidden layers, over each of them (layer, rms) or over the batch."""
+    norm_place: Literal["before", "after"] = "before"
+    """Whether layers are normalised before their activation or after it."""
+    input_norm: Literal["none", "batch"] = "none"
+    """Normalisation of the input by batch norm."""
+    final_norm: Literal["none", "layer", "rms"] = "none"
+    """Normalisation of what the last layer reads."""
+    unit: Unit = "none"
+    """What every update scales to unit length: the weights of each neuron, or scales of norms as
+    well. Hidden layers have no biases then."""
+    dropout: float = 0.0
+    """Share of the hidden layers that training leaves out at random."""
+    momentum: float = 0.99
+    """Share of their running statistics that batch norms keep at every update."""
+    epsilon: float = 1e-3
+    """What batch norms add to variances."""
+    renorm: int | None = None
+    """Updates after which batch norms are batch renormalisation; by default they never are."""
     init: Init | None = None
-    """Initial weights: +-1/sqrt(n) with biases, or +-sqrt(3/n) without; by default weight_init."""
+    """Initial weights: +-1/sqrt(n) with biases, +-sqrt(3/n) without, or orthogonal; by default
+    weight_init."""
+
+    def __post_init__(self):
+        if self.dropout and "batch" in (self.norm, self.input_norm):
+            raise ThespisError("dropout disturbs batch norm: take norm layer with it, or neither")
+        if not 0 <= self.dropout < 1:
+            raise ThespisError(f"dropout = {self.dropout}: give a share from 0 up to but not 1")
+        if self.body != "mlp" and self.hidden == ():
+            raise ThespisError(f"body = {self.body} needs a width: give one hidden layer")
+        normed = self.batched or self.norm != "none" or self.final_norm != "none" or self.dropout
+        if self.body == "simbav2" and (normed or self.unit != "none"):
+            raise ThespisError("body = simbav2 normalises by itself: leave norms and dropout out")
+
+    @property
+    def batched(self) -> bool:
+        """Tells whether training passes depend on the whole batch."""
+        return "batch" in (self.norm, self.input_norm)
 
     def build(self, key: Key, inputs: int, outputs: int) -> Any:
         """Returns a new network from `inputs` to `outputs` numbers."""
-        sizes = (inputs, *(self.hidden or ()), outputs)
-        return MLP(key, sizes, self.init or "torch", self.activation, self.norm)
+        if self.body == "simbav2":
+            (*_, width) = self.hidden or (256,)
+            return Hypersphere.of(key, inputs, width, outputs, self.blocks, self.expansion)
+        return MLP(key, self.sizes(inputs, outputs), self.init or "torch", network=self)
+
+    def sizes(self, inputs: int, outputs: int) -> tuple[int, ...]:
+        """Returns how many numbers there are before, between and after the layers."""
+        hidden = self.hidden or ()
+        if self.body == "mlp":
+            return (inputs, *hidden, outputs)
+        width = max(hidden[-1:], default=0)
+        return (inputs, width, *(self.expansion * width, width) * self.blocks, outputs)
 
 
 class MLP(eqx.Module):
-    """Multi-layer perceptron over any leading axes."""
+    """Multi-layer perceptron over any leading axes, plain or of residual blocks."""
 
     weights: list[Array]
-    biases: list[Array]
-    scales: list[Array] | None = None  # of the norms of hidden layers
-    shifts: list[Array] | None = None
-    activation: Activation = eqx.field(static=True, default="relu")
-    stochastic: ClassVar[bool] = False
+    biases: list[Array | None]
+    norms: list[LayerNorm | BatchNorm] | None = None  # of hidden layers, or inside blocks
+    input_norm: BatchNorm | None = None
+    final_norm: LayerNorm | None = None
+    network: Network = eqx.field(static=True, default=Network())
 
     def __init__(
         self,
         key: Key,
         sizes: tuple[int, ...],
         init: Init = "torch",
-        activation: Activation = "relu",
-        norm: Norm = "none",
+        network: Network = Network(),
     ):
+        self.network = network
         layers = list(itertools.pairwise(sizes))
-        counts = [n * n_out for n_in, n_out in layers for n in (n_in, 1)]
-        # One draw for all: every random kernel takes its time to compile.
-        every = fast_random.uniform(key, (sum(counts),), -1, 1)
-        draws = iter(jnp.split(every, np.cumsum(counts)[:-1]))
-        self.weights, self.biases, self.activation = [], [], activation
-        for n_in, n_out in layers:
-            reach = 1 / math.sqrt(n_in) if init == "torch" else math.sqrt(3 / n_in)
-            weight, bias = reach * next(draws).reshape(n_in, n_out), reach * next(draws)
-            self.weights.append(weight)
-            self.biases.append(bias if init == "torch" else jnp.zeros_like(bias))
-        normed = norm == "layer"
-        self.scales = [jnp.ones(n) for n in sizes[1:-1]] if normed else None
-        self.shifts = [jnp.zeros(n) for n in sizes[1:-1]] if normed else None
+        self.weights, self.biases = draw_layers(key, layers, init)
+        batch = {name: getattr(network, name) for name in ("momentum", "epsilon", "renorm")}
+        if network.norm != "none":
+            places = sizes[1:-1]
+            if network.body == "simba":  # one before each block
+                places = sizes[1:-2:2]
+            if network.body == "flash":  # two inside each block
+                places = sizes[2:-1]
+            made: Any = [norms.make(network.norm, n, batch) for n in places]
+            self.norms = made
+        if network.input_norm == "batch":
+            self.input_norm = BatchNorm.of(sizes[0], **batch)
+        if network.final_norm != "none":
+            self.final_norm = LayerNorm(sizes[-2], network.final_norm == "layer")
+        if network.unit != "none":
+            self.biases = [None] * (len(layers) - 1) + [jnp.zeros(sizes[-1])]
+            self.weights = [unit_columns(weight) for weight in self.weights]
+
+    @property
+    def stochastic(self) -> bool:
+        return self.network.dropout > 0
+
+    @property
+    def batched(self) -> bool:
+        return self.network.batched
 
     def __call__(self, x: Float[Array, "... n"], key: Key | None = None) -> Float[Array, "... m"]:
-        for i in range(len(self.weights) - 1):
-            k_layer = None if key is None or not self.stochastic else random.fold_in(key, i)
-            x = self.layer(i, x, k_layer)
-        return affine(x, self.weights[-1], self.biases[-1])
+        return self.train(x, None, key)[0]
 
-    def layer(self, i: int, x: Float[Array, "... n"], key: Key | None) -> Float[Array, "... m"]:
-        """Returns what the i-th hidden layer makes of its input."""
-        x = self.linear(i, x, key)
-        if self.scales is not None and self.shifts is not None:
-            x = layer_norm(x, self.scales[i], self.shifts[i])
-        return ACTIVATIONS[self.activation](x)
+    def train(
+        self, x: Float[Array, "... n"], valid: Float[Array, "..."] | None, key: Key | None = None
+    ) -> tuple[Float[Array, "... m"], MLP]:
+        """Returns the output and the network after it.
+
+        With `valid`, which tells the rows that count, batch norms take the statistics of the batch.
+        """
+        later: list[Any] = []
+
+        def normed(x: Array) -> Array:
+            if self.norms is None:
+                return x
+            x, after = self.norms[len(later)](x, valid)
+            later.append(after)
+            return x
+
+        first = self.input_norm
+        if first is not None:
+            x, first = first(x, valid)
+        last = len(self.weights) - 1
+        linear = lambda i, x: self.linear(i, x, key)
+        activate = ACTIVATIONS[self.network.activation]
+        if self.network.body == "mlp":
+            after = self.network.norm_place == "after"
+            for i in range(last):
+                x = linear(i, x)
+                x = normed(activate(x)) if after else activate(normed(x))
+        else:
+            x = linear(0, x)
+            for i in range(1, last, 2):
+                if self.network.body == "simba":
+                    x = x + linear(i + 1, activate(linear(i, normed(x))))
+                else:
+                    x = x + activate(normed(linear(i + 1, activate(normed(linear(i, x))))))
+        if self.final_norm is not None:
+            x, _ = self.final_norm(x)
+        x = affine(x, self.weights[-1], self.biases[-1])
+        if not self.batched:
+            return x, self
+        in_order = batch_norms((later, first))  # as this tree lists them
+        return x, norms.with_statistics(self, in_order)
 
     def linear(self, i: int, x: Float[Array, "... n"], key: Key | None) -> Float[Array, "... m"]:
-        """Returns the product of the i-th layer, before its norm and activation."""
-        return affine(x, self.weights[i], self.biases[i])
+        """Returns the product of the i-th layer, some of it left out at random."""
+        x = affine(x, self.weights[i], self.biases[i])
+        if key is None or not self.stochastic:
+            return x
+        keep = 1 - self.network.dropout
+        kept = fast_random.uniform(random.fold_in(key, i), x.shape, 0, 1) < keep
+        return jnp.where(kept, x / keep, 0.0)
+
+    def projected(self) -> MLP:
+        """Returns the network after a step of its optimiser: of unit length what should be."""
+        if self.network.unit == "none":
+            return self
+        new = eqx.tree_at(lambda n: n.weights, self, [unit_columns(w) for w in self.weights])
+        if self.network.unit == "weights":
+            return new
+        every = lambda n: [*(n.norms or ()), *(x for x in (n.input_norm, n.final_norm) if x)]
+        return eqx.tree_at(every, new, [unit_scales(norm) for norm in every(new)])
+
+    def folded(self) -> MLP:
+        """Returns the same function outside of training, its batch norms part of its weights."""
+        between = self.network.norm_place == "after" and self.final_norm is not None
+        if not self.batched or between:
+            return self
+        weights = list(self.weights)
+        biases = [jnp.zeros(w.shape[1]) if b is None else b for w, b in zip(weights, self.biases)]
+
+        def behind(norm: BatchNorm, i: int) -> None:
+            """Makes a norm of the i-th product part of it."""
+            factor, shift = norm.affine
+            weights[i], biases[i] = weights[i] * factor[None], biases[i] * factor + shift
+
+        def before(norm: BatchNorm, i: int) -> None:
+            """Makes a norm of what the i-th product reads part of it."""
+            factor, shift = norm.affine
+            biases[i] = biases[i] + shift @ weights[i]
+            weights[i] = weights[i] * factor[:, None]
+
+        body, after = self.network.body, self.network.norm_place == "after"
+        for k, norm in enumerate(batch_norms(self.norms)):
+            if body == "simba":
+                before(norm, 2 * k + 1)
+            elif body == "flash":
+                behind(norm, k + 1)
+            else:
+                (before if after else behind)(norm, k + after)
+        if self.input_norm is not None:
+            before(self.input_norm, 0)
+        rest = None if self.network.norm == "batch" else self.norms
+        parts = {"weights": weights, "biases": biases, "norms": rest, "input_norm": None}
+        new = object.__new__(MLP)  # `__init__` would draw weights
+        for name, value in (vars(self) | parts).items():
+            object.__setattr__(new, name, value)
+        return new
 
     def with_last(self, key: Key, reach: float) -> MLP:
         """Returns the network with its last layer redrawn, uniform in +-reach."""
@@ -106,14 +261,45 @@ class MLP(eqx.Module):
         return eqx.tree_at(leaves, self, new)
 
 
-def layer_norm(
-    x: Float[Array, "... n"], scale: Float[Array, "n"], shift: Float[Array, "n"]
-) -> Float[Array, "... n"]:
-    """Ba et al. 2016, https://arxiv.org/abs/1607.06450: (x - mean) / std over the last axis."""
-    centred = x - x.mean(-1, keepdims=True)
-    square = (centred**2).mean(-1, keepdims=True)
-    lead = (1,) * (x.ndim - 1)
-    return centred / jnp.sqrt(square + 1e-5) * scale.reshape(*lead, -1) + shift.reshape(*lead, -1)
+def draw_layers(key: Key, layers: list[tuple[int, int]], init: Init) -> tuple[list, list]:
+    """Returns initial weights and biases."""
+    if init == "orthogonal":
+        draw = nn.initializers.orthogonal(math.sqrt(2))
+        keys = random.split(key, len(layers))
+        weights = [draw(k, shape, jnp.float32) for k, shape in zip(keys, layers, strict=True)]
+        return weights, [jnp.zeros(n) for _, n in layers]
+    counts = [n * n_out for n_in, n_out in layers for n in (n_in, 1)]
+    # One draw for all: every random kernel takes its time to compile.
+    every = fast_random.uniform(key, (sum(counts),), -1, 1)
+    draws = iter(jnp.split(every, np.cumsum(counts)[:-1]))
+    weights, biases = [], []
+    for n_in, n_out in layers:
+        reach = 1 / math.sqrt(n_in) if init == "torch" else math.sqrt(3 / n_in)
+        weight, bias = reach * next(draws).reshape(n_in, n_out), reach * next(draws)
+        weights.append(weight)
+        biases.append(bias if init == "torch" else jnp.zeros_like(bias))
+    return weights, biases
+
+
+def unit_scales(norm: LayerNorm | BatchNorm) -> LayerNorm | BatchNorm:
+    """Returns a norm whose n scales and shifts together have length sqrt(n)."""
+    parts = lambda n: [n.scale] if n.shift is None else [n.scale, n.shift]
+    square = sum((x**2).sum() for x in parts(norm))
+    factor = jnp.sqrt(norm.scale.size / jnp.maximum(square, 1e-8))
+    return eqx.tree_at(parts, norm, [factor * x for x in parts(norm)])
+
+
+def project(params: Any) -> Any:
+    """Returns parameters after a step of their optimiser, networks of unit weights as they are."""
+    is_network = lambda x: isinstance(x, MLP | Hypersphere)
+    each = lambda x: x.projected() if is_network(x) else x
+    return jax.tree.map(each, params, is_leaf=is_network)
+
+
+def fold(tree: Any) -> Any:
+    """Returns networks for use outside of training, batch norms made part of their weights."""
+    is_network = lambda x: isinstance(x, MLP)
+    return jax.tree.map(lambda x: x.folded() if is_network(x) else x, tree, is_leaf=is_network)
 
 
 class EncodedNetwork(eqx.Module):
@@ -125,6 +311,10 @@ class EncodedNetwork(eqx.Module):
 
     def __call__(self, x: Float[Array, "... n"], key: Key | None = None) -> Float[Array, "... m"]:
         return self.body(self.encoder(x, self.skip), key)
+
+    def train(self, x: Float[Array, "... n"], valid, key: Key | None = None) -> tuple[Array, Any]:
+        out, body = self.body.train(self.encoder(x, self.skip), valid, key)
+        return out, EncodedNetwork(self.encoder, body, self.skip)
 
     def with_last(self, key: Key, reach: float) -> EncodedNetwork:
         return EncodedNetwork(self.encoder, self.body.with_last(key, reach), self.skip)
@@ -161,7 +351,36 @@ class Critics(eqx.Module):
     def __call__(
         self, *inputs: Float[Array, "... _"], key: Key | None = None
     ) -> Float[Array, "critics ... m"]:
+        return self.train(*inputs, valid=None, key=key)[0]
+
+    def train(
+        self, *inputs: Float[Array, "... _"], valid, key: Key | None = None
+    ) -> tuple[Float[Array, "critics ... m"], Critics]:
+        """Returns what every network says, and the critics with new running statistics.
+
+        `valid` tells which rows of the batch count; None asks as outside of training.
+        """
         x = self.join(*inputs)
         draws = [key is not None and network.stochastic for network in self.networks]
         keys: Any = [random.fold_in(key, i) if d else None for i, d in enumerate(draws)]  # pyright: ignore
-        return jnp.stack([network(x, k) for network, k in zip(self.networks, keys, strict=True)])
+        each = zip(self.networks, keys, strict=True)
+        if not self.batched or valid is None:
+            return jnp.stack([network(x, k) for network, k in each]), self
+        outs, networks = zip(*(network.train(x, valid, k) for network, k in each), strict=True)
+        return jnp.stack(outs), eqx.tree_at(lambda c: c.networks, self, networks)
+
+    @property
+    def batched(self) -> bool:
+        return any(network.batched for network in self.networks)
+
+    @property
+    def first(self) -> Critics:
+        """Returns the first of them alone."""
+        return eqx.tree_at(lambda c: c.networks, self, self.networks[:1])
+
+    def draw(self, key: Key, n: int) -> Critics:
+        """Returns n of them, drawn at random; the others are not computed."""
+        chosen = random.permutation(key, len(self.networks))[:n]
+        which = [lambda network=network: network for network in self.networks]
+        networks = tuple(jax.lax.switch(i, which) for i in chosen)
+        return eqx.tree_at(lambda c: c.networks, self, networks)

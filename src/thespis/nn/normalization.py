@@ -59,6 +59,29 @@ class Running(eqx.Module):
         return jnp.clip((x - mean) / jnp.sqrt(jnp.clip(var, floor, 1e6)), -clip, clip)
 
 
+class ReturnScale(eqx.Module):
+    """Statistics of discounted returns, by which rewards are scaled."""
+
+    returns: Running
+    largest: Float[Array, ""]  # that a return was away from 0
+
+    @classmethod
+    def of(cls) -> ReturnScale:
+        return cls(Running.of(()), jnp.zeros(()))
+
+    def update(self, returns: Float[Array, "n"], valid: Float[Array, "n"]) -> ReturnScale:
+        """Counts the returns of new rows, those that are valid (1, else 0)."""
+        sizes = jnp.where(valid > 0, jnp.abs(returns), 0.0)
+        return ReturnScale(
+            self.returns.update(returns, valid), jnp.maximum(self.largest, sizes.max())
+        )
+
+    def factor(self, bound: float | None = None) -> Float[Array, ""]:
+        """Returns 1 / std, or less where scaled returns would lie beyond a bound."""
+        std = jnp.sqrt(self.returns.var + 1e-8)
+        return 1.0 / (std if bound is None else jnp.maximum(std, self.largest / bound))
+
+
 def statistics(spec: PyTree[jax.ShapeDtypeStruct]) -> PyTree:
     """A `Running` for every floating leaf of an observation; bytes (images) stay as they are."""
     of = lambda s: Running.of(s.shape) if jnp.issubdtype(s.dtype, jnp.floating) else None

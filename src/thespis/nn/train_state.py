@@ -6,6 +6,7 @@ mid-run. The optimiser gives the direction, the step is that direction times the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import optax
+
+from thespis.nn.networks import project
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,16 @@ class Adam:
     b1: float = 0.9
     b2: float = 0.999
     eps: float = 1e-8
+    max_norm: float | None = None
+    """Length that gradients of all parameters together are cut to."""
 
     def transform(self) -> optax.GradientTransformation:
-        return optax.scale_by_adam(self.b1, self.b2, self.eps)
+        adam = optax.scale_by_adam(self.b1, self.b2, self.eps)
+        return adam if self.max_norm is None else optax.chain(self.clip, adam)
+
+    @property
+    def clip(self) -> optax.GradientTransformation:
+        return optax.clip_by_global_norm(self.max_norm or math.inf)
 
 
 class TrainState(eqx.Module):
@@ -44,11 +54,18 @@ class TrainState(eqx.Module):
         optimizer = optimizer or Adam()
         return cls(params, optimizer.transform().init(params), optimizer)
 
-    def apply_gradient(self, loss: Callable, lr) -> tuple[TrainState, Any]:
-        """Takes one step down `loss(params) -> (loss, aux)`; returns the state and (loss, aux)."""
+    def apply_gradient(self, loss: Callable, lr, weight_decay=None) -> tuple[TrainState, Any]:
+        """Takes one step down `loss(params) -> (loss, aux)`; returns the state and (loss, aux).
+
+        `weight_decay` also draws weights, but no biases or norms, towards 0: with Adam this is
+        AdamW, Loshchilov & Hutter 2019, https://arxiv.org/abs/1711.05101.
+        """
         out, gradient = jax.value_and_grad(loss, has_aux=True)(self.params)
         update = self.optimizer.transform().update
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             direction, opt_state = update(gradient, self.opt_state, self.params)
+        if weight_decay is not None:
+            decay = lambda p, d: d + weight_decay * p if p.ndim > 1 else d
+            direction = jax.tree.map(decay, self.params, direction)
         params = jax.tree.map(lambda p, d: p - lr * d, self.params, direction)
-        return TrainState(params, opt_state, self.optimizer), out
+        return TrainState(project(params), opt_state, self.optimizer), out

@@ -1,0 +1,109 @@
+"""Networks whose features and weights stay on the unit sphere.
+
+SimbaV2, Lee et al. 2025, https://arxiv.org/abs/2502.15280.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import nn, random
+from jaxtyping import Array, Float
+
+from thespis.core import Key
+from thespis.nn.layers import product
+
+CONSTANT = 3.0  # appended to the input, so that its length is not lost
+
+
+class Scaler(eqx.Module):
+    """Factors that start at `initial`, learned at another scale so that rates suit them."""
+
+    factors: Float[Array, "n"]
+    ratio: float = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, size: int, initial: float, scale: float) -> Scaler:
+        return cls(jnp.full(size, scale), initial / scale)
+
+    def __call__(self, x: Float[Array, "... n"]) -> Float[Array, "... n"]:
+        return x * (self.ratio * self.factors).reshape((1,) * (x.ndim - 1) + self.factors.shape)
+
+
+class Block(eqx.Module):
+    """x <- unit(x + alpha (unit(W2 relu(s W1 x)) - x))."""
+
+    weights: list[Array]
+    inside: Scaler
+    alpha: Scaler
+
+    def __call__(self, x: Float[Array, "... n"]) -> Float[Array, "... n"]:
+        inner = nn.relu(self.inside(product(x, self.weights[0]))) + 1e-8
+        towards = unit(product(inner, self.weights[1]))
+        return unit(x + self.alpha(towards - x))
+
+
+class Hypersphere(eqx.Module):
+    """Residual network on the unit sphere, from `inputs` to `outputs` numbers."""
+
+    first: Array
+    embedding: Scaler
+    blocks: list[Block]
+    head: list[Array]  # two products with a scaler between them
+    scaler: Scaler
+    bias: Array
+    stochastic: bool = eqx.field(static=True, default=False)
+    batched: bool = eqx.field(static=True, default=False)
+
+    @classmethod
+    def of(
+        cls, key: Key, inputs: int, width: int, outputs: int, blocks: int, expansion: int
+    ) -> Hypersphere:
+        """Returns a new network; its weights are orthogonal, then of unit length."""
+        keys, draw = iter(random.split(key, 3 + 2 * blocks)), nn.initializers.orthogonal(1.0)
+        weight = lambda n, m: unit_columns(draw(next(keys), (n, m), jnp.float32))
+        scale, share = math.sqrt(2 / width), math.sqrt(2 / (width * expansion))
+
+        def block() -> Block:
+            weights = [weight(width, expansion * width), weight(expansion * width, width)]
+            inside = Scaler.of(expansion * width, share, share)
+            return Block(weights, inside, Scaler.of(width, 1 / (blocks + 1), 1 / math.sqrt(width)))
+
+        return cls(
+            first=weight(inputs + 1, width),
+            embedding=Scaler.of(width, scale, scale),
+            blocks=[block() for _ in range(blocks)],
+            head=[weight(width, width), weight(width, outputs)],
+            scaler=Scaler.of(width, 1.0, 1.0),
+            bias=jnp.zeros(outputs),
+        )
+
+    def __call__(self, x: Float[Array, "... n"], key: Key | None = None) -> Float[Array, "... m"]:
+        x = unit(jnp.concatenate([x, jnp.full_like(x[..., :1], CONSTANT)], -1))
+        x = unit(self.embedding(product(x, self.first)))
+        for block in self.blocks:
+            x = block(x)
+        x = product(self.scaler(product(x, self.head[0])), self.head[1])
+        return x + self.bias.reshape((1,) * (x.ndim - 1) + self.bias.shape)
+
+    def train(self, x: Float[Array, "... n"], valid: Any, key: Key | None = None):
+        return self(x), self
+
+    def projected(self) -> Hypersphere:
+        """Returns the network after a step of its optimiser, weights of unit length again."""
+        weights = lambda n: [n.first, *n.head, *(w for block in n.blocks for w in block.weights)]
+        return eqx.tree_at(weights, self, [unit_columns(w) for w in weights(self)])
+
+
+def unit(x: Float[Array, "... n"]) -> Float[Array, "... n"]:
+    """Returns vectors of length 1."""
+    return x / jnp.maximum(jnp.sqrt((x**2).sum(-1, keepdims=True)), 1e-8)
+
+
+def unit_columns(weight: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """Returns weights of which those of every neuron, a column, have length 1."""
+    length = jnp.sqrt((weight**2).sum(0, keepdims=True))
+    return weight / jnp.maximum(length, 1e-8)

@@ -1,0 +1,142 @@
+"""Normalisation inside networks: over a layer (layer, RMS) or over the batch (batch norm).
+
+A norm is a function `norm(x, valid=None)` that returns its output and the norm afterwards. `valid`
+tells which rows of a batch count: with it a batch norm takes the statistics of that batch and
+returns itself with new running ones; without it, as when acting, it takes the running ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+Norm = Literal["none", "layer", "rms", "batch"]
+
+
+def make(kind: Norm, size: int, batch: dict[str, Any]) -> LayerNorm | BatchNorm | None:
+    """Returns a norm of so many numbers; `batch` has what batch norms need to know."""
+    if kind == "none":
+        return None
+    return BatchNorm.of(size, **batch) if kind == "batch" else LayerNorm(size, kind == "layer")
+
+
+class LayerNorm(eqx.Module):
+    """Ba et al. 2016, https://arxiv.org/abs/1607.06450: (x - mean) / std over the last axis.
+
+    Without the mean, and without a shift, it is RMSNorm: Zhang & Sennrich 2019,
+    https://arxiv.org/abs/1910.07467.
+    """
+
+    scale: Float[Array, "n"]
+    shift: Float[Array, "n"] | None
+
+    def __init__(self, size: int, centred: bool = True):
+        self.scale, self.shift = jnp.ones(size), jnp.zeros(size) if centred else None
+
+    def __call__(self, x: Float[Array, "... n"], valid=None) -> tuple[Array, LayerNorm]:
+        epsilon = 1e-6 if self.shift is None else 1e-5
+        if self.shift is not None:
+            x = x - x.mean(-1, keepdims=True)
+        x = x / jnp.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * along(self.scale, x)
+        return x if self.shift is None else x + along(self.shift, x), self
+
+
+class BatchNorm(eqx.Module):
+    """Ioffe & Szegedy 2015, https://arxiv.org/abs/1502.03167: by the mean and std of the batch.
+
+    After `renorm` updates it is batch renormalisation, Ioffe 2017,
+    https://arxiv.org/abs/1702.03275, whose output follows the running statistics.
+    """
+
+    scale: Float[Array, "n"]
+    shift: Float[Array, "n"]
+    mean: Float[Array, "n"]
+    var: Float[Array, "n"]
+    updates: Float[Array, ""]  # of the running statistics
+    momentum: float = eqx.field(static=True)
+    epsilon: float = eqx.field(static=True)
+    renorm: int | None = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, size: int, momentum=0.99, epsilon=1e-3, renorm: int | None = None) -> BatchNorm:
+        """Returns the norm of so many numbers before any update."""
+        ones, zeros = jnp.ones(size), jnp.zeros(size)
+        return cls(ones, zeros, zeros, ones, jnp.zeros(()), momentum, epsilon, renorm)
+
+    def __call__(self, x: Float[Array, "... n"], valid=None) -> tuple[Array, BatchNorm]:
+        if valid is None:
+            factor, shift = self.affine
+            return x * along(factor, x) + along(shift, x), self
+        rows, share = x.reshape(-1, x.shape[-1]), valid.reshape(-1)
+        share = share / jnp.maximum(share.sum(), 1.0)
+        # Chosen, not multiplied by 0 alone: what is left out may be anything.
+        rows = jnp.where(share[:, None] > 0, rows, 0.0)
+        mean = share @ rows
+        centred = rows - mean[None]
+        var = share @ centred**2
+        factor, offset = self.scale / jnp.sqrt(var + self.epsilon), self.shift
+        if self.renorm is not None:
+            r, d = self.correction(mean, var)
+            factor, offset = factor * r, offset + self.scale * d
+        out = (centred * factor[None] + offset[None]).reshape(x.shape)
+        some = valid.sum() > 0  # a batch of nothing teaches nothing
+        seen = jnp.where(some, mean, self.mean), jnp.where(some, var, self.var)
+        return out, self.follow(*stop_gradient(seen))
+
+    @property
+    def affine(self) -> tuple[Array, Array]:
+        """Returns factor and shift of the norm outside of training."""
+        factor = self.scale / jnp.sqrt(self.var + self.epsilon)
+        return factor, self.shift - self.mean * factor
+
+    def correction(self, mean: Array, var: Array) -> tuple[Array, Array]:
+        """Returns factor and shift towards the running statistics, none before `renorm` updates."""
+        std, running = jnp.sqrt(var + self.epsilon), jnp.sqrt(self.var + self.epsilon)
+        r = jnp.clip(std / running, 1 / 3, 3.0)
+        d = jnp.clip((mean - self.mean) / running, -5.0, 5.0)
+        late = self.updates >= (self.renorm or 0)
+        return stop_gradient((jnp.where(late, r, 1.0), jnp.where(late, d, 0.0)))
+
+    def follow(self, mean: Array, var: Array) -> BatchNorm:
+        """Returns the norm with running statistics a little nearer to those of a batch."""
+        mix = lambda old, new: self.momentum * old + (1 - self.momentum) * new
+        return replace(
+            self, mean=mix(self.mean, mean), var=mix(self.var, var), updates=self.updates + 1
+        )
+
+
+def along(x: Float[Array, "n"], like: Float[Array, "... n"]) -> Array:
+    """Returns a vector with as many axes as another array has."""
+    return x.reshape((1,) * (like.ndim - 1) + x.shape)
+
+
+# --- running statistics of whole networks ---------------------------------------------------
+
+
+def is_norm(x: Any) -> bool:
+    return isinstance(x, BatchNorm)
+
+
+def batch_norms(network: Any) -> list[BatchNorm]:
+    """Returns every batch norm in a tree of networks."""
+    return [x for x in jax.tree.leaves(network, is_leaf=is_norm) if is_norm(x)]
+
+
+def with_statistics(network: Any, norms: list[BatchNorm]) -> Any:
+    """Returns networks whose running statistics are those of `norms`, as `batch_norms` lists them.
+
+    Nothing else of them changes, so they may come from before a gradient step.
+    """
+    rest = iter(norms)
+
+    def follow(norm: BatchNorm) -> BatchNorm:
+        new = next(rest)
+        return replace(norm, mean=new.mean, var=new.var, updates=new.updates)
+
+    return jax.tree.map(lambda x: follow(x) if is_norm(x) else x, network, is_leaf=is_norm)
