@@ -440,6 +440,21 @@ class Remembering(Protocol):
 
 
 @runtime_checkable
+class NormalizingRewards(Protocol):
+    """It may scale rewards by discounted returns. The loop keeps these, if it says so."""
+
+    @property
+    def normalizes_rewards(self) -> bool: ...
+
+    def observe_returns(self, state, returns: Float[Array, "n"], valid: Float[Array, "n"]) -> Any:
+        """The state after new rows: the discounted returns of their episodes, 0 if not valid.
+
+        The first row of an episode has no reward and is not.
+        """
+        ...
+
+
+@runtime_checkable
 class Reporting(Protocol):
     """It tells more of what it did. The loop logs it of every new row as `rollout/`."""
 

@@ -25,6 +25,7 @@ from thespis.core import (
     Histogram,
     Mean,
     Mode,
+    NormalizingRewards,
     Prioritised,
     Remembering,
     Reporting,
@@ -73,6 +74,7 @@ class Actors(eqx.Module):
     ep_return: Float[Array, "..."]  # see `Loop.paid`
     ep_length: Int[Array, "..."]
     transitions: Int[Array, "..."]
+    discounted: Float[Array, "..."] | None = None  # returns of episodes, if rewards are scaled
 
 
 class World(eqx.Module):
@@ -165,7 +167,8 @@ class Loop:
         zeros = jnp.zeros(shape, jnp.int32)
         step = world.arrived if arrived is None else arrived  # pyright: ignore
         returns = jnp.zeros_like(self.paid(jnp.zeros(step.reward.shape), step.obs))
-        actors = Actors(memory, jnp.ones(shape, bool), returns, zeros, zeros)
+        discounted = jnp.zeros(shape) if self.normalizing else None
+        actors = Actors(memory, jnp.ones(shape, bool), returns, zeros, zeros, discounted)
 
         def first_row(step: Step) -> Row:
             action, _, extra = self.act(state, hps, actors, step.obs, keys, clock, "explore")
@@ -206,6 +209,7 @@ class Loop:
             ep_return=where(~begin, x.actors.ep_return, jnp.zeros_like(paid)) + paid,
             ep_length=jnp.where(begin, 0, x.actors.ep_length) + lived,
             transitions=x.actors.transitions + lived,
+            discounted=self.discount(x.actors, hps, row),
         )
         ended = row.final.astype(jnp.float32)
         sums = lambda v: Mean((v.astype(jnp.float32) * ended).sum(1), ended.sum(1))
@@ -214,12 +218,26 @@ class Loop:
         seen |= self.rollout(row)
         batches = self.draw(x.replay, hps, demos, keys, x.clock) if learn else None
         returns = told["rollout/ep_rew_mean"] if capability(self.algo, Remembering) else None
-        given = hps, row, batches, keys, x.clock, returns
+        scaled = (actors.discounted, lived.astype(jnp.float32)) if self.normalizing else None
+        given = hps, row, batches, keys, x.clock, returns, scaled
         state, metrics, priorities = self.learn(x.state, *given)
         seen |= metrics
         replay = self.store(x.replay, hps, row, batches, priorities)
         sums = x.metric_sums.add(seen, row, x.clock.iteration)
         return Learner(state, actors, x.world, replay, sums, self.tick(x.clock, learn))
+
+    def discount(self, actors: Actors, hps, row: Row) -> Array | None:
+        """The discounted returns of episodes [members, envs] with a new row, if they are kept."""
+        if actors.discounted is None:
+            return None
+        before = jnp.where(actors.begin, 0.0, actors.discounted)
+        return hps.gamma[:, None] * before + scalar_reward(self.algo, row.reward, row.obs)
+
+    @property
+    def normalizing(self) -> NormalizingRewards | None:
+        """The algorithm, if it scales rewards by discounted returns."""
+        able = capability(self.algo, NormalizingRewards)
+        return able if able and able.normalizes_rewards else None
 
     def episodes(self, actors: Actors) -> dict[str, Array]:
         """What is told of episodes [members, envs]: the return, also by dimension, the length."""
@@ -261,10 +279,11 @@ class Loop:
 
         return jax.vmap(of_member)(jnp.arange(keys.shape[0]), hps, keys) if self.slots else None
 
-    def learn(self, state, hps, row: Row, batches, keys, clock: Clock, returns=None):
+    def learn(self, state, hps, row: Row, batches, keys, clock: Clock, returns=None, scaled=None):
         """Observe the new row and do the updates of one iteration, none if there are no batches.
 
-        `returns` [members, envs] are those of episodes so far, for algorithms that remember them.
+        `returns` [members, envs] are those of episodes so far, for algorithms that remember them;
+        `scaled` are discounted ones and which of them count, for those that scale rewards.
 
         -> state, metrics {name: Mean of [members]}, and priorities [members, updates, batch], or
         None if the replay has no use for them; those of an update that was not due are negative.
@@ -273,7 +292,7 @@ class Loop:
         due = clock.remainder + part.numerator >= part.denominator
         remembering = None if returns is None else capability(self.algo, Remembering)
 
-        def one(state, hp, row, batches, key, returns):
+        def one(state, hp, row, batches, key, returns, scaled):
             def update(state, slot):
                 i, batch = slot
                 k_update = random.fold_in(random.fold_in(key, Use.UPDATE), i)
@@ -285,6 +304,8 @@ class Loop:
             state = self.algo.observe(state, row)
             if remembering:
                 state = remembering.remember(state, row, returns)
+            if scaled is not None and self.normalizing:
+                state = self.normalizing.observe_returns(state, *scaled)
             if batches is None:
                 return state, ({}, None)
             slots = (jnp.arange(self.slots), batches)
@@ -304,7 +325,7 @@ class Loop:
             return state, (metrics, priorities)
 
         state, (metrics, priorities) = self.map_members(
-            one, state, hps, row, batches, keys, returns
+            one, state, hps, row, batches, keys, returns, scaled
         )
         return state, metrics, priorities
 
