@@ -1,6 +1,7 @@
 """DroQ: networks of one's own, which draw at random. Hiraoka et al. 2022, arxiv.org/abs/2110.02034.
 
-Dropout and layer norm make two critics do what REDQ needs ten for. In this folder:
+Dropout and layer norm make two critics do what REDQ needs ten for. The library has it too
+(`thespis train sac --preset droq`). In this folder:
 
     thespis train droq:DroQ --env jax:pendulum --steps 4000 --updates-per-step 20 --hidden 64 64
 """
@@ -8,31 +9,35 @@ Dropout and layer norm make two critics do what REDQ needs ten for. In this fold
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import random
 
 from thespis import SAC
-from thespis.nn.networks import MLP, Network, Norm
+from thespis.nn.networks import MLP, Network
+from thespis.nn.norms import Norm
 
 
 class DropoutMLP(MLP):
     """A perceptron that leaves out some of every hidden layer, if it is given a key."""
 
     rate: float = eqx.field(static=True)
-    stochastic: ClassVar[bool] = True
 
-    def __init__(self, key, sizes, init, activation, norm, rate: float):
-        super().__init__(key, sizes, init, activation, norm)
+    def __init__(self, key, sizes, network, rate: float):
+        super().__init__(key, sizes, network.init, network)
         self.rate = rate
+
+    @property
+    def stochastic(self):  # so it is given keys
+        return True
 
     def linear(self, i, x, key):
         x = super().linear(i, x, key)
         if key is None:
             return x
-        return jnp.where(random.bernoulli(key, 1 - self.rate, x.shape), x / (1 - self.rate), 0.0)
+        kept = random.bernoulli(random.fold_in(key, i), 1 - self.rate, x.shape)
+        return jnp.where(kept, x / (1 - self.rate), 0.0)
 
 
 @dataclass(frozen=True)
@@ -41,13 +46,11 @@ class DropoutNetwork(Network):
 
     norm: Norm = "layer"
     """Normalisation of the hidden layers, before their activation."""
-    dropout: float = 0.01
+    rate: float = 0.01
     """Share of every hidden layer that is left out."""
 
     def build(self, key, inputs, outputs):
-        sizes = (inputs, *(self.hidden or ()), outputs)
-        choices = self.init or "torch", self.activation, self.norm, self.dropout
-        return DropoutMLP(key, sizes, *choices)
+        return DropoutMLP(key, self.sizes(inputs, outputs), self, self.rate)
 
 
 @dataclass(frozen=True)

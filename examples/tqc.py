@@ -1,7 +1,8 @@
 """TQC: a value head of one's own. Kuznetsov et al. 2020, https://arxiv.org/abs/2005.04269.
 
 Every critic gives quantiles of the return. The target pools those of all critics and drops the
-largest, which curbs overestimation more finely than a minimum. In this folder:
+largest, which curbs overestimation more finely than a minimum. The library has it too
+(`thespis train sac --preset tqc`). In this folder:
 
     thespis train tqc:TQC --env jax:pendulum --steps 20000 --hidden 64 64
 """
@@ -29,6 +30,9 @@ class Quantiles:
         critic = self.value(out).argmin(0)
         return jnp.take_along_axis(out, critic[None, ..., None], 0)[0]
 
+    def average(self, out):
+        return out.mean(0)
+
     def target(self, out, reward, discount, bonus=None):
         after = out if bonus is None else out + bonus[:, None]
         return reward[:, None] + discount[:, None] * after
@@ -43,6 +47,9 @@ class Quantiles:
         losses = (jnp.abs(tau[None, None, :, None] - below) * huber).mean((-2, -1))
         return losses, self.value(out) - target.mean(-1)[None]
 
+    def report(self, target):
+        return {}
+
 
 @dataclass(frozen=True)
 class TQC(SAC):
@@ -50,19 +57,15 @@ class TQC(SAC):
 
     critics: int = 5
     """Number of critics."""
-    quantiles: int = 25
-    """Quantiles of every critic."""
-    dropped: int = 2
-    """Quantiles of every critic that the target leaves out, the largest of all."""
 
     @cached_property
-    def head(self) -> Quantiles:
+    def value_head(self) -> Quantiles:
         return Quantiles(self.quantiles)
 
     def reduce_target(self, out, then, key):
         critics, batch, quantiles = out.shape
         pooled = jnp.sort(jnp.moveaxis(out, 0, 1).reshape(batch, -1), -1)
-        return pooled[:, : critics * (quantiles - self.dropped)]
+        return pooled[:, : critics * (quantiles - self.dropped_quantiles)]
 
     def reduce_actor(self, out, key):
         return out.mean(0)

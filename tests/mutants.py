@@ -227,13 +227,13 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "optax.scale_by_adam(self.b2, self.b1, self.eps)",
         "lambda p, d: p - lr * d":
             "lambda p, d: p - d",
-        "TrainState(params, opt_state, self.optimizer), out":
-            "TrainState(params, self.opt_state, self.optimizer), out",
+        "TrainState(project(params), opt_state, self.optimizer), out":
+            "TrainState(project(params), self.opt_state, self.optimizer), out",
         "return cls(params, optimizer.transform().init(params), optimizer)":
             "return cls(params, optimizer.transform().init(params))",
     }),
     ("nn/distributions.py", "tests/nn/test_distributions.py", {
-        "jnp.clip(scale, -20, 2)":
+        "jnp.clip(scale, low, high)":
             "scale",
         "- self.log_std - 0.5 * math.log(2 * math.pi)":
             "- 0.5 * math.log(2 * math.pi)",
@@ -280,14 +280,58 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "reward + discount * value",
     }),
     ("nn/networks.py", "tests/algos/test_seams.py -k 'numpy or key or draw'", {
-        "square + 1e-5) * scale":
-            "square) * scale",
-        "ACTIVATIONS[self.activation](x)":
-            "nn.relu(x)",
-        "key is None or not self.stochastic":
-            "key is None",
+        "activate = ACTIVATIONS[self.network.activation]":
+            "activate = nn.relu",
         "random.fold_in(key, i) if d else None":
             "key if d else None",
+    }),
+    ("nn/networks.py", "tests/nn/test_norms.py tests/algos/test_switches.py -k 'numpy or fold or subset or length or share'", {
+        "normed(activate(x)) if after else activate(normed(x))":
+            "activate(normed(x))",
+        "x = x + linear(i + 1, activate(linear(i, normed(x))))":
+            "x = linear(i + 1, activate(linear(i, normed(x))))",
+        "x = x + activate(normed(linear(i + 1,":
+            "x = x + normed(activate(linear(i + 1,",
+        "jnp.where(kept, x / keep, 0.0)":
+            "jnp.where(kept, x, 0.0)",
+        "weights[i] * factor[None], biases[i] * factor + shift":
+            "weights[i] * factor[None], biases[i] + shift",
+        "random.permutation(key, len(self.networks))[:n]":
+            "jnp.arange(len(self.networks))[:n]",
+    }),
+    ("nn/norms.py", "tests/nn/test_norms.py", {
+        "share = share / jnp.maximum(share.sum(), 1.0)":
+            "share = jnp.ones_like(share) / share.size",
+        "rows = jnp.where(share[:, None] > 0, rows, 0.0)":
+            "rows = rows",
+        "self.momentum * old + (1 - self.momentum) * new":
+            "self.momentum * new + (1 - self.momentum) * old",
+        "late = self.updates >= (self.renorm or 0)":
+            "late = self.updates < (self.renorm or 0)",
+        "updates=self.updates + 1":
+            "updates=self.updates",
+    }),
+    ("nn/heads.py", "tests/nn/test_heads.py", {
+        "p * (1 - share)":
+            "p * share",
+        "jnp.maximum(0.0, 1.0 - jnp.abs(y - atoms) / self.spacing)":
+            "jnp.maximum(0.0, 1.0 - jnp.abs(y - atoms))",
+        "return mass / mass.sum(-1, keepdims=True)":
+            "return mass",
+    }),
+    ("algos/actor_critic.py", "tests/algos/test_switches.py -k 'numpy or scaled or reset'", {
+        "valid = jnp.concatenate([b.valid, b.valid])":
+            "valid = jnp.ones(2 * len(b.valid))",
+        "return out, stop_gradient(next_out), new":
+            "return out, next_out, new",
+        "due = (step + 1) % self.target_every == 0":
+            "due = step % self.target_every == 0",
+        "factor = hp.lr_end + (1.0 - hp.lr_end) * left":
+            "factor = left",
+        'hp.weight_decay if self.optimizer == "adamw"':
+            'hp.weight_decay if self.optimizer == "adam"',
+        'if name.endswith("stats")':
+            'if name == "stats"',
     }),
     ("algos/actor_critic.py", "tests/algos/test_sac.py tests/algos/test_every.py tests/engine/test_loop.py -k 'numpy or normalised or statistics or number_of_prioritised'", {
         "b.valid * (1.0 - b.truncated) if self.drop_truncated":
@@ -318,7 +362,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "temperature.params",
     }),
     ("algos/td3.py", "tests/algos/test_td3.py tests/algos/test_every.py -k 'numpy or delay or noise or encoder'", {
-        "self.with_encoder(state.target_actor, state.target_critic)":
+        "self.with_encoder(state.target_actor, encoding)":
             "self.with_encoder(state.target_actor, state.critic.params)",
         "shift = jnp.clip(shift, -hp.noise_clip, hp.noise_clip)":
             "shift = shift",

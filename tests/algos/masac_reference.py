@@ -234,6 +234,7 @@ def update(algo, state, hp, b, noise, pick):
         "target": follow(state["target"], critic.params, hp["tau"]),
         "temperature": temperature,
         "stats": state["stats"],
+        "reward_stats": state["reward_stats"],
     }
     each = sum(e * k for e, k in zip(error, kept)) / np.maximum(sum(kept), 1)
     return new, metrics, each

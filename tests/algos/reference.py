@@ -240,6 +240,7 @@ def sac(algo, state, hp, b, noise):
         "target": follow(state["target"], critic.params, hp["tau"]),
         "temperature": temperature,
         "stats": state["stats"],
+        "reward_stats": state["reward_stats"],
     }
     return new, metrics, error
 
@@ -380,6 +381,7 @@ def discrete_sac(algo, state, hp, b):
         "target": follow(state["target"], critic.params, hp["tau"]),
         "temperature": temperature,
         "stats": state["stats"],
+        "reward_stats": state["reward_stats"],
     }
     return new, metrics, error
 
@@ -632,7 +634,10 @@ def effects_of(algo, state, batch, values, changed) -> dict[str, set[str]]:
     @quick
     @jax.vmap
     def parts(hp):
-        first, new = algo.init(random.key(0), hp), algo.update(state, hp, batch, random.key(2), 0)
+        first, new = (
+            algo.init(random.key(0), hp),
+            algo.update(state, hp, batch, random.key(2), jnp.int32(0)),
+        )
         return {f"initial {name}": x for name, x in vars(first).items()} | vars(new[0])
 
     found = parts(members(algo.Hyper, values | BOLD, changed))

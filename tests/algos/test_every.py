@@ -14,6 +14,7 @@ from tests.algos import reference
 from thespis.algos import ALGORITHMS, SAC, SQIL, TD3, DiscreteSAC
 from thespis.core import Box, Row, ThespisError, Transition
 from thespis.tuning import hyper
+from thespis.values import ungrouped
 
 every = pytest.mark.parametrize("Algorithm", ALGORITHMS.values())
 plain = pytest.mark.parametrize("Algorithm", [SAC, DiscreteSAC, TD3])  # an actor, critics, batches
@@ -166,7 +167,7 @@ def test_presets_name_what_exists(Algorithm):
     for preset in Algorithm.presets.values():
         assert preset.keys() <= {"for", "algo", "hp", "train", "pbt"}
         assert preset["for"]
-        Algorithm(spec(Algorithm), **preset.get("algo", {}))
+        Algorithm(spec(Algorithm), **ungrouped(Algorithm, preset.get("algo", {})))
         hyper.check(Algorithm.Hyper, preset.get("hp", {}))
 
 

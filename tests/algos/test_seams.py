@@ -75,7 +75,7 @@ def test_an_algorithm_of_ones_own_learns(name, tmp_path, monkeypatch):
 
 
 def test_redq_takes_the_smallest_of_some_critics_and_the_actor_the_mean():
-    algo = algorithm("redq")(reference.spec(), critics=6, subset=2)
+    algo = algorithm("redq")(reference.spec(), critics=6, asked=2)
     out = jnp.asarray(np.random.default_rng(0).normal(size=(6, 5, 1)), jnp.float32)
     smaller = {float(np.minimum(out[i, 0], out[j, 0])[0]) for i in range(6) for j in range(i)}
     found = {float(algo.reduce_target(out, (), random.key(k))[0, 0]) for k in range(200)}
@@ -86,14 +86,14 @@ def test_redq_takes_the_smallest_of_some_critics_and_the_actor_the_mean():
 
 
 def test_tqc_pools_quantiles_and_drops_the_largest():
-    algo = algorithm("tqc")(reference.spec(), critics=2, quantiles=3, dropped=1)
+    algo = algorithm("tqc")(reference.spec(), critics=2, quantiles=3, dropped_quantiles=1)
     out = jnp.asarray([[[1.0, 9.0, 5.0]], [[2.0, 3.0, 8.0]]])
     kept = algo.reduce_target(out, (), random.key(0))
     np.testing.assert_array_equal(kept, [[1.0, 2.0, 3.0, 5.0]])
     given = jnp.asarray([10.0]), jnp.asarray([0.5]), jnp.asarray([2.0])
-    target = algo.head.target(kept, *given)
+    target = algo.value_head.target(kept, *given)
     np.testing.assert_allclose(target, [[11.5, 12.0, 12.5, 13.5]])
-    losses, error = algo.head.loss(out, target)
+    losses, error = algo.value_head.loss(out, target)
     wanted = np.zeros((2, 1))
     for c in range(2):
         for i, tau in enumerate((1 / 6, 0.5, 5 / 6)):
@@ -105,19 +105,6 @@ def test_tqc_pools_quantiles_and_drops_the_largest():
     np.testing.assert_allclose(error[:, 0], [5 - 12.375, 13 / 3 - 12.375], rtol=1e-5)
 
 
-def test_statistics_of_crossq_leave_invalid_rows_out():
-    module, rng = example("crossq"), np.random.default_rng(1)
-    net = module.BatchNormMLP(random.key(0), (3, 4, 1), "torch", "relu")
-    x = jnp.asarray(rng.normal(size=(6, 3)), jnp.float32)
-    valid = jnp.asarray([1.0, 1.0, 0.0, 1.0, 0.0, 1.0])
-    out, running = net.train(x, valid)
-    alone, same = net.train(x[valid > 0], jnp.ones(4))
-    np.testing.assert_allclose(out[valid > 0], alone, rtol=1e-4, atol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), running, same)
-    mean = 0.01 * np.asarray(x)[np.asarray(valid) > 0].mean(0)
-    np.testing.assert_allclose(running[0][0], mean, rtol=1e-4)
-
-
 def test_crossq_learns_statistics_but_no_gradient_moves_them():
     algo, hp = algorithm("crossq")(reference.spec(), hidden=(4,)), SAC.Hyper(critic_lr=0.0)
     state = jax.jit(algo.init)(random.key(0), hp)
@@ -125,8 +112,9 @@ def test_crossq_learns_statistics_but_no_gradient_moves_them():
     new, _, _ = jax.jit(algo.update)(state, hp, batch, random.key(1), jnp.int32(0))
     before, after = (s.critic.params.networks[0] for s in (state, new))
     assert reference.difference(before.weights, after.weights) == 0
-    assert reference.difference(before.running, after.running) > 1e-4
-    assert reference.difference(new.target, new.critic.params) == 0  # there is no other
+    running = lambda network: [(norm.mean, norm.var) for norm in network.norms]
+    assert reference.difference(running(before), running(after)) > 1e-4
+    assert new.target is None
 
 
 def test_dropout_draws_in_passes_of_training_alone():
@@ -146,7 +134,7 @@ def test_dropout_draws_in_passes_of_training_alone():
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("norm", ["none", "layer"])
 def test_networks_are_what_numpy_computes(activation, norm):
-    net = MLP(random.key(0), (3, 5, 2), "torch", activation, norm)
+    net = Network((5,), activation=activation, norm=norm).build(random.key(0), 3, 2)
     x = np.random.default_rng(0).normal(size=(4, 3))
     hidden = x @ np.asarray(net.weights[0]) + np.asarray(net.biases[0])
     if norm == "layer":
@@ -171,9 +159,9 @@ def test_actor_and_critics_have_networks_of_their_own_choice(Algorithm):
     algo = Algorithm(reference.spec(), hidden=(5,), **chosen)
     state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())
     actor, critic = state.actor.params, state.critic.params.networks[0]
-    assert (actor.activation, actor.scales, actor.biases[0].shape) == ("tanh", None, (5,))
-    assert (critic.activation, critic.biases[0].shape) == ("relu", (7,))
-    assert critic.scales[0].shape == (7,)
+    assert (actor.network.activation, actor.norms, actor.biases[0].shape) == ("tanh", None, (5,))
+    assert (critic.network.activation, critic.biases[0].shape) == ("relu", (7,))
+    assert critic.norms[0].scale.shape == (7,)
 
 
 def test_networks_are_chosen_by_name_and_kept_with_the_run(tmp_path):
@@ -197,9 +185,9 @@ def test_algorithms_that_build_their_networks_refuse_choices(Algorithm):
 
 def test_networks_that_do_not_draw_get_no_key():
     class Plain(MLP):
-        def layer(self, i, x, key):
+        def linear(self, i, x, key):
             assert key is None
-            return super().layer(i, x, key)
+            return super().linear(i, x, key)
 
     build = lambda key, inputs, outputs: Plain(key, (inputs, 4, outputs))
     critics = Critics(random.key(0), 2, (3, 1), build=build)

@@ -149,9 +149,9 @@ def test_a_common_optimiser_is_separate_ones_at_one_rate():
     hp, spied = scalars(HYPER | rates), []
 
     class Spy(TrainState):
-        def apply_gradient(self, loss, lr):
+        def apply_gradient(self, loss, lr, weight_decay=None):
             spied.append(loss)
-            return super().apply_gradient(loss, lr)
+            return super().apply_gradient(loss, lr, weight_decay)
 
     @reference.quick
     def learn(state, batch):

@@ -164,7 +164,7 @@ def test_seeds_that_make_no_members_are_refused(given, message):
         ({"hidden": (64, 0)}, "hidden = 64 0: give at least 1"),
         ({"critic_hidden": (0,)}, "critic_hidden = 0: give at least 1"),
         ({"hidden": "wide"}, "hidden = wide: give a whole number"),
-        ({"std": "wide"}, "std = wide: give one of exp, softplus"),
+        ({"std": "wide"}, "std = wide: give one of exp, tanh, softplus"),
         ({"warm_up": "none"}, "warm_up = none: give one of random, policy"),
         ({"updates_per_step": -1}, "updates_per_step = -1: give 0 or more"),
         ({"updates_per_step": float("inf")}, "updates_per_step = inf: give a number"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from thespis.core import (
@@ -27,12 +29,18 @@ from thespis.core import (
 )
 from thespis.nn import normalization
 from thespis.nn.encoders import Conv, Encoder, Layers, features, image, layers_for, width
-from thespis.nn.heads import Head, Scalar
+from thespis.nn.heads import Categorical, CategoricalTarget, Head, Huber, Quantile, Scalar
 from thespis.nn.layers import Init
 from thespis.nn.networks import MLP, Critics, EncodedNetwork, Network
-from thespis.nn.train_state import TrainState
+from thespis.nn.normalization import ReturnScale
+from thespis.nn.norms import batch_norms, with_statistics
+from thespis.nn.train_state import Adam, TrainState
 from thespis.replay.priorities import Rule
 from thespis.tuning.hyper import LogUniform, Uniform, prior
+
+# Choices of `learn_critics`, which those that learn their critics otherwise do not have.
+OF_CRITICS = ("subset", "target_reduce", "actor_reduce", "target_update", "target_every", "head")
+OF_REWARDS = ("reward_norm",)
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,33 @@ class ActorCritic:
     critic_hidden: tuple[int, ...] | None = None
     """Hidden layers of the critics."""
     critics: int = 2
-    """Number of critics; targets use the smallest of their values."""
+    """Number of critics."""
+    subset: int | None = None
+    """Critics, drawn at random for every update, that make the target; by default all of them."""
+    target_reduce: Literal["min", "mean", "truncated"] = "min"
+    """Targets use the smallest of the critics' values, their mean, or of quantiles all but the
+    largest."""
+    actor_reduce: Literal["min", "mean", "first"] = "min"
+    """The actor maximises the smallest of the critics' values, their mean, or the first."""
+    target_update: Literal["polyak", "copy", "none"] = "polyak"
+    """Target critics follow slowly, are copies of the critics, or there are none: this needs batch
+    norm."""
+    target_every: int = 1
+    """Updates between those of the target critics."""
+    head: Literal["mse", "huber", "categorical", "quantile"] = "mse"
+    """What critics learn: a value by squared errors or Huber's loss, probabilities of returns, or
+    their quantiles."""
+    atoms: int = 101
+    """Returns of which a categorical head gives the probabilities."""
+    value_bound: float = 5.0
+    """They reach from minus this to this."""
+    categorical_target: CategoricalTarget = "projected"
+    """A categorical head learns the projected distribution of returns, or their expectation as a
+    class: between two atoms, or smoothed by a Gaussian."""
+    quantiles: int = 25
+    """Quantiles of a quantile head."""
+    dropped_quantiles: int = 2
+    """Quantiles per critic that target_reduce = truncated leaves out."""
     batch_size: int = 256
     """Transitions (or windows) of every update."""
     n_step: int = 1
@@ -62,6 +96,21 @@ class ActorCritic:
     """The actor's network."""
     critic_network: Network = field(default=Network(), metadata={"group": "critic"})
     """The network of each critic."""
+    optimizer: Literal["adam", "adamw"] = "adam"
+    """Optimiser of actor and critics; adamw has a weight_decay."""
+    adam_b1: float = 0.9
+    """Share of the mean of gradients that Adam keeps at every update."""
+    adam_b2: float = 0.999
+    """Share of the mean of their squares that Adam keeps."""
+    max_grad_norm: float | None = None
+    """Length that gradients are cut to; by default they are not."""
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How learning rates go to lr_end of themselves over the run."""
+    reward_norm: Literal["none", "std", "bounded"] = "none"
+    """Scale rewards by the running deviation of discounted returns, and no returns beyond
+    value_bound if bounded; the replay keeps them raw."""
+    resets: tuple[int, ...] = ()
+    """Environment steps at which networks, targets, temperature and optimisers begin anew."""
     reward_weights: tuple[float, ...] | None = None
     """Weights of the dimensions of a vector reward, by default 1 each."""
     prioritized_replay: bool = False
@@ -96,10 +145,27 @@ class ActorCritic:
         priority_anneal: float = prior(
             1e5, LogUniform(1e4, 1e6), "updates until that exponent is 1", low=1, special=True
         )
+        weight_decay: float = prior(
+            1e-2, LogUniform(1e-4, 1e-1), "weight decay of adamw", low=0, special=True
+        )
+        lr_end: float = prior(
+            0.1,
+            LogUniform(1e-2, 1),
+            "last learning rates, as a share of the first",
+            0,
+            special=True,
+        )
+        schedule_updates: float = prior(
+            0.0,
+            LogUniform(1e4, 1e6),
+            "updates of lr_schedule, 0 for all of the run",
+            0,
+            special=True,
+        )
 
     several: ClassVar[bool] = False  # agents
     own_networks: ClassVar[bool] = False  # it builds its networks by itself
-    head: ClassVar[Head] = Scalar()  # what the outputs of critics mean
+    without: ClassVar[tuple[str, ...]] = ()  # options that it takes no notice of
 
     def __post_init__(self):
         name, agents = type(self).__name__, len(self.spec.agents)
@@ -110,15 +176,18 @@ class ActorCritic:
             instead = "discrete-sac" if discrete else "sac"
             raise ThespisError(f"{name} is for several agents, and there is one: take {instead}")
         limits = {name: getattr(self, name) for name in ("max_use", "max_staleness")}
-        for name, limit in limits.items():
+        for limited, limit in limits.items():
             if limit is not None and not self.prioritized_replay:
-                raise ThespisError(f"{name} = {limit} needs prioritized_replay: add it")
+                raise ThespisError(f"{limited} = {limit} needs prioritized_replay: add it")
         if not (self.importance_weights or self.prioritized_replay):
             raise ThespisError("importance_weights = False needs prioritized_replay: add it")
+        for option in fields(self):
+            if option.name in self.without and getattr(self, option.name) != option.default:
+                raise ThespisError(f"{option.name}: this algorithm has no such choice")
+        self.check_critics()
         for group, network in (("actor", self.actor_network), ("critic", self.critic_network)):
             if self.own_networks and network != Network():
-                who = type(self).__name__
-                raise ThespisError(f"{group}.*: {who} builds its networks by itself; leave it out")
+                raise ThespisError(f"{group}.*: {name} builds its networks by itself; leave it out")
         self.check_encoder()
         given, dim = self.reward_weights, self.spec.reward_dim
         if given is not None and len(given) != dim:
@@ -126,6 +195,36 @@ class ActorCritic:
             raise ThespisError(
                 f"reward_weights = {given}: the reward is {kind}; give one weight per dimension"
             )
+
+    def check_critics(self) -> None:
+        """Refuses heads, reductions and targets that do not go together."""
+        if self.target_update == "none" and not self.critic_network.batched:
+            raise ThespisError(
+                "target_update = none: critics without targets diverge unless batch norm holds "
+                "them; add critic.norm = batch, or keep the targets"
+            )
+        if self.target_update == "none" and self.subset is not None:
+            raise ThespisError("subset is of target critics, and there are none: leave one out")
+        if self.subset is not None and not 1 <= self.subset <= self.critics:
+            raise ThespisError(f"subset = {self.subset}: give 1 to {self.critics}, the critics")
+        if self.target_reduce == "truncated" and self.head != "quantile":
+            raise ThespisError("target_reduce = truncated is of quantiles: add head = quantile")
+        if self.head == "quantile" and not 0 <= self.dropped_quantiles < self.quantiles:
+            raise ThespisError(
+                f"dropped_quantiles = {self.dropped_quantiles}: give less than {self.quantiles}, "
+                "the quantiles of a critic"
+            )
+
+    @cached_property
+    def value_head(self) -> Head:
+        """Returns what the outputs of critics mean."""
+        match self.head:
+            case "categorical":
+                return Categorical(self.atoms, self.value_bound, self.categorical_target)
+            case "quantile":
+                return Quantile(self.quantiles, self.dropped_quantiles)
+            case _:
+                return Scalar() if self.head == "mse" else Huber()
 
     @property
     def box(self) -> Box:
@@ -236,6 +335,29 @@ class ActorCritic:
             return state
         return eqx.tree_at(lambda s: s.stats, state, normalization.update(state.stats, rows.obs))
 
+    def make_reward_stats(self) -> ReturnScale | None:
+        return ReturnScale.of() if self.normalizes_rewards else None
+
+    @property
+    def normalizes_rewards(self) -> bool:
+        return self.reward_norm != "none"
+
+    def observe_returns(self, state, returns: Float[Array, "n"], valid: Float[Array, "n"]) -> Any:
+        """Returns the state after new rows with these discounted returns."""
+        return replace(state, reward_stats=state.reward_stats.update(returns, valid))
+
+    def scale_rewards(self, state, b: Transition) -> Transition:
+        """Returns a batch whose rewards are scaled by the returns that they make, if wanted."""
+        if not self.normalizes_rewards:
+            return b
+        bound = self.value_bound if self.reward_norm == "bounded" else None
+        return replace(b, reward=state.reward_stats.factor(bound) * b.reward)
+
+    def reset(self, state, hp, key) -> Any:
+        """Returns a state that begins anew, but for its running statistics."""
+        kept = {name: x for name, x in vars(state).items() if name.endswith("stats")}
+        return replace(self.init(key, hp), **kept)  # pyright: ignore
+
     def rule(self, envs: int) -> Rule | None:
         """Which rows of a prioritised replay may be drawn; None where all are drawn alike."""
         if not self.prioritized_replay:
@@ -289,6 +411,37 @@ class ActorCritic:
         """The same of rewards that came with these observations, of which returns are made."""
         return self.scalar(reward)
 
+    # --- optimisers -------------------------------------------------------------------------
+
+    def train_state(self, params: Any) -> TrainState:
+        """Returns parameters with the optimiser that was chosen, before any update."""
+        return TrainState.create(
+            params, Adam(self.adam_b1, self.adam_b2, max_norm=self.max_grad_norm)
+        )
+
+    def scheduled(self, hp, step: Array) -> Any:
+        """Returns hyper-parameters whose learning rates are those of an update of the run."""
+        if self.lr_schedule == "constant":
+            return hp
+        done = jnp.minimum(step.astype(jnp.float32) / jnp.maximum(hp.schedule_updates, 1.0), 1.0)
+        left = 1.0 - done if self.lr_schedule == "linear" else 0.5 * (1.0 + jnp.cos(jnp.pi * done))
+        factor = hp.lr_end + (1.0 - hp.lr_end) * left
+        return replace(hp, **{n: x * factor for n, x in vars(hp).items() if n.endswith("_lr")})
+
+    def apply_gradient(self, trained: TrainState, loss, hp, lr) -> tuple[TrainState, Any]:
+        """Takes one step down `loss(params) -> loss, (networks, aux)` -> state, (loss, aux).
+
+        The networks are those that the loss asked, with new running statistics if they have any.
+        """
+
+        def of_norms(params):
+            value, (networks, aux) = loss(params)
+            return value, (batch_norms(networks), aux)
+
+        decay = hp.weight_decay if self.optimizer == "adamw" else None
+        trained, (value, (norms, aux)) = trained.apply_gradient(of_norms, lr, decay)
+        return replace(trained, params=with_statistics(trained.params, norms)), (value, aux)
+
     # --- learning of the critics: what variants override ------------------------------------
 
     def learn_critics(
@@ -304,27 +457,39 @@ class ActorCritic:
         def loss(critic):
             out, next_out, new = self.critic_passes(critic, target_critic, now, then, b, k_pass)
             after = self.reduce_target(next_out, then, k_reduce)
-            target, valid = self.target(hp, b, after, bonus)
+            target, valid = self.bellman_target(hp, b, after, bonus)
             losses, error = self.critic_losses(hp, out, target, now, b, target_critic)
             each = mean(b.weight[None] * losses, valid[None])
             more = self.extra_critic_loss(state, hp, critic, b, valid, k_more)
-            value = self.head.value(after) if bonus is None else self.head.value(after) + bonus
-            parts = each, error, value, next_out, valid
+            value = self.value_head.value(after)
+            value = value if bonus is None else value + bonus
+            parts = each, error, value, next_out, valid, self.value_head.report(target)
             return self.total_critic_loss(each) + more, (new, parts)
 
-        critic, (total, (new, parts)) = state.critic.apply_gradient(loss, hp.critic_lr)
-        return self.after_critic_step(critic, new), CriticStep(total, *parts)
+        critic, (total, parts) = self.apply_gradient(state.critic, loss, hp, hp.critic_lr)
+        return critic, CriticStep(total, *parts)
 
     def critic_passes(
         self, critic: Any, target_critic: Any, now: tuple, then: tuple, b: Transition, key
     ) -> tuple[Array, Array, Any]:
         """Returns outputs of critics for (s, a), of their targets for (s', a'), and the critics.
 
-        The latter are those with new running statistics, where there are any.
+        The latter are those with new running statistics, where there are any: batch norms see
+        (s, a) and (s', a') as one batch.
         """
-        k_now, k_then = random.fold_in(key, 0), random.fold_in(key, 1)
-        out = self.outputs(critic, *now, key=k_now)
-        return out, self.outputs(target_critic, *then, key=k_then), critic
+        k_now, k_then, k_subset = (random.fold_in(key, i) for i in range(3))
+        if self.subset is not None:
+            target_critic = target_critic.draw(k_subset, self.subset)
+        if not critic.batched:
+            out = self.outputs(critic, *now, key=k_now)
+            return out, self.outputs(target_critic, *then, key=k_then), critic
+        both = tuple(jnp.concatenate(pair) for pair in zip(now, then, strict=True))
+        valid = jnp.concatenate([b.valid, b.valid])
+        halves, new = critic.train(*both, valid=valid, key=k_now)
+        out, next_out = jnp.split(halves, 2, 1)
+        if self.target_update != "none":
+            next_out = target_critic.train(*both, valid=valid, key=k_then)[0][:, len(b.valid) :]
+        return out, stop_gradient(next_out), new
 
     def outputs(self, critic: Any, obs, action, key=None) -> Array:
         """Returns what every critic says of (s, a): [critics, batch, outputs of the head]."""
@@ -332,27 +497,32 @@ class ActorCritic:
 
     def q(self, critic: Any, obs, action) -> Array:
         """Returns Q_i(s, a) for every critic i: [critics, batch]."""
-        return self.head.value(self.outputs(critic, obs, action))
+        return self.value_head.value(self.outputs(critic, obs, action))
 
     def reduce_target(self, out: Array, then: tuple, key) -> Array:
         """Returns what stands for the value of s', of all critics: [batch, outputs]."""
-        return self.head.smallest(out)
+        head = self.value_head
+        if self.target_reduce == "truncated" and isinstance(head, Quantile):
+            return head.truncated(out)
+        return head.smallest(out) if self.target_reduce == "min" else head.average(out)
 
     def reduce_actor(self, out: Array, key) -> Array:
         """Returns what the actor maximises, of all critics: [batch, outputs]."""
-        return self.head.smallest(out)
+        head = self.value_head
+        return head.average(out) if self.actor_reduce == "mean" else head.smallest(out)
 
     def actor_value(self, critic: Any, obs, action, key) -> Array:
         """Returns the value of actions in the actor's loss: [batch]."""
         k_pass, k_reduce = random.fold_in(key, 0), random.fold_in(key, 1)
+        critic = critic.first if self.actor_reduce == "first" else critic
         out = self.outputs(critic, obs, action, key=k_pass)
-        return self.head.value(self.reduce_actor(out, k_reduce))
+        return self.value_head.value(self.reduce_actor(out, k_reduce))
 
-    def target(self, hp, b: Transition, after: Array, bonus) -> tuple[Any, Array]:
+    def bellman_target(self, hp, b: Transition, after: Array, bonus) -> tuple[Any, Array]:
         """Returns r + gamma^k (V(s') + bonus), and which entries the critics learn from."""
         alive = 1.0 if self.ignore_done else 1.0 - b.terminated
         reward, discount = hp.reward_scale * self.scalar(b.reward), hp.gamma**b.steps * alive
-        return self.head.target(after, reward, discount, bonus), self.learned_from(b)
+        return self.value_head.target(after, reward, discount, bonus), self.learned_from(b)
 
     def learned_from(self, b: Transition) -> Array:
         """Returns 1 for the entries of a batch that the critics learn from, else 0."""
@@ -360,7 +530,7 @@ class ActorCritic:
 
     def critic_losses(self, hp, out: Array, target: Any, now: tuple, b, target_critic) -> tuple:
         """Returns the loss of every entry [critics, batch], and its error."""
-        return self.head.loss(out, target)
+        return self.value_head.loss(out, target)
 
     def total_critic_loss(self, losses: Float[Array, "critics"]) -> Array:
         """Returns the loss of all critics."""
@@ -370,13 +540,22 @@ class ActorCritic:
         """Returns what the critics' loss has beyond their errors: nothing here."""
         return 0.0
 
-    def after_critic_step(self, critic: TrainState, new: Any) -> TrainState:
-        """Returns the critics after a step; `new` has their new running statistics, if any."""
-        return critic
+    def make_target(self, critic: Any) -> Any:
+        """Returns the target critics of new critics, None if they have no targets."""
+        return None if self.target_update == "none" else critic
 
-    def update_target(self, hp, target_critic: Any, critic: Any) -> Any:
-        """Returns the target critics after a step: they follow slowly."""
-        return polyak(target_critic, critic, hp.tau)
+    def update_target(self, hp, target_critic: Any, critic: Any, step: Array) -> Any:
+        """Returns the target critics after update number `step`, the first of which is 0."""
+        if self.target_update == "none":
+            return None
+
+        def follow(target):
+            return polyak(target, critic, hp.tau) if self.target_update == "polyak" else critic
+
+        if self.target_every == 1:
+            return follow(target_critic)
+        due = (step + 1) % self.target_every == 0
+        return jax.lax.cond(due, follow, lambda target: target, target_critic)
 
 
 class CriticStep(NamedTuple):
@@ -388,6 +567,7 @@ class CriticStep(NamedTuple):
     next_value: Array  # V(s') [batch]
     next_out: Array  # of the target critics [critics, batch, ...]
     valid: Array  # which entries were learned from
+    report: dict[str, Array]  # of the head [batch]
 
     @property
     def td_error(self) -> Array:
@@ -401,6 +581,7 @@ class CriticStep(NamedTuple):
             **numbered("critic_loss", self.losses),
             "td_error": mean(self.td_error, self.valid),
             "target_value": mean(self.next_value, self.valid),
+            **{name: mean(x, self.valid) for name, x in self.report.items()},
         }
 
 

@@ -22,6 +22,7 @@ from jax import nn, random
 from jaxtyping import Array, Float
 
 from thespis.algos import sac
+from thespis.algos.actor_critic import OF_REWARDS
 from thespis.algos.held_noise import Held
 from thespis.algos.metra import METRA
 from thespis.algos.presets.dads import PRESETS
@@ -175,6 +176,7 @@ class DADS(SAC):
         )
 
     presets: ClassVar[dict[str, dict]] = PRESETS
+    without: ClassVar[tuple[str, ...]] = OF_REWARDS
 
     def __post_init__(self):
         super().__post_init__()

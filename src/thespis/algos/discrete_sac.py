@@ -6,12 +6,13 @@ Options `reduce` mean and `clip_q`: Zhou et al. 2022, https://arxiv.org/abs/2209
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import random
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from thespis.algos.actor_critic import ActorCritic
@@ -34,7 +35,6 @@ from thespis.core import (
 from thespis.nn.distributions import Categorical
 from thespis.nn.heads import smallest
 from thespis.nn.networks import Critics
-from thespis.nn.train_state import TrainState
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 from thespis.xla import fast_random
 
@@ -81,8 +81,14 @@ class DiscreteSAC(ActorCritic):
 
     presets: ClassVar[dict[str, dict]] = PRESETS
 
+    without: ClassVar[tuple[str, ...]] = ("subset", "target_reduce", "actor_reduce")
+
     def __post_init__(self):
         super().__post_init__()
+        if self.head not in ("mse", "huber"):
+            raise ThespisError(f"head = {self.head} is for continuous actions: take mse or huber")
+        if self.clip_q and (self.head != "mse" or self.target_update == "none"):
+            raise ThespisError("clip_q needs head = mse and target critics: leave one of them out")
         n, obs = self.actions, self.spec.obs
         if self.masked and obs[MASK].shape != (n,):
             raise ThespisError(
@@ -110,11 +116,12 @@ class DiscreteSAC(ActorCritic):
         critic = self.make_critic(k_critic, 0, self.actions)
         temperature = init_temperature(self.temperature, hp.alpha)
         return State(
-            TrainState.create(actor),
-            TrainState.create(critic),
-            critic,
+            self.train_state(actor),
+            self.train_state(critic),
+            self.make_target(critic),
             temperature,
             self.make_stats(),
+            self.make_reward_stats(),
         )
 
     def memory(self, key, n: int) -> Memory | None:
@@ -140,6 +147,7 @@ class DiscreteSAC(ActorCritic):
     # --- learning ---------------------------------------------------------------------------
 
     def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
+        hp, b = self.scheduled(hp, step), self.scale_rewards(state, b)
         obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
         alpha = alpha_of(self.temperature, state.temperature, hp.alpha)
 
@@ -153,11 +161,13 @@ class DiscreteSAC(ActorCritic):
         q_now = self.reduced(critic.params(obs))
 
         def actor_loss(actor):
-            policy = self.policy(state, self.with_encoder(actor, critic.params), b.obs)
+            logits, new = self.with_encoder(actor, critic.params).train(obs, b.valid)
+            policy = self.distribution(logits, b.obs)
             entropy = policy.entropy()
-            return -mean(policy.expect(q_now) + alpha * entropy, b.valid), (policy, entropy)
+            return -mean(policy.expect(q_now) + alpha * entropy, b.valid), (new, (policy, entropy))
 
-        actor, (pi_loss, (policy, entropies)) = state.actor.apply_gradient(actor_loss, hp.actor_lr)
+        trained = self.apply_gradient(state.actor, actor_loss, hp, hp.actor_lr)
+        actor, (pi_loss, (policy, entropies)) = trained
 
         # Temperature: hold the entropy at its target (eq. 11).
         entropy, wanted = (mean(x, b.valid) for x in (entropies, self.wanted(hp, policy)))
@@ -179,8 +189,9 @@ class DiscreteSAC(ActorCritic):
         if self.store_logits and b.extra is not None:
             then = Categorical(b.extra["logits"], policy.legal)
             metrics["behaviour_entropy"] = mean(then.entropy(), b.valid)
-        target = self.update_target(hp, state.target, critic.params)
-        return State(actor, critic, target, temperature, state.stats), metrics, result.td_error
+        target = self.update_target(hp, state.target, critic.params, step)
+        parts = {"actor": actor, "critic": critic, "target": target, "temperature": temperature}
+        return replace(state, **parts), metrics, result.td_error
 
     # --- what variants override -------------------------------------------------------------
 
@@ -189,17 +200,31 @@ class DiscreteSAC(ActorCritic):
 
     def policy(self, state: State, actor, obs) -> Categorical:
         """The policy at observations as the environment gives them."""
-        legal = obs[MASK].astype(bool) if self.masked else None
-        return Categorical.of(actor(self.see(state, obs)), legal)
+        return self.distribution(actor(self.see(state, obs)), obs)
+
+    def distribution(self, logits: Array, obs) -> Categorical:
+        """The policy, of what the actor's network says of observations."""
+        return Categorical.of(logits, obs[MASK].astype(bool) if self.masked else None)
 
     def outputs(self, critic: Critics, obs, action, key=None) -> Array:
         """Returns what every critic says of discrete actions: [critics, batch, 1]."""
-        return jnp.take_along_axis(critic(obs, key=key), action[None, :, None], -1)
+        return self.taken(critic(obs, key=key), action)
+
+    def taken(self, q: Float[Array, "critics batch n"], action) -> Float[Array, "critics batch 1"]:
+        """Returns the values of the actions that were taken."""
+        return jnp.take_along_axis(q, action[None, :, None], -1)
 
     def critic_passes(self, critic, target_critic, now, then, b: Transition, key) -> tuple:
         k_now, k_then = random.fold_in(key, 0), random.fold_in(key, 1)
-        out = self.outputs(critic, *now, key=k_now)
-        return out, target_critic(then[0], key=k_then), critic
+        if not critic.batched:
+            out = self.outputs(critic, *now, key=k_now)
+            return out, target_critic(then[0], key=k_then), critic
+        both, valid = jnp.concatenate([now[0], then[0]]), jnp.concatenate([b.valid, b.valid])
+        halves, new = critic.train(both, valid=valid, key=k_now)
+        out, next_out = jnp.split(halves, 2, 1)
+        if self.target_update != "none":
+            next_out = target_critic.train(both, valid=valid, key=k_then)[0][:, len(b.valid) :]
+        return self.taken(out, now[1]), stop_gradient(next_out), new
 
     def reduce_target(self, out, then: tuple, key) -> Array:
         """Returns the value that the policy expects: [batch, 1]."""
@@ -209,7 +234,7 @@ class DiscreteSAC(ActorCritic):
     def critic_losses(self, hp, out, target, now: tuple, b: Transition, target_critic) -> tuple:
         losses, error = super().critic_losses(hp, out, target, now, b, target_critic)
         if self.clip_q:
-            anchor, q = self.q(target_critic, *now), self.head.value(out)
+            anchor, q = self.q(target_critic, *now), self.value_head.value(out)
             near = anchor + jnp.clip(q - anchor, -hp.q_clip, hp.q_clip)
             losses = jnp.maximum(losses, (near - target[None]) ** 2)
         return losses, error

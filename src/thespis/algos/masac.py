@@ -20,7 +20,7 @@ from jax import nn, random
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from thespis.algos.actor_critic import numbered
+from thespis.algos.actor_critic import OF_CRITICS, numbered
 from thespis.algos.epsilon import Schedule, epsilon_of, with_random_actions
 from thespis.algos.multi_agent import MultiAgent, Team, TeamObservation
 from thespis.algos.presets.masac import PRESETS
@@ -42,6 +42,7 @@ class State(eqx.Module):
     target: tuple[Team, ...]
     temperature: TrainState | None  # log alpha (or alpha): [1] if weights are shared, else [agents]
     stats: Any  # running statistics of each agent's observations and of the state, or None
+    reward_stats: Any  # of the returns, or None
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class MASAC(MultiAgent):
         )
 
     own_networks: ClassVar[bool] = True
+    without: ClassVar[tuple[str, ...]] = OF_CRITICS
     presets: ClassVar[dict[str, dict]] = PRESETS
 
     @property
@@ -103,8 +105,9 @@ class MASAC(MultiAgent):
         critic = tuple(self.make_team(k, self.views, *sizes) for k in k_critics)
         alpha = jnp.full(len(actor.networks), jnp.asarray(hp.alpha, jnp.float32))
         temperature = init_temperature(self.temperature, alpha)
-        parts = TrainState.create(actor), TrainState.create(critic)
-        return State(*parts, critic, temperature, self.make_stats())
+        parts = self.train_state(actor), self.train_state(critic)
+        stats = self.make_stats(), self.make_reward_stats()
+        return State(*parts, critic, temperature, *stats)
 
     def make_team(self, key, agents: int, inputs: int, hidden, outputs: int) -> Team:
         """Makes one network for all agents, which reads their numbers too, or one for each."""
@@ -139,6 +142,7 @@ class MASAC(MultiAgent):
     def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
         """Takes one gradient step of critics, actors and temperatures."""
         k_next, k_now = random.split(key)
+        hp, b = self.scheduled(hp, step), self.scale_rewards(state, b)
         now, then = self.see_team(state, b.obs), self.see_team(state, b.next_obs)
         alpha = alpha_of(self.temperature, state.temperature, hp.alpha)
         alpha = jnp.broadcast_to(alpha, (self.agents,))[None]
@@ -155,9 +159,10 @@ class MASAC(MultiAgent):
         def critic_loss(critic):
             error = self.q(critic, now, b.action) - target[None]
             squares = self.network_means(b.weight[None, :, None] * error**2, valid)
-            return squares.sum(), (error, squares.sum(-1))
+            return squares.sum(), (critic, (error, squares.sum(-1)))
 
-        critic, (q_loss, (error, squares)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
+        trained = self.apply_gradient(state.critic, critic_loss, hp, hp.critic_lr)
+        critic, (q_loss, (error, squares)) = trained
 
         # Actors: each maximises its soft value (eq. 7-9), the present actions of others given.
         def actor_loss(actor):
@@ -165,9 +170,10 @@ class MASAC(MultiAgent):
             bonus, counted = alpha * entropy, acted
             if self.views == 1:
                 bonus, counted = (now.alive * bonus).sum(-1, keepdims=True), b.valid[:, None]
-            return -self.network_means(q + bonus, counted).sum(), entropy
+            return -self.network_means(q + bonus, counted).sum(), (actor, entropy)
 
-        actor, (pi_loss, entropies) = state.actor.apply_gradient(actor_loss, hp.actor_lr)
+        trained = self.apply_gradient(state.actor, actor_loss, hp, hp.actor_lr)
+        actor, (pi_loss, entropies) = trained
 
         # Temperatures: hold the entropy of each policy at its target (eq. 18).
         wanted = self.target_entropies(hp, now)

@@ -17,8 +17,8 @@ from thespis.algos.held_noise import Held
 from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.sac import PRESETS
 from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
-from thespis.core import Mean, Metrics, Mode, Transition, mean
-from thespis.nn.distributions import LogDerivative, Std, TanhGaussian
+from thespis.core import Mean, Metrics, Mode, ThespisError, Transition, mean
+from thespis.nn.distributions import RANGE, LogDerivative, Std, TanhGaussian
 from thespis.nn.networks import MLP, Critics, EncodedNetwork
 from thespis.nn.train_state import TrainState
 from thespis.tuning.hyper import LogUniform, Uniform, prior
@@ -28,9 +28,10 @@ from thespis.xla import fast_random
 class State(eqx.Module):
     actor: TrainState
     critic: TrainState
-    target: Critics
+    target: Critics | None  # None if critics have no targets
     temperature: TrainState | None  # of log alpha, or alpha if linear; None if fixed
     stats: Any  # running statistics of the observations, or None
+    reward_stats: Any  # of the returns, or None
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,10 @@ class SAC(ActorCritic):
     """Maximum-entropy actor-critic for continuous actions."""
 
     std: Std = "exp"
-    """How the standard deviation is made: exp(clip(raw, -20, 2)) or softplus(raw) + 0.001."""
+    """How the standard deviation is made: exp(raw), raw clipped or brought by tanh into
+    log_std_range, or softplus(raw) + 0.001."""
+    log_std_range: tuple[float, ...] = RANGE
+    """Lowest and highest logarithm of the standard deviation."""
     log_derivative: LogDerivative = "exact"
     """Of tanh in log-probabilities: exact, or log(1 - a^2 + 1e-6)."""
     temperature: Form = "log"
@@ -67,18 +71,21 @@ class SAC(ActorCritic):
     def __post_init__(self):
         super().__post_init__()
         _ = self.box  # refuses other actions
+        if len(self.log_std_range) != 2 or self.log_std_range[0] >= self.log_std_range[1]:
+            raise ThespisError(f"log_std_range = {self.log_std_range}: give the lower number first")
 
     # --- life cycle -------------------------------------------------------------------------
 
     def init(self, key, hp) -> State:
         k_actor, k_critic = random.split(key)
-        critic = self.make_critic(k_critic, self.box.size, self.head.outputs)
+        critic = self.make_critic(k_critic, self.box.size, self.value_head.outputs)
         return State(
-            actor=TrainState.create(self.make_actor(k_actor)),
-            critic=TrainState.create(critic),
-            target=critic,
+            actor=self.train_state(self.make_actor(k_actor)),
+            critic=self.train_state(critic),
+            target=self.make_target(critic),
             temperature=init_temperature(self.temperature, hp.alpha),
             stats=self.make_stats(),
+            reward_stats=self.make_reward_stats(),
         )
 
     def make_actor(self, key) -> MLP | EncodedNetwork:
@@ -106,6 +113,7 @@ class SAC(ActorCritic):
 
     def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
         k_next, k_now = random.split(key)
+        hp, b = self.scheduled(hp, step), self.scale_rewards(state, b)
         obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
         alpha = self.alpha(state, hp)
 
@@ -131,7 +139,7 @@ class SAC(ActorCritic):
 
         seen = {"ent_coef": alpha, "obs_mean": obs.mean(), "obs_std": obs.std()}
         metrics = result.metrics | more | seen
-        target = self.update_target(hp, state.target, critic.params)
+        target = self.update_target(hp, state.target, critic.params, step)
         parts = {"actor": actor, "critic": critic, "target": target, "temperature": temperature}
         return dataclasses.replace(state, **parts), metrics, result.td_error
 
@@ -142,11 +150,11 @@ class SAC(ActorCritic):
 
         # Actor: maximise the soft value (eq. 7-9).
         def actor_loss(actor):
-            acting = self.with_encoder(actor, critic)
-            value, log_p = self.soft_value(acting, critic, alpha, obs, key)
-            return -mean(value, b.valid), mean(log_p, b.valid)
+            raw, new = self.with_encoder(actor, critic).train(obs, b.valid)
+            value, log_p = self.soft_value(self.distribution(raw), critic, alpha, obs, key)
+            return -mean(value, b.valid), (new, mean(log_p, b.valid))
 
-        actor, (loss, log_p) = state.actor.apply_gradient(actor_loss, hp.actor_lr)
+        actor, (loss, log_p) = self.apply_gradient(state.actor, actor_loss, hp, hp.actor_lr)
 
         # Temperature: hold the entropy at its target (eq. 18).
         surplus = -log_p - hp.target_entropy * self.box.size  # entropy above its target
@@ -159,12 +167,17 @@ class SAC(ActorCritic):
     # --- what variants override -------------------------------------------------------------
 
     def policy(self, actor, obs) -> TanhGaussian:
-        return TanhGaussian.of(actor(obs), self.std, self.log_derivative)
+        return self.distribution(actor(obs))
 
-    def soft_value(self, actor, critic, alpha, obs, key) -> tuple[Array, Array]:
+    def distribution(self, raw: Array) -> TanhGaussian:
+        """The policy, of what the actor's network says."""
+        low, high = self.log_std_range
+        return TanhGaussian.of(raw, self.std, self.log_derivative, log_stds=(low, high))
+
+    def soft_value(self, policy: TanhGaussian, critic, alpha, obs, key) -> tuple[Array, Array]:
         """V(s) = E[Q(s, a) - alpha log pi(a|s)] for one a ~ pi (eq. 3), and log pi(a|s)."""
         k_critic = random.fold_in(key, 3)
-        action, log_p = self.policy(actor, obs).sample(key)
+        action, log_p = policy.sample(key)
         return self.actor_value(critic, obs, action, k_critic) - alpha * log_p, log_p
 
     def total_critic_loss(self, losses) -> Array:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, Float
 
-from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.actor_critic import OF_REWARDS, ActorCritic
 from thespis.algos.discrete_sac import DiscreteSAC
 from thespis.algos.presets.sqil import PRESETS
 from thespis.algos.sac import SAC
@@ -75,6 +75,7 @@ class SQIL(ActorCritic):
         )
 
     presets: ClassVar[dict[str, dict]] = PRESETS
+    without: ClassVar[tuple[str, ...]] = OF_REWARDS
 
     def __post_init__(self):
         super().__post_init__()
@@ -87,6 +88,11 @@ class SQIL(ActorCritic):
                 f"n_step = {self.n_step}: objective iq regularises the reward of single steps; "
                 "leave n_step at 1, or take objective ls-iq"
             )
+        batched = self.actor_network.batched or self.critic_network.batched
+        if batched and (self.objective == "iq" or self.bc_steps):
+            raise ThespisError("batch norm goes neither with objective iq nor with bc_steps here")
+        if self.head != "mse" and self.objective != "sqil":
+            raise ThespisError(f"head = {self.head}: objective {self.objective} learns by squares")
         _ = self.base  # refuses what it cannot work with
 
     @property
@@ -202,7 +208,7 @@ class SQIL(ActorCritic):
         base, seen = self.base, self.base.see(state, obs)
         actor = base.with_encoder(actor, critic)
         if isinstance(base, SAC):
-            return base.soft_value(actor, critic, alpha, seen, key)[0]
+            return base.soft_value(base.policy(actor, seen), critic, alpha, seen, key)[0]
         policy = base.policy(state, actor, obs)
         return policy.expect(base.reduced(critic(seen))) + alpha * policy.entropy()
 
@@ -237,8 +243,8 @@ class ContinuousBase(SAC):
 
     objective: Objective = "sqil"
 
-    def target(self, hp, b: Transition, after, bonus) -> tuple[Any, Array]:
-        return super().target(hp, b, *within_reach(self.objective, hp, after, bonus))
+    def bellman_target(self, hp, b: Transition, after, bonus) -> tuple[Any, Array]:
+        return super().bellman_target(hp, b, *within_reach(self.objective, hp, after, bonus))
 
     def extra_critic_loss(self, state, hp, critic, b: Transition, valid, key) -> Array | float:
         if self.objective != "iq":
@@ -257,8 +263,8 @@ class DiscreteBase(DiscreteSAC):
 
     objective: Objective = "sqil"
 
-    def target(self, hp, b: Transition, after, bonus) -> tuple[Any, Array]:
-        return super().target(hp, b, *within_reach(self.objective, hp, after, bonus))
+    def bellman_target(self, hp, b: Transition, after, bonus) -> tuple[Any, Array]:
+        return super().bellman_target(hp, b, *within_reach(self.objective, hp, after, bonus))
 
     def extra_critic_loss(self, state, hp, critic, b: Transition, valid, key) -> Array | float:
         if self.objective != "iq":

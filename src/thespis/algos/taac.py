@@ -18,7 +18,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
 from thespis.algos.action_repeats import PROBABILITY_EDGES, histograms, repetitions
-from thespis.algos.actor_critic import ActorCritic, numbered
+from thespis.algos.actor_critic import OF_CRITICS, OF_REWARDS, ActorCritic, numbered
 from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.taac import PRESETS
 from thespis.algos.taac_networks import Actor, EncodedCritics
@@ -124,6 +124,7 @@ class TAAC(ActorCritic):
         )
 
     own_networks: ClassVar[bool] = True
+    without: ClassVar[tuple[str, ...]] = (*OF_CRITICS, *OF_REWARDS)
     presets: ClassVar[dict[str, dict]] = PRESETS
     parts: ClassVar[int] = 1  # of a trajectory, each as large as an action
 
@@ -163,8 +164,8 @@ class TAAC(ActorCritic):
         critic = self.make_critics(k_critic)
         alpha, dims = jnp.asarray(hp.alpha, jnp.float32), self.spec.reward_dim or 1
         return State(
-            actor=TrainState.create(self.make_actor(k_actor)),
-            critic=TrainState.create(critic),
+            actor=self.train_state(self.make_actor(k_actor)),
+            critic=self.train_state(critic),
             target=critic,
             temperature=init_temperature("log", jnp.stack([alpha, alpha])),
             stats=self.make_stats(),
@@ -268,6 +269,7 @@ class TAAC(ActorCritic):
     def update(self, state: State, hp, b: Windows, key, step) -> tuple[State, Metrics, Array]:
         """Takes one gradient step of all; rows are [length, batch], losses of the state before."""
         k_proposal, k_switch = random.split(key)
+        hp = self.scheduled(hp, step)
         rows, extra = b.rows, b.rows.extra
         obs = self.see(state, rows.obs)
         begins = self.begins(extra.repeats)
@@ -286,11 +288,10 @@ class TAAC(ActorCritic):
             log_beta = stop_gradient(self.log_beta(state, q0, q1))
             taken = jnp.where(begins, 1.0, jnp.exp(log_beta[..., 1]))
             loss = average(alpha[1] * log_p - taken * q1, going)
-            return loss, (tau1, q1, log_beta, average(log_p, going))
+            return loss, (actor, (tau1, q1, log_beta, average(log_p, going)))
 
-        actor, (pi_loss, (tau1, q1, log_beta, log_p)) = state.actor.apply_gradient(
-            actor_loss, hp.actor_lr
-        )
+        trained = self.apply_gradient(state.actor, actor_loss, hp, hp.actor_lr)
+        actor, (pi_loss, (tau1, q1, log_beta, log_p)) = trained
 
         # Critics: rewards along the window, and the value where its trajectory first changes.
         beta = jnp.exp(log_beta)
@@ -307,9 +308,10 @@ class TAAC(ActorCritic):
             error = critic(now(obs), now(extra.trajectory)) - target[None]
             rows_lose = b.weight[None, None] * self.error_loss(hp, error).mean(-1)
             losses = [average(loss, valid) for loss in rows_lose]
-            return sum(losses), (error, losses)
+            return sum(losses), (critic, (error, losses))
 
-        critic, (q_loss, (error, losses)) = state.critic.apply_gradient(critic_loss, hp.critic_lr)
+        trained = self.apply_gradient(state.critic, critic_loss, hp, hp.critic_lr)
+        critic, (q_loss, (error, losses)) = trained
 
         # Temperatures: hold both entropies at their targets.
         entropies = jnp.stack([average(-(beta * log_beta).sum(-1), choosing), -log_p])

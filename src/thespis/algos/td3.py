@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -26,8 +26,9 @@ class State(eqx.Module):
     actor: TrainState
     critic: TrainState
     target_actor: MLP | EncodedNetwork
-    target_critic: Critics
+    target_critic: Critics | None  # None if critics have no targets
     stats: Any  # running statistics of the observations, or None
+    reward_stats: Any  # of the returns, or None
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class TD3(ActorCritic):
     """The actor maximises the new critic's value, or that before this update."""
     critic_target: Literal["delayed", "every"] = "delayed"
     """The target critics follow on the actor's steps only, or on every step."""
+    actor_reduce: Literal["min", "mean", "first"] = "first"
+    """The actor maximises the smallest of the critics' values, their mean, or the first."""
     noise_repeat: int = 1
     """Most steps that share one exploration noise; k of them have a chance like 1 / k^2."""
 
@@ -59,9 +62,14 @@ class TD3(ActorCritic):
     def init(self, key, hp) -> State:
         k_actor, k_critic = random.split(key)
         actor = self.make_network(k_actor, self.box.size)
-        critic = self.make_critic(k_critic, self.box.size, self.head.outputs)
+        critic = self.make_critic(k_critic, self.box.size, self.value_head.outputs)
         return State(
-            TrainState.create(actor), TrainState.create(critic), actor, critic, self.make_stats()
+            actor=self.train_state(actor),
+            critic=self.train_state(critic),
+            target_actor=actor,
+            target_critic=self.make_target(critic),
+            stats=self.make_stats(),
+            reward_stats=self.make_reward_stats(),
         )
 
     def memory(self, key, n: int) -> Held | None:
@@ -85,12 +93,14 @@ class TD3(ActorCritic):
 
     def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
         k_critic, k_actor = random.fold_in(key, 0), random.fold_in(key, 3)
+        hp, b = self.scheduled(hp, step), self.scale_rewards(state, b)
         obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
 
         # Critics: smoothed target action, clipped double Q (eq. 14, algorithm 1).
         shift = hp.target_noise * fast_random.normal(key, b.action.shape)
         shift = jnp.clip(shift, -hp.noise_clip, hp.noise_clip)
-        target_actor = self.with_encoder(state.target_actor, state.target_critic)
+        encoding = state.critic.params if state.target_critic is None else state.target_critic
+        target_actor = self.with_encoder(state.target_actor, encoding)
         next_action = jnp.clip(jnp.tanh(target_actor(next_obs)) + shift, -1, 1)
         now, then = (obs, b.action), (next_obs, next_action)
         arguments = hp, b, now, then, None, k_critic
@@ -100,17 +110,20 @@ class TD3(ActorCritic):
         critic_for_actor = critic.params if self.order == "sequential" else state.critic.params
 
         def actor_loss(actor):
-            action = jnp.tanh(self.with_encoder(actor, critic_for_actor)(obs))
-            return -mean(self.actor_value(critic_for_actor, obs, action, k_actor), b.valid), None
+            raw, new = self.with_encoder(actor, critic_for_actor).train(obs, b.valid)
+            value = self.actor_value(critic_for_actor, obs, jnp.tanh(raw), k_actor)
+            return -mean(value, b.valid), (new, None)
+
+        follow = lambda target: self.update_target(hp, target, critic.params, step)
 
         def learn(actor, target_actor, target_critic):
-            actor, (loss, _) = actor.apply_gradient(actor_loss, hp.actor_lr)
+            actor, (loss, _) = self.apply_gradient(actor, actor_loss, hp, hp.actor_lr)
             target_actor = polyak(target_actor, actor.params, hp.tau)
-            return actor, target_actor, self.update_target(hp, target_critic, critic.params), loss
+            return actor, target_actor, follow(target_critic), loss
 
         def skip(actor, target_actor, target_critic):
             if self.critic_target == "every":
-                target_critic = self.update_target(hp, target_critic, critic.params)
+                target_critic = follow(target_critic)
             return actor, target_actor, target_critic, jnp.zeros(())
 
         due = (step + 1) % self.delay == 0
@@ -118,13 +131,6 @@ class TD3(ActorCritic):
         actor, target_actor, target_critic, pi_loss = jax.lax.cond(due, learn, skip, *args)
 
         metrics = result.metrics | {"actor_loss": Mean(pi_loss, due.astype(jnp.float32))}
-        state = State(actor, critic, target_actor, target_critic, state.stats)
-        return state, metrics, result.td_error
-
-    # --- what variants override -------------------------------------------------------------
-
-    def actor_value(self, critic: Critics, obs, action, key) -> Array:
-        """Returns the first critic's value of actions: [batch]."""
-        first = critic.networks[0]
-        k_pass = random.fold_in(key, 0) if first.stochastic else None
-        return self.head.value(first(critic.join(obs, action), k_pass))
+        parts = {"actor": actor, "critic": critic}
+        parts |= {"target_actor": target_actor, "target_critic": target_critic}
+        return replace(state, **parts), metrics, result.td_error

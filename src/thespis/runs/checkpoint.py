@@ -173,7 +173,7 @@ def load(
     Whatever does not fit a template exactly is an error, and files that changed since are
     `Damaged`. Leaves that have a default may be missing, as in checkpoints of older versions.
     """
-    content, found = manifest(path), {}
+    content, found, masks = manifest(path), {}, {}
     for part, tree in templates.items():
         if part not in content["parts"]:
             there = ", ".join(content["parts"])
@@ -183,7 +183,11 @@ def load(
         expected = {name: _spec(leaf) for name, leaf in leaves.items()}
         new = {n: x for n, x in (defaults or {}).items() if n in expected and n not in names}
         saved = {name: entry["leaves"][old] for name, old in names.items()}
-        _compare(path, part, saved | {name: expected[name] for name in new}, expected)
+        if part == "tuning" and defaults:
+            older = _older_masks(content, saved, expected, defaults)
+            masks |= {name: places for name, places in older.items() if name in names}
+        filled_in = {name: expected[name] for name in (*new, *(masks if part == "tuning" else ()))}
+        _compare(path, part, saved | filled_in, expected)
         found[part] = names, {n: np.full(leaves[n].shape, x, np.float32) for n, x in new.items()}
     filled = {}
     for part, tree in templates.items():
@@ -191,8 +195,33 @@ def load(
         stored = _open_part(_file(path, part), content["parts"][part])
         leaves = (new[n] if n in new else stored[names[n]] for n in _leaves(part, tree))
         every = [x if part in later else np.asarray(x) for x in leaves]
+        if part == "tuning":
+            pairs = zip(_leaves(part, tree), every, strict=True)
+            every = [_spread(x, masks[n]) if n in masks else x for n, x in pairs]
         filled[part] = jax.tree.unflatten(jax.tree.structure(tree), every)
     return filled
+
+
+def _older_masks(
+    content: dict[str, Any], saved: dict[str, Any], expected: dict[str, Any], known: Any
+) -> dict[str, np.ndarray]:
+    """Returns where each hyper-parameter stands in masks of tuners that knew fewer, -1 if new."""
+    older = content["parts"].get("hyper", {}).get("leaves", {})
+    now = [name for name in known if "." not in name]
+    then = [name for name in now if name in older]
+    places = np.array([then.index(name) if name in then else -1 for name in now])
+    shape = lambda names: {"shape": [len(names)], "dtype": "bool"}
+    both = then != now and {"saved": shape(then), "expected": shape(now)}
+    return {
+        name: places
+        for name in ("memory", "memory.tuned")
+        if both and {"saved": saved.get(name), "expected": expected.get(name)} == both
+    }
+
+
+def _spread(mask: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Returns an older mask with an entry for every hyper-parameter of today."""
+    return np.where(places < 0, False, mask[np.maximum(places, 0)])
 
 
 def load_newest(

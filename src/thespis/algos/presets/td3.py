@@ -5,6 +5,31 @@ PRESETS: dict[str, dict] = {
         "for": "walking robots: 10,000 random steps first",
         "train": {"learning_starts": 10_000},
     },
+    "fast-td3": {
+        "for": "FastTD3, for a hundred environments in JAX and more",
+        "algo": {
+            "critic_hidden": (1024, 512, 256),
+            "hidden": (512, 256, 128),
+            "head": "categorical",
+            "value_bound": 250.0,
+            "normalize_observations": True,
+            "optimizer": "adamw",
+            "batch_size": 32_768,
+        },
+        "hp": {
+            "actor_lr": 3e-4,
+            "critic_lr": 3e-4,
+            "weight_decay": 0.1,
+            "tau": 0.1,
+            "noise": 0.2,
+            "target_noise": 0.001,
+        },
+        "train": {
+            "envs": 128,
+            "updates_per_step": 2 / 128,
+            "learning_starts": 32_768,
+        },
+    },
     "qdax": {
         "for": "the numbers of QDax, and its search spaces for PBT",
         "algo": {

@@ -1,0 +1,349 @@
+"""Critics, networks and optimisers by choice, each against an independent NumPy form."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+import thespis
+from tests.algos import reference, switched
+from tests.small import arguments, arrays, differences
+from thespis.algos import DADS, MASAC, SAC, SQIL, TAAC, TD3, DiscreteSAC
+from thespis.core import Mean, ThespisError
+from thespis.nn.networks import Network
+from thespis.nn.normalization import ReturnScale
+from thespis.nn.train_state import TrainState
+
+MORE = {"weight_decay": 0.3, "lr_end": 0.2, "schedule_updates": 10.0}
+NOISE = {"noise": 0.1, "target_noise": 0.4, "noise_clip": 0.3}
+BATCH = {"norm": "batch", "input_norm": "batch"}
+
+
+def both(**choices) -> dict:
+    """The same network for actor and critics."""
+    return {"actor_network": Network(**choices), "critic_network": Network(**choices)}
+
+
+def critic(**choices) -> dict:
+    return {"critic_network": Network(**choices)}
+
+
+SWITCHES = {
+    "layer": both(norm="layer"),
+    "rms": both(norm="rms"),
+    "layer after": both(norm="layer", norm_place="after"),
+    "final": both(final_norm="rms"),
+    "elu": both(activation="elu"),
+    "silu": both(activation="silu"),
+    "orthogonal": both(init="orthogonal"),
+    "batch": both(**BATCH),
+    "batch, no input": both(norm="batch"),
+    "batch of critics": critic(**BATCH),
+    "batch after, no target": both(**BATCH, norm_place="after") | {"target_update": "none"},
+    "renorm": both(**BATCH, renorm=0) | {"target_update": "none"},
+    "renorm, later": both(**BATCH, renorm=9) | {"target_update": "none"},
+    "unit": both(**BATCH, unit="weights"),
+    "unit, all": both(**BATCH, unit="all", final_norm="rms"),
+    "simba": both(body="simba", hidden=(3,), blocks=1, expansion=2, norm="layer"),
+    "flash": both(body="flash", hidden=(3,), blocks=1, expansion=2, unit="all", **BATCH),
+    "huber": {"head": "huber"},
+    "projected": {"head": "categorical", "atoms": 5},
+    "two-hot": {"head": "categorical", "atoms": 5, "categorical_target": "two-hot"},
+    "hl-gauss": {"head": "categorical", "atoms": 5, "categorical_target": "hl-gauss"},
+    "categorical mean": {
+        "head": "categorical",
+        "atoms": 5,
+        "target_reduce": "mean",
+        "actor_reduce": "mean",
+    },
+    "quantile": {"head": "quantile", "quantiles": 3},
+    "truncated": {
+        "head": "quantile",
+        "quantiles": 3,
+        "dropped_quantiles": 1,
+        "target_reduce": "truncated",
+        "actor_reduce": "mean",
+    },
+    "mean": {"critics": 3, "target_reduce": "mean", "actor_reduce": "mean"},
+    "first": {"actor_reduce": "first"},
+    "copy": {"target_update": "copy", "target_every": 3},
+    "rarely": {"target_every": 3},
+    "adamw": {"optimizer": "adamw"},
+    "betas": {"adam_b1": 0.5, "adam_b2": 0.95},
+    "clipped": {"max_grad_norm": 0.1},
+    "linear": {"lr_schedule": "linear"},
+    "cosine": {"lr_schedule": "cosine"},
+    "drop truncated": both(**BATCH) | {"drop_truncated": True},
+    "observations": both(norm="layer") | {"normalize_observations": True},
+}
+OF_SAC = {
+    "tanh": {"std": "tanh", "log_std_range": (-3.0, 1.0)},
+    "range": {"log_std_range": (-0.1, 0.1)},
+    "every third": {"actor_every": 3},
+}
+named = lambda switches: pytest.mark.parametrize("options", switches.values(), ids=switches)
+TIMED = {"copy", "rarely", "linear", "cosine", "every third"}  # other things at other updates
+CASES = [(name, 5) for name in SWITCHES | OF_SAC] + [(name, 4) for name in sorted(TIMED)]
+
+
+def midway(algo, hp):
+    """A state in training: moments, a target and running statistics of their own."""
+    state = reference.drawn(algo, hp)
+
+    def positive(path, x):
+        name = jax.tree_util.keystr(path)
+        if name.endswith(".var"):
+            return jnp.abs(x) + 0.5
+        return jnp.float32(4) if name.endswith(".updates") else x
+
+    state = jax.tree_util.tree_map_with_path(positive, state)
+    shapes = jax.eval_shape(algo.init, random.key(0), hp)
+
+    def optimised(name):
+        drawn, wanted = getattr(state, name), getattr(shapes, name)
+        past = drawn.opt_state
+        past = past if algo.max_grad_norm is None else (wanted.opt_state[0], past)
+        return TrainState(drawn.params, past, wanted.optimizer)
+
+    parts = {name: optimised(name) for name in ("actor", "critic")}
+    return dataclasses.replace(state, **parts)
+
+
+def compare(algo, hp, update, step, monkeypatch):
+    state, batch = midway(algo, hp), reference.transitions()
+    noise = reference.fixed_noise(monkeypatch)
+    update_of = reference.quick(algo.update)
+    new, metrics, priorities = update_of(state, hp, batch, random.key(2), jnp.int32(step))
+    inputs = switched.numpy(state), switched.plain(hp), switched.plain(batch)
+    state_, metrics_, priorities_ = update(algo, *inputs, noise, step)
+    found = switched.numpy(new)
+    assert found.keys() == state_.keys()
+    for name in state_:
+        ours, theirs = (jax.tree_util.tree_leaves_with_path(x[name]) for x in (found, state_))
+        assert [path for path, _ in ours] == [path for path, _ in theirs], name
+        for (path, a), (_, w) in zip(ours, theirs, strict=True):
+            where = name + jax.tree_util.keystr(path)
+            np.testing.assert_allclose(a, w, 3e-4, 3e-5, err_msg=where)
+    for name, wanted in metrics_.items():
+        metric = metrics[name]
+        value = metric.total if isinstance(metric, Mean) else metric
+        np.testing.assert_allclose(value, wanted, 1e-4, 1e-5, err_msg=name)
+    valid = batch.valid > 0
+    np.testing.assert_allclose(priorities[valid], priorities_[valid], 2e-4, 1e-6)
+
+
+@pytest.mark.parametrize(("name", "step"), CASES)
+def test_an_update_of_sac_is_what_numpy_computes(name, step, monkeypatch):
+    options = (SWITCHES | OF_SAC)[name]
+    algo = SAC(reference.spec(), **{"hidden": (3,)} | options)
+    hp = reference.scalars(SAC.Hyper, reference.HYPER | MORE)
+    compare(algo, hp, switched.sac, step, monkeypatch)
+
+
+OF_TD3 = ("layer", "batch", "batch after, no target", "unit, all", "projected", "quantile", "adamw")
+
+
+@named({name: SWITCHES[name] for name in OF_TD3} | {"smallest": {"actor_reduce": "min"}})
+def test_an_update_of_td3_is_what_numpy_computes(options, monkeypatch):
+    algo = TD3(reference.spec(), **{"hidden": (3,)} | options)
+    known = {n: x for n, x in reference.HYPER.items() if n in reference.declared(TD3.Hyper)}
+    hp = reference.scalars(TD3.Hyper, known | NOISE | MORE)
+    compare(algo, hp, switched.td3, 1, monkeypatch)
+
+
+def test_a_random_subset_of_the_critics_makes_the_target(monkeypatch):
+    """REDQ: each update is what NumPy computes with two of the critics, now these, now those."""
+    algo = SAC(reference.spec(), hidden=(3,), critics=4, subset=2, actor_reduce="mean")
+    hp = reference.scalars(SAC.Hyper, reference.HYPER)
+    state, batch = midway(algo, hp), reference.transitions()
+    noise = reference.fixed_noise(monkeypatch)
+    inputs = switched.numpy(state), switched.plain(hp), switched.plain(batch)
+    pairs = {
+        pair: switched.sac(algo, *inputs, noise, 0, pair)[1]["target_value"]
+        for pair in switched.subsets(4, 2)
+    }
+    update, seen = reference.quick(algo.update), set()
+    for i in range(8):
+        found = float(update(state, hp, batch, random.key(i), jnp.int32(0))[1]["target_value"])
+        matches = tuple(p for p, wanted in pairs.items() if abs(found - wanted) < 1e-4)
+        assert matches
+        seen.add(matches)
+    assert len(seen) > 2
+
+
+# --- what cannot go together ----------------------------------------------------------------
+
+REFUSED = {
+    "diverge unless batch norm": {"target_update": "none"},
+    "subset is of target critics": {"target_update": "none", "subset": 1} | critic(**BATCH),
+    "subset = 3: give 1 to 2": {"subset": 3},
+    "add head = quantile": {"target_reduce": "truncated"},
+    "dropped_quantiles = 3: give less than 3": {
+        "head": "quantile",
+        "quantiles": 3,
+        "dropped_quantiles": 3,
+    },
+    "log_std_range": {"log_std_range": (2.0, -20.0)},
+}
+
+
+@pytest.mark.parametrize(("line", "options"), REFUSED.items(), ids=REFUSED)
+def test_what_does_not_go_together_is_refused(line, options):
+    with pytest.raises(ThespisError, match=line):
+        SAC(reference.spec(), **options)
+
+
+def test_networks_that_cannot_be_are_refused():
+    for line, choices in {
+        "dropout disturbs batch norm": {"dropout": 0.1, "norm": "batch"},
+        "dropout = 1.0": {"dropout": 1.0},
+        "needs a width": {"body": "simba", "hidden": ()},
+        "normalises by itself": {"body": "simbav2", "norm": "layer"},
+    }.items():
+        with pytest.raises(ThespisError, match=line):
+            Network(**choices)
+
+
+@pytest.mark.parametrize(
+    ("Algorithm", "options"),
+    [
+        (TAAC, {"head": "huber"}),
+        (TAAC, {"reward_norm": "std"}),
+        (MASAC, {"target_update": "copy"}),
+        (DADS, {"reward_norm": "std"}),
+        (SQIL, {"reward_norm": "std"}),
+        (DiscreteSAC, {"target_reduce": "mean"}),
+    ],
+)
+def test_algorithms_refuse_choices_that_they_do_not_have(Algorithm, options):
+    spec = {MASAC: reference.team_spec(), DiscreteSAC: reference.discrete_spec()}
+    (name,) = options
+    with pytest.raises(ThespisError, match=f"{name}: this algorithm has no such choice"):
+        Algorithm(spec.get(Algorithm, reference.spec(descriptor="0")), **options)
+
+
+def test_discrete_actions_and_imitation_refuse_heads_they_cannot_learn():
+    with pytest.raises(ThespisError, match="take mse or huber"):
+        DiscreteSAC(reference.discrete_spec(), head="categorical")
+    with pytest.raises(ThespisError, match="clip_q needs"):
+        DiscreteSAC(reference.discrete_spec(), head="huber", clip_q=True)
+    with pytest.raises(ThespisError, match="learns by squares"):
+        SQIL(reference.spec(), objective="ls-iq", head="categorical")
+    with pytest.raises(ThespisError, match="neither with objective iq"):
+        SQIL(reference.spec(), objective="iq", **both(**BATCH))
+
+
+# --- what depends on more than one update ---------------------------------------------------
+
+
+def test_dropout_leaves_out_the_share_that_it_says():
+    network = Network((1000,), dropout=0.25).build(random.key(0), 2, 1)
+    x = jnp.ones((3, 2))
+    hidden = np.asarray(network.linear(0, x, random.key(1)))
+    assert 0.2 < (hidden == 0).mean() < 0.3
+    whole = np.asarray(network.linear(0, x, None))
+    left = hidden != 0
+    np.testing.assert_allclose(hidden[left], whole[left] / 0.75, rtol=1e-5)
+    assert (hidden[0] != hidden[1]).any()
+
+
+def test_acting_does_not_change_statistics():
+    algo = SAC(reference.spec(), hidden=(3,), **both(**BATCH))
+    hp = reference.scalars(SAC.Hyper, reference.HYPER)
+    state = midway(algo, hp)
+    act = lambda obs: algo.act(state, hp, None, obs, random.key(0), jnp.int32(0), "greedy")[0]
+    obs = reference.transitions().obs
+    np.testing.assert_allclose(act(obs)[:1], act(obs[:1]), rtol=1e-4, atol=1e-5)
+
+
+def test_a_reset_redraws_networks_and_keeps_statistics():
+    algo = SAC(
+        reference.spec(), hidden=(3,), normalize_observations=True, reward_norm="std", resets=(9,)
+    )
+    hp = reference.scalars(SAC.Hyper, reference.HYPER)
+    state = midway(algo, hp)
+    new = algo.reset(state, hp, random.key(4))
+    for name in ("stats", "reward_stats"):
+        assert reference.difference(getattr(new, name), getattr(state, name)) == 0
+    fresh = algo.init(random.key(4), hp)
+    for name in ("actor", "critic", "target", "temperature"):
+        assert reference.difference(getattr(new, name), getattr(fresh, name)) == 0
+
+
+def test_rewards_are_scaled_by_the_returns_that_they_make():
+    """Of rows by hand: G = r + gamma G until an episode ends; first rows have none."""
+    algo = SAC(reference.spec(), hidden=(3,), reward_norm="std")
+    hp = reference.scalars(SAC.Hyper, reference.HYPER)
+    state = midway(algo, hp)
+    scale = ReturnScale.of()
+    returns, valid = jnp.asarray([2.0, -8.0, 100.0]), jnp.asarray([1.0, 1.0, 0.0])
+    scale = scale.update(returns, valid)
+    # One row of variance 1 about 0 is counted beforehand.
+    var = (1 + np.var([2, -8]) * 2) / 3
+    np.testing.assert_allclose(scale.factor(), 1 / np.sqrt(var), rtol=1e-4)
+    np.testing.assert_allclose(scale.factor(0.5), 0.5 / 8, rtol=1e-4)
+    state = dataclasses.replace(state, reward_stats=scale)
+    batch = reference.transitions()
+    scaled = algo.scale_rewards(state, batch)
+    np.testing.assert_allclose(scaled.reward, batch.reward / np.sqrt(var), rtol=1e-4)
+    assert SAC(reference.spec()).scale_rewards(state, batch) is batch
+
+
+def test_the_loop_keeps_discounted_returns(tmp_path):
+    """The statistics of a run equal those of its replay, episode by episode, in NumPy."""
+    given = arguments(steps=450, reward_norm="bounded", learning_starts=440, out=tmp_path)
+    run = thespis.train("sac", **given | {"hidden": (4,), "buffer_size": 450, "gamma": 0.9})
+    saved = arrays(run.path)
+    rows = {n: x[:450, 0, 0] for n, x in saved.items() if n.startswith("replay.rows.")}
+    reward = rows["replay.rows.reward"]
+    final = rows["replay.rows.terminated"] | rows["replay.rows.truncated"]
+    returns, g, first = [], 0.0, True
+    for r, end in zip(reward, final, strict=True):
+        g = r if first else r + 0.9 * g
+        if not first:
+            returns.append(g)
+        first = bool(end)
+        g = 0.0 if first else g
+    stats = {n.rpartition("reward_stats.")[2]: x for n, x in saved.items() if "reward_stats" in n}
+    assert int(stats["returns.count"][0]) == len(returns)
+    np.testing.assert_allclose(stats["returns.mean"][0], np.mean(returns), rtol=1e-4)
+    np.testing.assert_allclose(stats["largest"][0], np.abs(returns).max(), rtol=1e-5)
+    assert np.isfinite(run.metrics["train/critic_loss"][-1])
+
+
+TOGETHER = {
+    "crossq": {"preset": "crossq-cpu", "critic.renorm": 100},
+    "flash": {
+        "preset": "flashsac-cpu",
+        "critic.hidden": (4,),
+        "actor.hidden": (4,),
+        "critic.expansion": 2,
+        "prioritized_replay": True,
+        "n_step": 2,
+    },
+    "redq": {"preset": "redq", "critics": 3, "critic.dropout": 0.1, "updates_per_step": 1},
+}
+
+
+@pytest.mark.parametrize("options", TOGETHER.values(), ids=TOGETHER)
+def test_runs_are_exact_alone_together_and_resumed(options, tmp_path):
+    """A member equals its run alone, and stop and continue equals never stopped, bit for bit."""
+    small = {"steps": 160, "learning_starts": 60, "eval_freq": 80, "checkpoint_freq": 80}
+    given = arguments(**small) | {"hidden": (4,), "atoms": 5, "schedule_updates": 100} | options
+    pair = thespis.train("sac", **given, seeds=(0, 1), out=tmp_path / "pair")
+    given |= {"steps": 80}
+    stopped = thespis.train("sac", **given, seeds=(1,), out=tmp_path / "alone")
+    again = thespis.resume(stopped.path, steps=160, progress=False)
+    assert differences(pair.path, again.path, member=1) == []
+    exported = again.export(format="numpy", folder=tmp_path / "policy")
+    assert exported["largest_difference"]["numpy"] < 1e-5
+
+
+def test_a_schedule_ends_with_the_run(tmp_path):
+    given = arguments(steps=200, learning_starts=100, eval_freq=200, out=tmp_path)
+    run = thespis.train("sac", **given | {"hidden": (4,), "lr_schedule": "linear", "lr_end": 0.0})
+    assert np.isfinite(run.metrics["train/critic_loss"][-1])
+    assert run.metrics["hparams/schedule_updates"][-1] == 100
