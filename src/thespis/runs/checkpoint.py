@@ -197,7 +197,7 @@ def load(
         every = [x if part in later else np.asarray(x) for x in leaves]
         if part == "tuning":
             pairs = zip(_leaves(part, tree), every, strict=True)
-            every = [_spread(x, masks[n]) if n in masks else x for n, x in pairs]
+            every = [_spread(np.asarray(x), masks[n]) if n in masks else x for n, x in pairs]
         filled[part] = jax.tree.unflatten(jax.tree.structure(tree), every)
     return filled
 
