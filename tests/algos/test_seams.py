@@ -177,10 +177,18 @@ def test_networks_are_chosen_by_name_and_kept_with_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("Algorithm", [TAAC, MASAC])
-def test_algorithms_that_build_their_networks_refuse_choices(Algorithm):
+def test_algorithms_with_losses_of_their_own_have_networks_by_choice_but_no_batch_norm(Algorithm):
     spec = reference.team_spec() if Algorithm is MASAC else reference.spec()
-    with pytest.raises(ThespisError, match="builds its networks by itself"):
-        Algorithm(spec, critic_network=Network(norm="layer"))
+    for choices in ({"norm": "batch"}, {"input_norm": "batch"}, {"dropout": 0.1}):
+        with pytest.raises(ThespisError, match="neither batch norm nor dropout"):
+            Algorithm(spec, critic_network=Network(**choices))
+    chosen = {"actor_network": Network(norm="rms"), "critic_network": Network(body="simba")}
+    algo = Algorithm(spec, hidden=(4,), **chosen)
+    state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())
+    networks = lambda tree: jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, MLP))
+    assert any(x.norms for x in networks(state.actor.params) if isinstance(x, MLP))
+    bodies = {x.network.body for x in networks(state.critic.params) if isinstance(x, MLP)}
+    assert bodies == {"simba"}
 
 
 def test_networks_that_do_not_draw_get_no_key():

@@ -164,7 +164,7 @@ class ActorCritic:
         )
 
     several: ClassVar[bool] = False  # agents
-    own_networks: ClassVar[bool] = False  # it builds its networks by itself
+    own_passes: ClassVar[bool] = False  # it has a loss of its own: no batch norm, no dropout
     without: ClassVar[tuple[str, ...]] = ()  # options that it takes no notice of
 
     def __post_init__(self):
@@ -186,8 +186,10 @@ class ActorCritic:
                 raise ThespisError(f"{option.name}: this algorithm has no such choice")
         self.check_critics()
         for group, network in (("actor", self.actor_network), ("critic", self.critic_network)):
-            if self.own_networks and network != Network():
-                raise ThespisError(f"{group}.*: {name} builds its networks by itself; leave it out")
+            if self.own_passes and (network.batched or network.dropout):
+                raise ThespisError(
+                    f"{group}.*: {name} has neither batch norm nor dropout; take norm layer or rms"
+                )
         self.check_encoder()
         given, dim = self.reward_weights, self.spec.reward_dim
         if given is not None and len(given) != dim:
@@ -299,8 +301,7 @@ class ActorCritic:
         """Of an actor: from what `see` returns to `outputs`."""
         own = bool(self.unseen) if not self.images else not self.shared_encoder
         encoder = self.make_encoder(key) if own else None
-        network = self.complete(self.actor_network, self.hidden)
-        body = network.build(key, self.reads(self.unseen), outputs)
+        body = self.built_actor.build(key, self.reads(self.unseen), outputs)
         return body if encoder is None else EncodedNetwork(encoder, body, self.unseen)
 
     def complete(self, network: Network, hidden: tuple[int, ...]) -> Network:
@@ -318,11 +319,21 @@ class ActorCritic:
 
     def make_critic(self, key, inputs: int, outputs: int = 1) -> Critics:
         """Critics of the observation and `inputs` more numbers."""
-        hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
-        build = self.complete(self.critic_network, hidden).build
         sizes = (self.reads() + inputs, outputs)
         encoder = self.make_encoder(key) if self.images else None
+        build = self.built_critic.build
         return Critics(key, self.critics, sizes, encoder=encoder, build=build)
+
+    @property
+    def built_actor(self) -> Network:
+        """Returns all choices of the actor's network."""
+        return self.complete(self.actor_network, self.hidden)
+
+    @property
+    def built_critic(self) -> Network:
+        """Returns all choices of a critic's network."""
+        hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
+        return self.complete(self.critic_network, hidden)
 
     def make_stats(self):
         return normalization.statistics(self.spec.obs) if self.normalize_observations else None

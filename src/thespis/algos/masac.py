@@ -30,7 +30,7 @@ from thespis.core import ALIVE, PAID, Metrics, Mode, Transition, mean, polyak
 from thespis.nn.distributions import Categorical, LogDerivative, TanhGaussian
 from thespis.nn.encoders import width
 from thespis.nn.heads import smallest
-from thespis.nn.networks import MLP
+from thespis.nn.networks import Network
 from thespis.nn.train_state import TrainState
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 from thespis.xla import fast_random
@@ -79,7 +79,7 @@ class MASAC(MultiAgent):
             1e4, LogUniform(1e3, 1e5), "steps between the two", low=1, special=True
         )
 
-    own_networks: ClassVar[bool] = True
+    own_passes: ClassVar[bool] = True
     without: ClassVar[tuple[str, ...]] = OF_CRITICS
     presets: ClassVar[dict[str, dict]] = PRESETS
 
@@ -99,23 +99,22 @@ class MASAC(MultiAgent):
         """Makes actors, critics, temperatures and statistics."""
         k_actor, *k_critics = random.split(key, 1 + self.critics)
         outputs = 2 * self.size if self.continuous else self.size
-        actor = self.make_team(k_actor, self.agents, width(self.local_spec), self.hidden, outputs)
-        hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
-        sizes = self.critic_width, hidden, 1 if self.continuous else self.size
-        critic = tuple(self.make_team(k, self.views, *sizes) for k in k_critics)
+        sizes = self.agents, width(self.local_spec), outputs
+        actor = self.make_team(k_actor, self.built_actor, *sizes)
+        sizes = self.views, self.critic_width, 1 if self.continuous else self.size
+        critic = tuple(self.make_team(k, self.built_critic, *sizes) for k in k_critics)
         alpha = jnp.full(len(actor.networks), jnp.asarray(hp.alpha, jnp.float32))
         temperature = init_temperature(self.temperature, alpha)
         parts = self.train_state(actor), self.train_state(critic)
         stats = self.make_stats(), self.make_reward_stats()
         return State(*parts, critic, temperature, *stats)
 
-    def make_team(self, key, agents: int, inputs: int, hidden, outputs: int) -> Team:
+    def make_team(self, key, network: Network, agents: int, inputs: int, outputs: int) -> Team:
         """Makes one network for all agents, which reads their numbers too, or one for each."""
         shared = self.shared_weights or agents == 1
         numbers = agents if shared and agents > 1 else 0
         keys = random.split(key, 1 if shared else agents)
-        sizes = (inputs + numbers, *hidden, outputs)
-        return Team(tuple(MLP(k, sizes, self.weight_init) for k in keys))
+        return Team(tuple(network.build(k, inputs + numbers, outputs) for k in keys))
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
         """Draws or chooses everyone's action on what each sees itself."""

@@ -15,13 +15,12 @@ from thespis.algos.actor_critic import ActorCritic
 from thespis.core import AGENTS, ALIVE, ENDED, MASK, PAID, STATE, Box, Discrete, Row, ThespisError
 from thespis.nn import normalization
 from thespis.nn.encoders import features
-from thespis.nn.networks import MLP
 
 
 class Team(eqx.Module):
     """Applies one network that reads which agent it stands for, or one network per agent."""
 
-    networks: tuple[MLP, ...]
+    networks: tuple[Any, ...]
 
     def __call__(self, x: Float[Array, "... agents _"]) -> Float[Array, "... agents _"]:
         agents = x.shape[-2]

@@ -123,7 +123,7 @@ class TAAC(ActorCritic):
             0.1985, Uniform(0.05, 0.6), "wanted entropy of the switch", low=0, high=math.log(2)
         )
 
-    own_networks: ClassVar[bool] = True
+    own_passes: ClassVar[bool] = True
     without: ClassVar[tuple[str, ...]] = (*OF_CRITICS, *OF_REWARDS)
     presets: ClassVar[dict[str, dict]] = PRESETS
     parts: ClassVar[int] = 1  # of a trajectory, each as large as an action
@@ -183,7 +183,7 @@ class TAAC(ActorCritic):
         obs, n = self.encoded, self.box.size
         nets = tuple(MLP(k, (n, obs), self.weight_init) for k in k_parts) if self.embed else ()
         inputs = obs + self.parts * (obs if self.embed else n)
-        return Actor(nets, MLP(k_body, (inputs, *self.hidden, 2 * n), self.weight_init))
+        return Actor(nets, self.built_actor.build(k_body, inputs, 2 * n))
 
     def make_critics(self, key) -> EncodedCritics:
         """Makes the critics and their encoder."""
@@ -191,10 +191,8 @@ class TAAC(ActorCritic):
         encoder, eyes = None, self.make_encoder(k_encoder) if self.images else None
         if self.encoder:
             encoder = MLP(k_encoder, (self.reads(), *self.encoder), self.weight_init)
-        hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
-        inputs = self.encoded + self.parts * self.box.size
-        sizes = (inputs, *hidden, self.spec.reward_dim or 1)
-        critics = Critics(k_critics, self.critics, sizes, self.weight_init)
+        sizes = (self.encoded + self.parts * self.box.size, self.spec.reward_dim or 1)
+        critics = Critics(k_critics, self.critics, sizes, build=self.built_critic.build)
         return EncodedCritics(encoder, critics, eyes)
 
     def memory(self, key, n: int) -> Memory:

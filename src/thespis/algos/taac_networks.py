@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jax import nn
@@ -16,7 +18,7 @@ class Actor(eqx.Module):
     """Returns pi(. | s, tau-); each part of tau- first passes a linear layer, if there are any."""
 
     embeddings: tuple[MLP, ...]
-    body: MLP
+    body: Any
 
     def __call__(self, obs: Float[Array, "... _"], last: Float[Array, "... _"]) -> Array:
         parts = [last]
