@@ -59,6 +59,9 @@ def cases() -> list[Case]:
     for algo in ("sac", "td3"):
         peers = {"sbx": 1.0, "qdax": 1.0, "sb3": None}
         found.append(Case(f"updates {algo} 256", f"updates --algo {algo}", peers))
+    for variant in ("crossq", "tqc", "droq"):
+        command = f"updates --variant {variant}"
+        found.append(Case(f"updates {variant} 256", command, {"sbx": 1.2}))
     found.append(Case("updates dads 256", "updates --algo dads", {"qdax": 1.2}))
     for algo in ("sac", "td3"):
         for hidden, peers in ((256, {"sbx": 1.2, "sb3": 2.2}), (64, {"sbx": 1.6, "sb3": 5.0})):
@@ -225,6 +228,25 @@ def windows(args) -> dict:
     return line | {"ratios": ratios, "ratio": ratio, "wanted": 1.15, "met": ratio <= 1.15}
 
 
+PRICES = {"crossq-cpu": 1.3, "xqc-cpu": None, "simba-cpu": None, "flashsac-cpu": None}
+
+
+def price(preset: str, args) -> dict:
+    """What an update of a preset costs as a multiple of plain SAC's."""
+    plain, chosen = Case("", "updates", {}), Case("", f"updates --preset {preset}", {})
+    speeds = [
+        [rate(case, work("thespis", case, args)) for case in (chosen, plain)]
+        for _ in range(args.rounds)
+    ]
+    ours, theirs = (list(x) for x in zip(*speeds, strict=True))
+    ratios = [b / a for a, b in speeds]
+    ratio, wanted = statistics.median(ratios), PRICES[preset]
+    line = {"case": f"updates {preset}, price over sac's", "place": "one core", "unit": "/CPU-s"}
+    line |= {"peer": "sac 256", "ours": ours, "theirs": theirs, "lower": True}
+    met = None if wanted is None else ratio <= wanted
+    return line | {"ratios": ratios, "ratio": ratio, "wanted": wanted, "met": met}
+
+
 def help_time(args) -> dict:
     """Seconds that `thespis --help` takes."""
     command = [sys.executable, "-c", "from thespis.cli.command import main; main()", "--help"]
@@ -244,7 +266,8 @@ def help_time(args) -> dict:
 def columns(line: dict) -> tuple[str, ...]:
     """The cells of one line."""
     ours, theirs = (statistics.median(line[k]) for k in ("ours", "theirs"))
-    sign = "<=" if line["unit"] in ("s", "times", "MiB") else ">="
+    lower = line.get("lower") or line["unit"] in ("s", "times", "MiB")
+    sign = "<=" if lower else ">="
     wanted = "" if line["wanted"] is None else f"{sign} {line['wanted']:g}"
     met = {None: "", True: "yes", False: "NO"}[line["met"]]
     spread = f"{min(line['ratios']):.2f}-{max(line['ratios']):.2f}"
@@ -308,6 +331,9 @@ def main() -> None:
     for algo in ("sac", "td3"):
         jobs.append((f"updates {algo} products", lambda algo=algo: [share(algo, args)]))
     jobs.append(("updates taac 256", lambda: [windows(args)]))
+    for preset in PRICES:
+        name = f"updates {preset} price"
+        jobs.append((name, lambda preset=preset: [price(preset, args)]))
     for hidden in (64, 256):
         jobs.append((f"memory {hidden}", lambda hidden=hidden: [growth(hidden, args)]))
         jobs.append((f"cores {hidden}", lambda hidden=hidden: [scaling(hidden, args)]))

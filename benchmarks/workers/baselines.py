@@ -40,16 +40,22 @@ class Watch(BaseCallback):
 
 def agent(library, args, env):
     """SAC or TD3 with the library's defaults: one update per step, a replay of a million."""
-    return {"sac": library.SAC, "td3": library.TD3}[args.algo](
+    sizes, more, name = [args.hidden, args.hidden], {}, args.variant or args.algo
+    policy = {"net_arch": {"pi": sizes, "qf": sizes}}
+    if args.variant == "droq":
+        policy |= {"dropout_rate": 0.01, "layer_norm": True}
+        more, name = {"policy_delay": 20}, "sac"
+    return getattr(library, {"crossq": "CrossQ"}.get(name, name.upper()))(
         "MlpPolicy",
         env,
         learning_starts=WARM_UP,
         batch_size=BATCH,
         train_freq=1,
         gradient_steps=1,
-        policy_kwargs={"net_arch": [args.hidden, args.hidden]},
+        policy_kwargs=policy,
         seed=0,
         device="cpu",
+        **more,
     )
 
 

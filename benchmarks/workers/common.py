@@ -29,6 +29,8 @@ def arguments() -> argparse.Namespace:
     works = ["updates", "steps", "ondevice", "first", "matmul", "population", "cores"]
     parser.add_argument("work", choices=works)
     parser.add_argument("--algo", choices=["sac", "td3", "dads", "discrete-sac"], default="sac")
+    parser.add_argument("--variant", choices=["crossq", "tqc", "droq"], help="of `updates` of sac")
+    parser.add_argument("--preset", help="of Thespis, for `updates`")
     parser.add_argument("--hidden", type=int, default=256, help="width of the two hidden layers")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--env", default="Pendulum-v1", help="of `steps` and `first`")

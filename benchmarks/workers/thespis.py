@@ -20,6 +20,7 @@ from thespis.engine.streams import Stream, member_keys
 from thespis.replay.ring import Replay
 from thespis.report.progress import Silent
 from thespis.tuning import PBT
+from thespis.values import ungrouped
 from workers.common import (
     ACTION,
     BATCH,
@@ -66,8 +67,14 @@ def algorithm(args):
         descriptor=f"0:{DESCRIPTOR}",
     )
     skilled, Algorithm = args.algo == "dads", ALGORITHMS[args.algo]
-    more = Algorithm.presets["qdax"]["algo"] | {"skills": SKILLS} if skilled else {}
-    return Algorithm(spec, hidden=(args.hidden, args.hidden), batch_size=BATCH, **more)
+    choices = {"hidden": (args.hidden, args.hidden), "batch_size": BATCH}
+    choices |= Algorithm.presets["qdax"]["algo"] | {"skills": SKILLS} if skilled else {}
+    if args.variant:  # as small as the peers'
+        sizes = choices | {"critic_hidden": choices["hidden"], "critics": 2}
+        choices = Algorithm.presets[args.variant]["algo"] | sizes
+    if args.preset:  # with its own sizes
+        choices |= Algorithm.presets[args.preset]["algo"]
+    return Algorithm(spec, **ungrouped(Algorithm, choices))
 
 
 def updates(args, at_once: int = 50) -> None:

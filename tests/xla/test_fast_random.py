@@ -44,3 +44,14 @@ def test_members_draw_what_each_draws_alone():
 def test_keys_of_other_generators_work():
     draw = fast_random.normal(random.key(0, impl="rbg"), (1000,))
     np.testing.assert_allclose([draw.mean(), draw.std()], [0, 1], atol=0.2)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.5, 0.99])
+@pytest.mark.parametrize("shape", [(100_001,), (3, 40_000)])
+def test_chances_are_as_asked_and_draws_independent(p, shape):
+    hits = np.asarray(fast_random.bernoulli(random.key(3), p, shape)).reshape(-1)
+    assert hits.dtype == bool
+    assert abs(hits.mean() - p) < 5 * np.sqrt(p * (1 - p) / hits.size) + 2**-16
+    half = hits.size // 2  # both halves of a draw
+    both = (hits[:half] & hits[half : 2 * half]).mean()
+    assert abs(both - p * p) < 5 * np.sqrt(p * p * (1 - p * p) / half) + 2**-15

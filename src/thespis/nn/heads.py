@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import nn
+from jax.lax import stop_gradient
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
-from thespis.nn.losses import huber
+from thespis.nn.losses import huber, quantile_huber
 
 CategoricalTarget = Literal["projected", "two-hot", "hl-gauss"]
 
@@ -128,19 +130,15 @@ class Quantile:
     def truncated(self, out: Float[Array, "critics batch outputs"]) -> Float[Array, "batch _"]:
         """Returns the quantiles of all critics together without the largest."""
         critics, batch, n = out.shape
-        pooled = jnp.sort(jnp.moveaxis(out, 0, 1).reshape(batch, -1), -1)
-        return pooled[:, : critics * (n - self.dropped)]
+        pooled = jnp.moveaxis(out, 0, 1).reshape(batch, -1)
+        return -jax.lax.top_k(-pooled, critics * (n - self.dropped))[0]  # faster than to sort
 
     def target(self, out, reward, discount, bonus=None):
         after = out if bonus is None else out + bonus[:, None]
         return reward[:, None] + discount[:, None] * after
 
     def loss(self, out, target):
-        """E |tau - 1[u < 0]| huber(u) over all pairs of a quantile and an atom of the target."""
-        u = target[None, :, None, :] - out[..., None]
-        tau = (jnp.arange(self.outputs, dtype=jnp.float32) + 0.5) / self.outputs
-        below = (u < 0).astype(jnp.float32)
-        losses = (jnp.abs(tau[None, None, :, None] - below) * huber(u, 1.0)).mean((-2, -1))
+        losses = quantile_huber(out, stop_gradient(target))
         return losses, self.value(out) - target.mean(-1)[None]
 
     def report(self, target):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -10,6 +11,34 @@ def huber(error: Array, delta) -> Array:
     """Returns Huber's loss: e^2 / 2 up to delta, and straight from there on."""
     size = jnp.abs(error)
     return jnp.where(size <= delta, 0.5 * error**2, delta * (size - 0.5 * delta))
+
+
+@jax.custom_jvp
+def quantile_huber(
+    out: Float[Array, "critics batch n"], target: Float[Array, "batch m"]
+) -> Float[Array, "critics batch"]:
+    """Returns E |tau - 1[u < 0]| huber(u) over all pairs of a quantile and an atom of the target.
+
+    Targets bear no gradient. That of the quantiles is made in the same pass, since all pairs are
+    too many to keep until a backward one.
+    """
+    return quantile_parts(out, target)[0]
+
+
+def quantile_parts(out: Array, target: Array) -> tuple[Array, Array]:
+    """Returns the loss, and its derivative by every quantile."""
+    n = out.shape[-1]
+    tau = (jnp.arange(n, dtype=jnp.float32) + 0.5) / n
+    u = target[None, :, None, :] - out[..., None]
+    weight = jnp.abs(tau[None, None, :, None] - (u < 0).astype(jnp.float32))
+    loss = (weight * huber(u, 1.0)).mean((-2, -1))
+    return loss, -(weight * jnp.clip(u, -1.0, 1.0)).mean(-1) / n
+
+
+@quantile_huber.defjvp
+def _(inputs, tangents):
+    loss, slope = quantile_parts(*inputs)
+    return loss, (slope * tangents[0]).sum(-1)
 
 
 def explained_variance(

@@ -203,7 +203,7 @@ class MLP(eqx.Module):
         if key is None or not self.stochastic:
             return x
         keep = 1 - self.network.dropout
-        kept = fast_random.uniform(random.fold_in(key, i), x.shape, 0, 1) < keep
+        kept = fast_random.bernoulli(random.fold_in(key, i), keep, x.shape)
         return jnp.where(kept, x / keep, 0.0)
 
     def projected(self) -> MLP:

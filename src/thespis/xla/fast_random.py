@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Bool, Float, UInt32
 
 from thespis.core import Key
 from thespis.xla.ordering import no_inline
@@ -54,9 +54,27 @@ def uniform(key: Key, shape: tuple[int, ...], low=0.0, high=1.0) -> Float[Array,
     return jnp.maximum(low, unit * (high - low) + low)
 
 
+def bernoulli(key: Key, p: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
+    """True with probability p, in steps of 1/65536: every draw of 32 random bits makes two."""
+    return _chances(p, shape)(key)
+
+
 def normal(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
     """Of mean 0 and variance 1, those of `jax.random.normal` but for rounding."""
     return _normals(shape)(key)
+
+
+@cache
+def _chances(p: float, shape: tuple[int, ...]):
+    """Apart, as normals are."""
+    n, below = math.prod(shape), np.uint32(round(p * 2**16))
+
+    def draw(key):
+        words = bits(key, ((n + 1) // 2,))
+        halves = (words & jnp.uint32(0xFFFF)) < below, (words >> 16) < below
+        return jnp.concatenate(halves)[:n].reshape(shape)
+
+    return no_inline(draw)
 
 
 @cache
