@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import warnings
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from io import StringIO
@@ -39,28 +39,28 @@ FREE = ("ant", "humanoid", "humanoidstandup")
 BACKENDS = ("spring", "positional", "generalized", "mjx")
 
 
-@dataclass(frozen=True)
-class Brax:
-    """One of Brax's environments, which terminates where Brax says `done`.
+@contextmanager
+def lenient() -> Iterator[None]:
+    """Allows mixed types and ranks to a library, which users may have forbidden for their code."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
 
-    The backend is the physics: `spring` is the fastest, `generalized` and `mjx` are closer to
-    MuJoCo. Returns differ between them, so compare only runs of one backend.
-    """
+
+@dataclass(frozen=True)
+class BraxStyle:
+    """A task around an environment with Brax's interface, which terminates where that is `done`."""
 
     environment: str
-    backend: str = "spring"
-    limit: int = 1000
     kind: type = field(init=False, repr=False)
     """The class behind the name, which anybody may register: xla/program_cache.py looks at it."""
 
     def __post_init__(self):
         # Here, never first within a traced function.
-        object.__setattr__(self, "kind", type(load(self.environment, self.backend)))
+        object.__setattr__(self, "kind", type(self.env))
 
     @property
-    def name(self) -> str:
-        suffix = "" if self.backend == "spring" else f"@{self.backend}"
-        return f"brax:{self.environment}{suffix}"
+    def env(self) -> Any:
+        raise NotImplementedError
 
     @cached_property
     def obs(self) -> PyTree:
@@ -68,8 +68,41 @@ class Brax:
 
     @property
     def action(self) -> Box:
-        size = load(self.environment, self.backend).action_size
+        size = self.env.action_size
         return Box(low=(-1.0,) * size, high=(1.0,) * size, shape=(size,))
+
+    def start(self, key: Key) -> Any:
+        with lenient():
+            return self.env.reset(random.key_data(key))
+
+    def observe(self, state: Any) -> PyTree:
+        return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), state.obs)
+
+    def step(self, state: Any, action: Array) -> tuple[Any, Array, Array]:
+        with lenient():
+            state = self.env.step(state, action)
+        return state, jnp.asarray(state.reward, jnp.float32), jnp.asarray(state.done) > 0
+
+
+@dataclass(frozen=True)
+class Brax(BraxStyle):
+    """One of Brax's environments.
+
+    The backend is the physics: `spring` is the fastest, `generalized` and `mjx` are closer to
+    MuJoCo. Returns differ between them, so compare only runs of one backend.
+    """
+
+    backend: str = "spring"
+    limit: int = 1000
+
+    @property
+    def env(self) -> Any:
+        return load(self.environment, self.backend)
+
+    @property
+    def name(self) -> str:
+        suffix = "" if self.backend == "spring" else f"@{self.backend}"
+        return f"brax:{self.environment}{suffix}"
 
     @property
     def descriptors(self) -> dict[str, Callable[[Any], Array]]:
@@ -85,7 +118,7 @@ class Brax:
         """Returns 1 for every end of a limb that touches something, else 0."""
         from brax import contact  # pyright: ignore[reportMissingImports]
 
-        sys = load(self.environment, self.backend).sys
+        sys = self.env.sys
         ends = [i for i in range(sys.num_links()) if i not in sys.link_parents]
         with lenient():
             contacts: Any = contact.get(sys, state.pipeline_state.x)
@@ -93,27 +126,15 @@ class Brax:
             near = (links[None] == jnp.asarray(ends)[:, None, None]).any(1)
             return (near & (contacts.dist <= 0)[None]).any(1).astype(jnp.float32)
 
-    def start(self, key: Key) -> Any:
-        with lenient():
-            return load(self.environment, self.backend).reset(random.key_data(key))
-
-    def observe(self, state: Any) -> PyTree:
-        return state.obs
-
-    def step(self, state: Any, action: Array) -> tuple[Any, Array, Array]:
-        with lenient():
-            state = load(self.environment, self.backend).step(state, action)
-        return state, jnp.asarray(state.reward, jnp.float32), jnp.asarray(state.done) > 0
-
     @property
     def fps(self) -> int:
-        return max(1, round(1 / float(load(self.environment, self.backend).dt)))
+        return max(1, round(1 / float(self.env.dt)))
 
     def picture(self, state: Any) -> np.ndarray:
         """Draws one state, uint8 [height, width, 3]."""
         import mujoco
 
-        model = load(self.environment, self.backend).sys.mj_model
+        model = self.env.sys.mj_model
         data, renderer = mujoco.MjData(model), self.renderer  # pyright: ignore
         data.qpos[:], data.qvel[:] = state.pipeline_state.q, state.pipeline_state.qd
         mujoco.mj_forward(model, data)  # pyright: ignore
@@ -125,7 +146,7 @@ class Brax:
     def renderer(self) -> Any:
         import mujoco
 
-        model = load(self.environment, self.backend).sys.mj_model
+        model = self.env.sys.mj_model
         renderer = mujoco.Renderer(model, height=360, width=480)
         atexit.register(renderer.close)  # later it would fail, as its library has gone
         return renderer
@@ -162,16 +183,3 @@ def load(environment: str, backend: str) -> Any:
         except KeyError as error:
             hint = or_all(environment, NAMES)
             raise ThespisError(f"unknown environment 'brax:{environment}'{hint}") from error
-
-
-class lenient:
-    """Allows Brax to mix types and ranks, which its users may have forbidden for their own code."""
-
-    def __enter__(self):
-        self.rules = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
-        for rule in self.rules:
-            rule.__enter__()
-
-    def __exit__(self, *error):
-        for rule in reversed(self.rules):
-            rule.__exit__(*error)

@@ -5,20 +5,16 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import random
-from jaxtyping import Array, PyTree
 
-from thespis.core import Box, Key
 from thespis.envs.autoreset import Autoreset
-from thespis.envs.brax import lenient
+from thespis.envs.brax import BraxStyle, lenient
 from thespis.errors import ThespisError, did_you_mean
 
 NAMES = (  # of tasks that need no files from elsewhere
@@ -46,20 +42,16 @@ NAMES = (  # of tasks that need no files from elsewhere
 
 
 @dataclass(frozen=True)
-class Playground:
-    """One of its environments, which terminates where it says `done`.
+class Playground(BraxStyle):
+    """One of its environments.
 
     Those of the robots `locomotion` and `manipulation` fetch their models when first made. A
     dict of observations stays one: networks read all of it, `state` and `privileged_state`.
     """
 
-    environment: str
-    kind: type = field(init=False, repr=False)
-    """The class behind the name, which anybody may register: xla/program_cache.py looks at it."""
-
-    def __post_init__(self):
-        # Here, never first within a traced function.
-        object.__setattr__(self, "kind", type(load(self.environment)[0]))
+    @property
+    def env(self) -> Any:
+        return load(self.environment)[0]
 
     @property
     def name(self) -> str:
@@ -69,30 +61,9 @@ class Playground:
     def limit(self) -> int:
         return int(load(self.environment)[1].episode_length)
 
-    @cached_property
-    def obs(self) -> PyTree:
-        return jax.eval_shape(lambda: self.observe(self.start(random.key(0))))
-
-    @property
-    def action(self) -> Box:
-        size = load(self.environment)[0].action_size
-        return Box(low=(-1.0,) * size, high=(1.0,) * size, shape=(size,))
-
-    def start(self, key: Key) -> Any:
-        with lenient():
-            return load(self.environment)[0].reset(random.key_data(key))
-
-    def observe(self, state: Any) -> PyTree:
-        return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), state.obs)
-
-    def step(self, state: Any, action: Array) -> tuple[Any, Array, Array]:
-        with lenient():
-            state = load(self.environment)[0].step(state, action)
-        return state, jnp.asarray(state.reward, jnp.float32), jnp.asarray(state.done) > 0
-
     def picture(self, state: Any) -> np.ndarray:
         """Draws one state by MuJoCo's own camera."""
-        return load(self.environment)[0].render([state], height=240, width=320)[0]
+        return self.env.render([state], height=240, width=320)[0]
 
 
 def named(name: str) -> Autoreset:
