@@ -146,11 +146,11 @@ def test_a_class_of_a_task_is_made_without_arguments_from_python(home):
 WRONG = {
     "nowhere:MySAC": "there is no module nowhere, neither in this folder nor installed",
     "own:MySac": "own has no MySac; did you mean MySAC",
-    "own:NUMBER": "own:NUMBER is no algorithm: it is no class but the int 3",
-    "own:make_room": "own:make_room is no algorithm: it is no class but a function",
-    "own:Half": "own:Half is no algorithm: it is no frozen dataclass",
-    "own:Walk": "own:Walk is no algorithm: it lacks spec, hidden, batch_size, n_step, init, memory",
-    "own:Undecorated": "own:Undecorated is no algorithm: its field bold needs @dataclass",
+    "own:NUMBER": "own:NUMBER is not an algorithm: it is not a class but the int 3",
+    "own:make_room": "own:make_room is not an algorithm: it is not a class but a function",
+    "own:Half": "own:Half is not an algorithm: it is not a frozen dataclass",
+    "own:Walk": "own:Walk is not an algorithm: it lacks spec, hidden, batch_size, n_step, init, memory",
+    "own:Undecorated": "own:Undecorated is not an algorithm: its field bold needs @dataclass",
     "broken:MySAC": "importing broken raised RuntimeError: the curtain fell",
     "needy:MySAC": "importing needy raised ModuleNotFoundError: No module named 'no_such_library'",
 }
@@ -164,10 +164,10 @@ def test_one_line_says_why_it_is_no_algorithm(complain, algo, message):
 WRONG_ENV = {
     "nowhere:Walk": "unknown environment 'nowhere:Walk'",
     "own:Wakl": "own has no Wakl, and registers no environment of that name; did you mean Walk?",
-    "own:NUMBER": "own:NUMBER is no environment: it is no class but the int 3",
-    "own:Half": "own:Half is no environment: it is no gymnasium.Env, and for a JAX task it lacks "
+    "own:NUMBER": "own:NUMBER is not an environment: it is not a class but the int 3",
+    "own:Half": "own:Half is not an environment: it is not a gymnasium.Env, and for a JAX task it lacks "
     "obs, action, limit, observe, step",
-    "own:MySAC": "own:MySAC is no environment",
+    "own:MySAC": "own:MySAC is not an environment",
     "own:Sized": "own:Sized cannot be made without arguments",
     "broken:Walk": "importing broken raised RuntimeError: the curtain fell",
 }
@@ -373,7 +373,9 @@ def test_built_in_names_win_with_a_note(installed, capsys):
 
 def test_a_broken_announcement_breaks_only_itself(installed, say, complain):
     assert "there is no module no_such_module" in complain("train", "lost", *small.words())
-    assert "is no algorithm: it is no frozen dataclass" in complain("train", "half", *small.words())
+    assert "is not an algorithm: it is not a frozen dataclass" in complain(
+        "train", "half", *small.words()
+    )
     assert "jax:pendulum" in say("list")
 
 

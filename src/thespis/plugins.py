@@ -23,7 +23,7 @@ from thespis.errors import ThespisError, did_you_mean, one_line, shown
 
 ALGORITHMS, ENVIRONMENTS = "thespis.algorithms", "thespis.environments"  # groups of entry points
 REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-also: list[str] = []  # folders where the command looks beside Python's own: the current one
+also: list[str] = []  # folders that the command searches after sys.path: the current one
 
 
 def origin(module: str) -> str | None:

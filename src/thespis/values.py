@@ -34,7 +34,7 @@ class Option:
     kind: Any
     help: str = ""
     default: Any = None
-    metavar: str = ""  # what stands for the value in a help line; by default its type tells
+    metavar: str = ""  # placeholder of the value in help; by default it follows from the type
 
 
 # --- values ---------------------------------------------------------------------------------

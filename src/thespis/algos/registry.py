@@ -45,7 +45,7 @@ def find(name: Any) -> type:
         text = shown(name)
         raise ThespisError(f"unknown algorithm {text!r}{or_all(text, names())}")
     if why := objection(found):
-        raise ThespisError(f"{name} is no algorithm: {why} (docs/add-an-algorithm.md)")
+        raise ThespisError(f"{name} is not an algorithm: {why} (docs/add-an-algorithm.md)")
     return found
 
 
@@ -85,9 +85,9 @@ def module_of(name: str) -> str | None:
 def objection(found: Any) -> str:
     """Says why something is no algorithm; nothing if it is one."""
     if not isinstance(found, type):
-        return f"it is no class but {plugins.described(found)}"
+        return f"it is not a class but {plugins.described(found)}"
     if not dataclasses.is_dataclass(found) or not found.__dataclass_params__.frozen:  # type: ignore
-        return "it is no frozen dataclass; put @dataclass(frozen=True) above it"
+        return "it is not a frozen dataclass; put @dataclass(frozen=True) above it"
     fields = {field.name: field for field in dataclasses.fields(found)}
     lacking = [name for name in FIELDS if name not in fields]
     lacking += [name for name in (*METHODS, "Hyper", "presets") if not hasattr(found, name)]

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from thespis.core import MASK, Box, Discrete, Spec, Step
 from thespis.errors import Fault, ThespisError, did_you_mean, one_line
 
-EXTRAS = {  # Gymnasium's extras -> ours
+EXTRAS = {  # Gymnasium's extras -> those of Thespis
     "mujoco": "mujoco",
     "box2d": "box2d",
     "classic-control": "classic",

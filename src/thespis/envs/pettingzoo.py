@@ -30,7 +30,7 @@ FAMILIES = {  # packages of tasks that are known by their names
     "atari": "pettingzoo.atari",
     "classic": "pettingzoo.classic",
 }
-FLAT = "observation"  # key of observations that had to be flattened, beside their MASK
+FLAT = "observation"  # key of observations that had to be flattened, next to MASK
 
 
 class PettingZoo:
@@ -221,7 +221,7 @@ def for_several(source: Any) -> bool:
     """Tells whether a class or function makes an environment of several agents."""
     if not callable(source) or (isinstance(source, type) and issubclass(source, gymnasium.Env)):
         return False
-    with warnings.catch_warnings(), suppress(Exception):  # whoever needs one will say what failed
+    with warnings.catch_warnings(), suppress(Exception):  # errors are raised when it is made
         warnings.simplefilter("ignore")
         env: Any = source()
         several = hasattr(env, "possible_agents")

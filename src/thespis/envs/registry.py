@@ -111,7 +111,7 @@ def referenced(reference: str) -> Any:
 def make_checked(source: Any, name: str) -> Any:
     """Makes an environment from a user's class or function, unless it cannot be one."""
     if why := objection(source, name):
-        raise ThespisError(f"{name} is no environment: {why}")
+        raise ThespisError(f"{name} is not an environment: {why}")
     return make(source)
 
 
@@ -123,12 +123,12 @@ def objection(source: Any, name: str) -> str:
 
     if not isinstance(source, type):
         fine = callable(source) or isinstance(source, Functions) or hasattr(source, "open")
-        return "" if fine else f"it is no class but {plugins.described(source)}"
+        return "" if fine else f"it is not a class but {plugins.described(source)}"
     if issubclass(source, gymnasium.Env) or hasattr(source, "open") or for_several(source):
         return ""
     task = without_arguments(source, name) if isinstance(source, Functions) else source
     lacking = [part for part in TASK if not hasattr(task, part)]
-    text = f"it is no gymnasium.Env, and for a JAX task it lacks {', '.join(lacking)}"
+    text = f"it is not a gymnasium.Env, and for a JAX task it lacks {', '.join(lacking)}"
     return text if lacking else ""
 
 

@@ -1,6 +1,6 @@
 """A trained policy that needs NumPy and nothing else.
 
-    policy = Policy()               # reads policy.npz, which lies beside this file
+    policy = Policy()               # reads policy.npz in the folder of this file
     policy.reset()                  # at the start of every episode
     action = policy(observation)    # both as the environment has them, in its own units
 

@@ -1,1 +1,1 @@
-"""The replay buffer: a ring of rows, priorities, and demonstrations that are drawn alike."""
+"""The replay buffer: a ring of rows, priorities, and demonstrations."""

@@ -79,7 +79,9 @@ def load(source: Any) -> list[Episode]:
         raise ThespisError(f"demos = {name} is not there; {HINT}") from error
     except Exception as error:  # a damaged archive raises many kinds
         what = one_line(error) or type(error).__name__
-        raise ThespisError(f"demos = {name} is no archive of numbers: {what}; {HINT}") from error
+        raise ThespisError(
+            f"demos = {name} is not an archive of numbers: {what}; {HINT}"
+        ) from error
     return from_arrays(arrays, name)
 
 
@@ -91,7 +93,7 @@ def read_archive(name: str) -> dict[str, np.ndarray]:
     with open(name, "rb", opener=lambda n, flags: os.open(n, flags | os.O_NONBLOCK)) as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
-            raise ValueError("it is no regular file")
+            raise ValueError("it is not a regular file")
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
             size, most = sum(e.file_size for e in entries), max(ROOM, PACKED * about.st_size)

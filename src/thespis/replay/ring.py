@@ -46,7 +46,7 @@ class Replay(eqx.Module):
     rows: Row
     head: Int[Array, ""]  # where the next row is written
     size: Int[Array, ""]  # rows stored so far
-    priorities: Priorities | None = None  # None: all rows are drawn alike
+    priorities: Priorities | None = None  # None: all rows are equally likely
 
     @classmethod
     def empty(cls, capacity: int, row: Row, rule: Rule | None = None) -> Replay:

@@ -91,7 +91,7 @@ class Story:
 
     @property
     def edges(self) -> list[float]:
-        """Steps between which nobody is replaced."""
+        """Steps between which no member is replaced."""
         return [0.0, *(r.step for r in self.rounds), self.end]
 
     def schedule(self, name: str, slots: list[int]) -> np.ndarray:
@@ -172,7 +172,7 @@ def read(folder: Path | str, metric: str = RETURN) -> Story:
 
 def _rounds(folder: Path, members: int) -> list[Round]:
     if not os.path.lexists(folder / "lineage.csv"):
-        raise ThespisError(f"{folder} has no lineage.csv: it is no population that was tuned")
+        raise ThespisError(f"{folder} has no lineage.csv: it is not a tuned population")
     table = lineage.read(folder, members)
     step = table["step"]
     # The members of a round are in order; two rounds may fall on one step.

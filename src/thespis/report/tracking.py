@@ -53,7 +53,7 @@ class Tracked(Silent):
             }
             try:
                 run = self.wandb.init(**options)
-            except Exception as error:  # nobody is logged in, or nobody answers
+            except Exception as error:  # no login, or no connection
                 raise ThespisError(f"wandb = {self.project}: {one_line(error)}") from error
             run.define_metric("*", step_metric="global_step")
             self.runs.append(run)

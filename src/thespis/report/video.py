@@ -102,7 +102,7 @@ def _mp4(frames: Sequence[np.ndarray], path: Path, fps: int) -> None:
     command += ["-movflags", "+faststart", str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin
-        with contextlib.suppress(BrokenPipeError):  # then it tells the reason below
+        with contextlib.suppress(BrokenPipeError):  # its reason is read below
             for frame in frames:
                 process.stdin.write(np.ascontiguousarray(frame).data)
         _, complaint = process.communicate()

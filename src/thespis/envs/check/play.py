@@ -276,7 +276,7 @@ def final_observation(played: Play, starts: np.ndarray) -> tuple:
         )
     if like_a_start:
         return "cannot say", "start states look like all others"
-    return "ok", "the last observation of an episode is no start state"
+    return "ok", "the last observation of an episode is not a start state"
 
 
 def start_states(played: Play, starts: np.ndarray) -> tuple:
