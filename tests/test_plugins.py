@@ -149,7 +149,7 @@ WRONG = {
     "own:NUMBER": "own:NUMBER is not an algorithm: it is not a class but the int 3",
     "own:make_room": "own:make_room is not an algorithm: it is not a class but a function",
     "own:Half": "own:Half is not an algorithm: it is not a frozen dataclass",
-    "own:Walk": "own:Walk is not an algorithm: it lacks spec, hidden, batch_size, n_step, init, memory",
+    "own:Walk": "own:Walk is not an algorithm: it lacks spec, hidden, batch_size, n_step, init",
     "own:Undecorated": "own:Undecorated is not an algorithm: its field bold needs @dataclass",
     "broken:MySAC": "importing broken raised RuntimeError: the curtain fell",
     "needy:MySAC": "importing needy raised ModuleNotFoundError: No module named 'no_such_library'",
@@ -165,8 +165,8 @@ WRONG_ENV = {
     "nowhere:Walk": "unknown environment 'nowhere:Walk'",
     "own:Wakl": "own has no Wakl, and registers no environment of that name; did you mean Walk?",
     "own:NUMBER": "own:NUMBER is not an environment: it is not a class but the int 3",
-    "own:Half": "own:Half is not an environment: it is not a gymnasium.Env, and for a JAX task it lacks "
-    "obs, action, limit, observe, step",
+    "own:Half": "own:Half is not an environment: it is not a gymnasium.Env, and for a JAX task it "
+    "lacks obs, action, limit, observe, step",
     "own:MySAC": "own:MySAC is not an environment",
     "own:Sized": "own:Sized cannot be made without arguments",
     "broken:Walk": "importing broken raised RuntimeError: the curtain fell",

@@ -190,7 +190,7 @@ def test_a_file_that_lacks_an_array_or_is_none_is_refused(tmp_path):
     with pytest.raises(ThespisError, match="has 3 terminations and 11 actions"):
         demonstrations.from_arrays(arrays, "x")
     (tmp_path / "bad.npz").write_bytes(b"no archive")
-    with pytest.raises(ThespisError, match="bad.npz is not an archive"):
+    with pytest.raises(ThespisError, match="bad.npz is not an array archive"):
         demonstrations.load(tmp_path / "bad.npz")
     with pytest.raises(ThespisError, match="gone.npz is not there"):
         demonstrations.load(tmp_path / "gone.npz")

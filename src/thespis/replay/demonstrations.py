@@ -79,9 +79,7 @@ def load(source: Any) -> list[Episode]:
         raise ThespisError(f"demos = {name} is not there; {HINT}") from error
     except Exception as error:  # a damaged archive raises many kinds
         what = one_line(error) or type(error).__name__
-        raise ThespisError(
-            f"demos = {name} is not an archive of numbers: {what}; {HINT}"
-        ) from error
+        raise ThespisError(f"demos = {name} is not an array archive: {what}; {HINT}") from error
     return from_arrays(arrays, name)
 
 
