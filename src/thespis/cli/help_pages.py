@@ -76,13 +76,12 @@ def help_page(
     if everything:
         parts += [f"{title}:\n{describe(options)}" for title, options in groups.items() if options]
         last = [f"--preset {n:<15} {x.get('for', '')}".rstrip() for n, x in presets.items()]
-        last += [
-            "The prefixes algo. and hp. may be left out; Stable-Baselines3's names work as well."
-        ]
+        last.append(
+            "The prefixes algo. and hp. may be left out; Stable-Baselines3's names work, too."
+        )
         return "\n\n".join([*parts, "\n".join([*last, f"{example} --hp.gamma 0.98"])])
-    short = {
-        o.name.removeprefix("algo.").removeprefix("hp."): o for x in groups.values() for o in x
-    }
+    options = [option for group in groups.values() for option in group]
+    short = {o.name.removeprefix("algo.").removeprefix("hp."): o for o in options}
     short |= rate_option(short)
     if not presets:
         short.pop("preset", None)

@@ -89,7 +89,8 @@ def describe(options: list[Option]) -> str:
         short = "-o, " if o.name == "output" else ""
         value = o.metavar or placeholder(o.kind)
         head = f"  {short}--{o.name.replace('_', '-')} {value}".rstrip()
-        body = textwrap.wrap(f"{o.help}{default}".strip(), 66)
+        text = f"{o.help[:1].upper()}{o.help[1:].removesuffix('.')}." if o.help else ""
+        body = textwrap.wrap(f"{text}{default}".strip(), 66)
         body = [line.replace("\xa0", " ") for line in body]
         if body and len(head) < 30:
             lines.append(f"{head:<30}{body.pop(0)}")
