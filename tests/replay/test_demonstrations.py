@@ -256,7 +256,7 @@ def test_nobody_waits_for_a_pipe_or_reads_a_device(tmp_path):
     os.mkfifo(tmp_path / "pipe.npz")
     (tmp_path / "device.npz").symlink_to("/dev/zero")
     for name in ("pipe", "device"):
-        with pytest.raises(ThespisError, match="no regular file"):
+        with pytest.raises(ThespisError, match="not a regular file"):
             demonstrations.load(str(tmp_path / f"{name}.npz"))
 
 
