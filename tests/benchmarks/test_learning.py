@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from thespis.cli.training import training
+from thespis.cli import main
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
@@ -353,10 +353,14 @@ def test_an_arm_without_all_its_cells_has_no_score(table, choose, tmp_path):
 # --- the table that is there ------------------------------------------------------------------
 
 
-def test_the_command_accepts_every_arm_of_thespis():
-    for arm in Table.read().arms.values():
-        if arm.library == "thespis":
-            assert training("train", shlex.split(arm.options), [])[0]
+ARMS = [arm for arm in Table.read().arms.values() if arm.library == "thespis"]
+
+
+@pytest.mark.parametrize("arm", ARMS, ids=lambda arm: arm.name)
+def test_the_command_accepts_every_arm_of_thespis(arm, monkeypatch, capsys):
+    words = [*shlex.split(arm.options), "--env", "jax:pendulum", "--no-probe", "--json"]
+    monkeypatch.setattr(sys, "argv", ["thespis", "plan", *words])
+    assert not main(), capsys.readouterr().err
 
 
 def test_every_result_belongs_to_an_arm():
