@@ -54,10 +54,6 @@ class Round:
         here = np.flatnonzero(self.member == member)
         return int(self.parent[here[0]]) if len(here) else member
 
-    def value(self, when: str, name: str, member: int) -> float | None:
-        here = np.flatnonzero(self.member == member)
-        return float(getattr(self, when)[name][here[0]]) if len(here) else None
-
 
 @dataclass(frozen=True)
 class Story:

@@ -407,40 +407,34 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def media(sources: list[Source], here: Path, video_mb: float) -> dict[str, list[dict]]:
-    """Returns the videos and pictures of the runs: embedded while there is room, else linked."""
-    items: dict[str, list[dict]] = {"videos": [], "pictures": []}
-    for kind, folder, forms, room in (
-        ("videos", "videos", VIDEOS, video_mb),
-        ("pictures", "plots", STILLS, PICTURES),
-    ):
-        left = room * 2**20
-        for source in sources:
-            place = source.folder / folder
-            for file in sorted(place.rglob("*")) if not place.is_symlink() else ():
-                form = file.suffix.lower()
-                drawn = file.stem in DRAWN_HERE and folder == "plots"
-                if form not in forms or drawn or file.name.startswith("."):
-                    continue
-                try:
-                    with files.open_regular(file) as opened:  # which follows no links
-                        size = os.fstat(opened.fileno()).st_size
-                        content = opened.read(size) if size <= left else b""
-                except OSError:  # not a regular file, or just removed
-                    continue
-                inside = size <= left
-                left -= size if inside else 0
-                name = file.stem.replace("_", " ").replace("-", " ")
-                several = f"{source.config['algo']} {source.folder.name}: "
-                items[kind].append(
-                    {
-                        "name": (several if len(sources) > 1 else "") + name,
-                        "moves": form in (".mp4", ".webm"),
-                        "inside": inside,
-                        "megabytes": size / 2**20,
-                        "source": embedded(file, content) if inside else link(file, here),
-                    }
-                )
+def media(
+    sources: list[Source], folder: str, suffixes: tuple[str, ...], megabytes: float, here: Path
+) -> list[dict[str, Any]]:
+    """Returns the files in a folder of the runs: embedded while there is room, else linked."""
+    items, left = [], megabytes * 2**20
+    for source in sources:
+        place = source.folder / folder
+        for file in sorted(place.rglob("*")) if not place.is_symlink() else ():
+            suffix, drawn = file.suffix.lower(), folder == "plots" and file.stem in DRAWN_HERE
+            if suffix not in suffixes or drawn or file.name.startswith("."):
+                continue
+            try:
+                with files.open_regular(file) as opened:  # which follows no links
+                    size = os.fstat(opened.fileno()).st_size
+                    inside = size <= left
+                    content = opened.read(size) if inside else b""
+            except OSError:  # not a regular file, or just removed
+                continue
+            left -= size if inside else 0
+            run = f"{source.config['algo']} {source.folder.name}: " if len(sources) > 1 else ""
+            item = {
+                "name": run + file.stem.replace("_", " ").replace("-", " "),
+                "moves": suffix in (".mp4", ".webm"),
+                "inside": inside,
+                "megabytes": size / 2**20,
+                "source": embedded(file, content) if inside else link(file, here),
+            }
+            items.append(item)
     return items
 
 
@@ -479,7 +473,8 @@ def page(sources: list[Source], here: Path, video_mb: float, live: float | None)
         "returns": [] if story else return_charts(groups, by_folder, numbers),
         "population": population_charts(story, numbers) if story else None,
         "panels": panels(groups, by_folder, numbers),
-        **media(sources, here, video_mb),
+        "videos": media(sources, "videos", VIDEOS, video_mb, here),
+        "pictures": media(sources, "plots", STILLS, PICTURES, here),
     }
     data["numbers"] = numbers.packed
     parts = {

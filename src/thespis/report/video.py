@@ -111,12 +111,20 @@ def _mp4(frames: Sequence[np.ndarray], path: Path, fps: int) -> None:
         raise OSError(errno.EIO, f"ffmpeg says {reason!r}, and a .gif may do")
 
 
+def text_size(frame: np.ndarray) -> int:
+    return max(10, round(frame.shape[0] / 24))
+
+
+def colours(part: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the background of a part of a frame, and a colour that is legible on it."""
+    ground = np.median(part, axis=(0, 1))
+    return tuple(map(int, ground)), (34, 48, 60) if ground.mean() > 127 else (255, 255, 255)
+
+
 def caption(frame: np.ndarray, text: str) -> np.ndarray:
     """Returns the frame [height, width, 3] with a line of text in its lower left corner."""
-    image = Image.fromarray(frame)
-    size = max(10, round(image.height / 24))
-    ground = np.median(frame[-2 * size :], axis=(0, 1))
-    ink = (34, 48, 60) if ground.mean() > 127 else (255, 255, 255)
+    image, size = Image.fromarray(frame), text_size(frame)
+    ground, ink = colours(frame[-2 * size :])
     # The outline has the colour of the ground: unseen on plain paper, it parts the text from
     # whatever passes behind it.
     ImageDraw.Draw(image).text(
@@ -126,7 +134,7 @@ def caption(frame: np.ndarray, text: str) -> np.ndarray:
         anchor="ls",  # by its baseline, so that it stands still whatever the letters
         fill=ink,
         stroke_width=max(1, size // 7),
-        stroke_fill=tuple(int(c) for c in ground),
+        stroke_fill=ground,
     )
     return np.asarray(image)
 
@@ -137,10 +145,8 @@ def beats(frame: np.ndarray, anew: Sequence[bool], shown: int = 60) -> np.ndarra
     A track beside the disc shows the last steps, the newest at its right end: a stroke is a new
     action, the line between strokes one that was repeated.
     """
-    image = Image.fromarray(frame)
-    size = max(10, round(image.height / 24))
-    ground = np.median(frame[: 2 * size], axis=(0, 1))
-    ink = (34, 48, 60) if ground.mean() > 127 else (255, 255, 255)
+    image, size = Image.fromarray(frame), text_size(frame)
+    _, ink = colours(frame[: 2 * size])
     pen, right, middle = ImageDraw.Draw(image), image.width - size, 1.5 * size
     radius = 0.55 * size
     box = (right - 2 * radius, middle - radius, right, middle + radius)
