@@ -59,8 +59,11 @@ def agent(library, args, env):
     )
 
 
-def updates(library, args, at_once: int = 50) -> None:
-    """Updates alone, `at_once` per call as a user would who wants the most of them."""
+def updates(library, args, at_once: int = 60) -> None:
+    """Updates alone, `at_once` per call as a user would who wants the most of them.
+
+    A multiple of the delays of actors: SBX compiles another program for every remainder.
+    """
     model = agent(library, args, Spaces())
     model.set_logger(Logger(None, []))
     rng = np.random.default_rng(0)

@@ -77,7 +77,7 @@ def algorithm(args):
     return Algorithm(spec, **ungrouped(Algorithm, choices))
 
 
-def updates(args, at_once: int = 50) -> None:
+def updates(args, at_once: int = 60) -> None:
     """Sampling and updating, scanned."""
     algo = algorithm(args)
     skilled = args.algo == "dads"
