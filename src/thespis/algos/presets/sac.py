@@ -38,7 +38,7 @@ SIMBA = {
     "log_std_range": (-10.0, 2.0),
     "optimizer": "adamw",
 }
-# XQC, Palenicek et al. 2026, https://arxiv.org/abs/2509.25174.
+# XQC, Palenicek et al. 2025, https://arxiv.org/abs/2509.25174.
 XQC = {
     **BATCH,
     **networks(unit="weights", init="orthogonal"),
@@ -57,7 +57,7 @@ SIMBAV2 = {
     "log_std_range": (-10.0, 2.0),
     "lr_schedule": "linear",
 }
-# FlashSAC, Kim et al. 2026.
+# FlashSAC, 2026, https://arxiv.org/abs/2604.04539.
 FLASHSAC = {
     **BATCH,
     **networks(body="flash", unit="all", final_norm="rms", init="orthogonal", epsilon=1e-5),
