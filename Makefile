@@ -11,6 +11,7 @@ ARGS    ?=
 QUICK  := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
   --xla_cpu_parallel_codegen_split_count=1
 SHARED := -n $(WORKERS) --dist loadfile
+OPTIMISED = $(shell grep -rl --include='test_*.py' mark.optimised tests)
 
 BIN  := .venv/bin
 PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
@@ -33,7 +34,7 @@ docs: .venv/.docs ## the documentation as a site, in build/site
 
 test: .venv/.dev ## the default tests
 	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest $(SHARED) -m "not slow and not optimised" $(ARGS) || [ $$? = 5 ]
-	$(BIN)/python -m pytest $(SHARED) -m "optimised and not slow" $(ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest $(SHARED) -m "optimised and not slow" $(if $(findstring tests/,$(ARGS)),,$(OPTIMISED)) $(ARGS) || [ $$? = 5 ]
 
 test-slow: .venv/.slow browser ## the tests that learn to a threshold, in a browser, or on Brax and PettingZoo
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)

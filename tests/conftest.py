@@ -31,6 +31,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="thespis-tests-")  # records of runs
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
+os.fsync = os.fstat  # refuses what is no open file, but waits for no disk
+
 gc.set_threshold(100_000, 20, 50)  # JAX keeps much alive, and looking at it takes long
 
 import jax  # noqa: E402
@@ -44,12 +46,13 @@ jaxtyping.install_import_hook("thespis", "tests.typecheck.check")
 
 # Freed memory goes back to the system; glibc does so only when asked.
 give_back = partial(getattr(ctypes.CDLL(None), "malloc_trim", int), 0)
-MUCH = 10**9  # bytes
+SOME, MUCH = 700 * 10**6, 1200 * 10**6  # bytes
 
 
 def pytest_runtest_teardown(item, nextitem):
-    """Programs live as long as the file of tests that compiled them, or until they are too many."""
-    if nextitem is None or resident() > MUCH:
+    """Compiled programs are kept for other tests until they are too many."""
+    within = nextitem is not None and nextitem.path == item.path
+    if nextitem is None or resident() > (MUCH if within else SOME):
         if small := sys.modules.get("tests.small"):
             small.forget()
         jax.clear_caches()

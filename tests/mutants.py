@@ -55,7 +55,7 @@ class Mutant:
 # fmt: off
 NOTICED: list[tuple[str, str, dict[str, str]]] = [
     # --- the loop ---
-    ("engine/loop.py", "tests/engine/test_loop.py -k 'stream or drawn_for or updates_are_told'", {
+    ("engine/loop.py", "tests/engine/test_loop.py tests/engine/test_streams.py -k 'stream or drawn_for or updates_are_told'", {
         "step = clock.updates + i\n                beta":
             "step = clock.updates\n                beta",
         "step = clock.updates + i\n                state":
@@ -67,7 +67,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "random.fold_in(random.fold_in(key, Use.UPDATE), i)":
             "random.fold_in(key, Use.UPDATE)",
     }),
-    ("engine/streams.py", "tests/engine/test_loop.py -k stream", {
+    ("engine/streams.py", "tests/engine/test_streams.py -k stream", {
         "random.fold_in(random.fold_in(random.key(seed), int(stream)), time)":
             "random.fold_in(random.key(seed), time)",
     }),
@@ -93,7 +93,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "jnp.where(priorities >= 0, batches.drawn.row, -1)":
             "batches.drawn.row",
     }),
-    ("engine/metric_sums.py", "tests/engine/test_loop.py -k fault", {
+    ("engine/metric_sums.py", "tests/engine/test_metric_sums.py -k fault", {
         "new = flags.any(0) & (self.fault[0] < 0)":
             "new = flags.any(0)",
         "jnp.argmax(obs | reward, 1)":
@@ -171,7 +171,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "begin=learner.actors.begin | who[:, None]":
             "begin=learner.actors.begin",
     }),
-    ("tuning/base.py", "tests/tuning/test_pbt.py -k 'broken or worst or pool or decides or begin or tuned'", {
+    ("tuning/base.py", "tests/tuning/test_base.py tests/tuning/test_pbt.py -k 'broken or worst or pool or decides or begin or tuned'", {
         "jnp.where(finite, mean, -jnp.inf)":
             "jnp.where(finite, mean, jnp.inf)",
         "not known[n].initial]":
@@ -207,7 +207,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "every[stranger] > every, every[stranger] < every":
             "every[stranger] < every, every[stranger] > every",
     }),
-    ("tuning/controls.py", "tests/tuning/test_pbt.py -k 'random_search'", {
+    ("tuning/controls.py", "tests/tuning/test_controls.py -k 'random_search'", {
         "where(replaced(parents), memory, new, hps)":
             "hps",
     }),
@@ -256,7 +256,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "t + tau * (o - t)":
             "o + tau * (t - o)",
     }),
-    ("engine/rollout.py", "tests/engine/test_evaluation.py", {
+    ("engine/rollout.py", "tests/engine/test_rollout.py tests/engine/test_evaluation.py", {
         "memory = where(begin, algo.memory(k_fresh, n), memory)":
             "memory = memory",
     }),
@@ -333,7 +333,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         'if name.endswith("stats")':
             'if name == "stats"',
     }),
-    ("algos/actor_critic.py", "tests/algos/test_sac.py tests/algos/test_every.py tests/engine/test_loop.py -k 'numpy or normalised or statistics or number_of_prioritised'", {
+    ("algos/actor_critic.py", "tests/algos/test_sac.py tests/algos/test_actor_critic.py tests/engine/test_loop.py -k 'numpy or normalised or statistics or number_of_prioritised'", {
         "b.valid * (1.0 - b.truncated) if self.drop_truncated":
             "b.valid if self.drop_truncated",
         "mean(b.weight[None] * losses, valid[None])":
@@ -361,7 +361,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "jnp.maximum(temperature.params, 0.0)":
             "temperature.params",
     }),
-    ("algos/td3.py", "tests/algos/test_td3.py tests/algos/test_every.py -k 'numpy or delay or noise or encoder'", {
+    ("algos/td3.py", "tests/algos/test_td3.py tests/algos/test_actor_critic.py -k 'numpy or delay or noise or encoder'", {
         "self.with_encoder(state.target_actor, encoding)":
             "self.with_encoder(state.target_actor, state.critic.params)",
         "shift = jnp.clip(shift, -hp.noise_clip, hp.noise_clip)":

@@ -4,6 +4,7 @@ Compiled programs are kept between the runs of one file: a test that trains ten 
 once. What is kept depends on the programs alone, so the runs are the same.
 """
 
+import dataclasses
 import os
 import signal
 import time
@@ -19,12 +20,13 @@ from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import DeviceDriver
 from thespis.report import progress
 from thespis.runs import checkpoint, dump, faults, run, trainer, tuning_rounds
+from thespis.xla.program_cache import compiled
 
 RUN = {
     "env": "jax:pendulum",
     "steps": 400,
     "buffer_size": 200,
-    "hidden": (8, 8),
+    "hidden": (8,),
     "batch_size": 16,
     "learning_starts": 100,
     "eval_freq": 100,
@@ -100,7 +102,7 @@ def stop_at(monkeypatch, step: int, number: int = signal.SIGINT) -> None:
     monkeypatch.setattr(trainer.Trainer, "until_next", until)
 
 
-def wait_for(condition, seconds: float = 120) -> None:
+def wait_for(condition, seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -187,7 +189,7 @@ class Device(DeviceDriver):
         super().__init__(loop, seeds)
         compile_ = self.compile
         self.programs = lambda *x: keep(("epoch", key_of(loop), *x), lambda: compile_(*x))
-        self.first = keep(("init", key_of(loop)), lambda: jax.jit(loop.init))
+        self.first = keep(("init", key_of(loop)), lambda: compiled(loop.init, loop))
 
     def init(self, seeds, hps, demos=None):
         return self.loop.place(self.first(seeds, hps, demos))
@@ -198,7 +200,8 @@ class Host(HostDriver):
         super().__init__(loop, seeds)
         compile_ = self.compile
         self.programs = lambda *x: keep(("host", key_of(loop), *x), lambda: compile_(*x))
-        self.first = keep(("init", key_of(loop)), lambda: jax.jit(loop.init))
+        made_of = dataclasses.replace(loop, env=None)
+        self.first = keep(("init", key_of(loop)), lambda: compiled(loop.init, made_of))
 
     def init(self, seeds, hps, demos=None):
         return self.loop.place(self.first(seeds, hps, demos, self.arrived))

@@ -70,9 +70,8 @@ def test_a_jax_task_is_the_same_as_its_name(run, tmp_path):
 
 @pytest.mark.parametrize("env", [Toy, lambda: Toy(), "tests.small:Toy-v0"])
 def test_environments_of_gymnasium_come_as_class_factory_or_name(tmp_path, env):
-    run = thespis.train(
-        "td3", env, out=tmp_path, **{k: v for k, v in arguments().items() if k != "env"}
-    )
+    given = {k: v for k, v in arguments(updates_per_step=0).items() if k != "env"}
+    run = thespis.train("td3", env, out=tmp_path, **given)
     assert run.metrics["step"].tolist() == [100, 200, 300, 400]
     assert run.metrics["rollout/ep_len_mean"][-1] == 15
     assert run.evaluate(episodes=2)["lengths"] == [15, 15]
@@ -87,7 +86,9 @@ def test_an_instance_is_refused_with_what_to_give_instead(tmp_path):
 
 def test_evaluations_may_have_an_environment_of_their_own(tmp_path):
     short = lambda: gymnasium.wrappers.TimeLimit(Toy(), 5)
-    run = thespis.train("sac", out=tmp_path, **arguments(env=Toy, eval_env=short))
+    run = thespis.train(
+        "sac", out=tmp_path, **arguments(env=Toy, eval_env=short, updates_per_step=0)
+    )
     assert (run.metrics["eval/mean_ep_length"] == 5).all()
     assert run.metrics["rollout/ep_len_mean"][-1] == 15
     assert run.evaluate(episodes=2)["lengths"] == [5, 5]

@@ -6,10 +6,12 @@ import runpy
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import thespis
 from thespis.algos import ALGORITHMS
 from thespis.cli.command import COMMANDS
 from thespis.values import fields
@@ -116,7 +118,7 @@ def test_the_site_is_built_without_a_complaint(tmp_path):
         assert html.exists()
 
 
-QUICK = {"functional": "3", "train_and_use": "300", "custom_environment": "300"}
+QUICK = {"functional": "3", "custom_environment": "300"}
 EXAMPLES = [
     pytest.param(path, marks=[] if path.stem in QUICK else pytest.mark.slow, id=path.stem)
     for path in sorted((ROOT / "examples").glob("*.py"))
@@ -128,4 +130,6 @@ EXAMPLES = [
 def test_the_examples_run(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(example), QUICK.get(example.stem, "300")])
+    seldom = partial(thespis.train, eval_freq=300, eval_episodes=1)
+    monkeypatch.setattr(thespis, "train", seldom)
     runpy.run_path(str(example), run_name="__main__")

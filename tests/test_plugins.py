@@ -17,7 +17,7 @@ from thespis import plugins
 from thespis.cli import main
 from thespis.runs import directory
 
-SMALL = {"steps": 150, "eval_freq": None, "checkpoint_freq": None}
+SMALL = {"steps": 150, "updates_per_step": 0, "eval_freq": 150, "checkpoint_freq": 150}
 
 
 @pytest.fixture(scope="module")

@@ -76,25 +76,20 @@ def midway(algo: MASAC, hp):
 FULL = {"flags": True, "rewards": True}
 CONTINUOUS = [
     {},
-    {"flags": True, "shared_weights": False},
-    FULL,
     FULL | {"shared_weights": False, "sizes": (1, 2), "state": True},
-    FULL | {"team_reward": True, "reward_weights": (2.0, -1.0)},
-    FULL | {"critic": "own"},
+    FULL | {"team_reward": True, "reward_weights": (2.0, -1.0), "temperature": "fixed"},
+    FULL | {"critic": "own", "n_step": 3, "drop_truncated": True, "temperature": "linear"},
     FULL | {"critic": "own", "shared_weights": False, "team_reward": True},
     FULL | {"critic": "state", "log_derivative": "epsilon", "temperature": "exp"},
-    FULL | {"n_step": 3, "drop_truncated": True, "temperature": "linear"},
-    FULL | {"normalize_observations": True, "state": True, "temperature": "fixed"},
+    FULL | {"normalize_observations": True, "state": True},
 ]
 DISCRETE = [
     {},
     {"masked": True, "flags": True},
-    {"masked": True, "shared_weights": False, "sizes": (1, 2), "state": True} | FULL,
+    {"masked": True, "shared_weights": False, "sizes": (1, 2), "store_logits": True} | FULL,
     {"masked": True, "critic": "own", "team_reward": True} | FULL,
-    {"critic": "own", "shared_weights": False} | FULL,
-    {"masked": True, "critics": 1, "n_step": 3, "ignore_done": True} | FULL,
+    {"critic": "own", "shared_weights": False, "critics": 1, "ignore_done": True} | FULL,
     {"masked": True, "normalize_observations": True, "entropy_unit": "actions"} | FULL,
-    {"masked": True, "store_logits": True, "shared_weights": False} | FULL,
     MASAC.presets["di-engine"]["algo"] | {"hidden": (3,), "critic_hidden": (2,)} | FULL,
 ]
 
@@ -455,7 +450,13 @@ class Shift:
         return (s, time + 1), reward, time + 1 >= 2
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["discrete", "continuous"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(True, id="discrete"),
+        pytest.param(False, id="continuous", marks=pytest.mark.slow),
+    ],
+)
 def probed(request):
     env = Autoreset(Shift(request.param))
     options = {"temperature": "fixed", "hidden": (32,), "batch_size": 64}
@@ -511,7 +512,7 @@ SMALL = {
 
 
 def test_a_run_tells_the_return_of_the_team_and_of_each_agent(tmp_path):
-    run = thespis.train("masac", env=Shift(), out=tmp_path, **SMALL)
+    run = thespis.train("masac", env=Shift(), out=tmp_path, **SMALL, updates_per_step=0)
     for name in ("eval/mean_reward", "rollout/ep_rew_mean"):
         team, brief, lasting = (run.metrics[name + x] for x in ("", "/brief", "/lasting"))
         known = np.isfinite(team)

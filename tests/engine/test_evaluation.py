@@ -1,51 +1,20 @@
 """Evaluation: whole episodes, each counted once whatever its length, and nothing else changes."""
 
-from dataclasses import dataclass
-
-import equinox as eqx
 import gymnasium
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from jax import random
 
-from tests.engine.test_loop import Lives
+from tests.engine.clerks import Lives
+from tests.engine.elders import Elder, Timed, frozen
 from thespis import core
-from thespis.core import Row, Spec
+from thespis.core import Row
 from thespis.engine.evaluation import Descriptor, Evaluator, average, final, first_episode, outcome
 from thespis.engine.loop import Loop
-from thespis.engine.rollout import FrozenPolicy, unroll
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.gymnasium import Gymnasium
 from thespis.errors import ThespisError
-from thespis.tuning import hyper
-
-
-@dataclass(frozen=True)
-class Elder:
-    """Acts by its age: a tenth of the steps since the episode's start. Must not observe."""
-
-    spec: Spec
-
-    class Hyper(eqx.Module):
-        pass
-
-    def init(self, key, hp):
-        return {"scale": jnp.float32(0.1)}
-
-    def memory(self, key, n):
-        return jnp.zeros(n, jnp.int32)
-
-    def act(self, state, hp, memory, obs, key, step, mode):
-        action = state["scale"] * jnp.repeat(memory[:, None].astype(float), 2, 1)
-        if mode == "explore":
-            action = action + random.uniform(key, action.shape, minval=-0.1, maxval=0.1)
-        return action, memory + 1, {"age": memory}
-
-    def observe(self, state, rows):
-        raise AssertionError("statistics stand still in evaluation")
 
 
 class Turns(gymnasium.Env):
@@ -93,12 +62,6 @@ def by_age(steps):
     return 0.1 * np.sum(np.arange(steps))
 
 
-def frozen(members=1, step=0):
-    """Elders of those steps."""
-    state, hps = {"scale": jnp.full(members, 0.1)}, hyper.fill(Elder.Hyper, {}, members)
-    return FrozenPolicy(state, hps, jnp.broadcast_to(jnp.int32(step), members))
-
-
 def evaluator(env, members=1, episodes=12, mode="greedy", descriptor=None):
     """A function of seeds and time -> returns, lengths [members, episodes], and descriptors."""
     loop, policies = Loop(Elder(env.spec), env), frozen(members)
@@ -107,14 +70,6 @@ def evaluator(env, members=1, episodes=12, mode="greedy", descriptor=None):
     return lambda seed=0, time=0: play(
         policies, jnp.arange(seed, seed + members, dtype=jnp.int32), time
     )
-
-
-class Timed(Elder):
-    """Its actions are thousandths of the training clock."""
-
-    def act(self, state, hp, memory, obs, key, step, mode):
-        action = jnp.broadcast_to(step / 1000, (obs.shape[0], 2)).astype(jnp.float32)
-        return action, memory, None
 
 
 # --- rows and their outcome -----------------------------------------------------------------
@@ -143,37 +98,6 @@ def test_what_follows_the_first_episode_does_not_matter_even_if_it_is_nan():
     reward = jnp.array([[0.0, 1, jnp.nan]]).T
     rows = Row(reward, reward, flags([0, 1, 0]), flags([0, 0, 0]), reward)
     np.testing.assert_array_equal(outcome(rows)[0], [1])
-
-
-@pytest.fixture(scope="module")
-def rows():
-    """30 rows of 6 environments."""
-    env = Autoreset(Lives())
-    policy = FrozenPolicy({"scale": 0.1}, None, jnp.int32(0))
-    play = lambda key: unroll(Elder(env.spec), env, policy, key, 6, 30, "greedy")
-    return jax.tree.map(np.asarray, jax.jit(play)(random.key(0)))
-
-
-def test_an_unroll_is_time_major_and_of_fixed_length(rows):
-    assert rows.obs.shape == (30, 6, 4)
-    assert rows.action.shape == (30, 6, 2)
-    assert rows.reward.shape == rows.terminated.shape == rows.truncated.shape == (30, 6)
-
-
-def test_an_unroll_goes_on_after_an_end_with_a_new_memory(rows):
-    final = rows.terminated | rows.truncated
-    assert (final.sum(0) >= 3).all()
-    np.testing.assert_array_equal(rows.obs[1:, :, 0][final[:-1]], 0)
-    np.testing.assert_array_equal(rows.extra["age"], rows.obs[..., 0])
-
-
-def test_an_unroll_holds_what_the_environment_did(rows):
-    own = -2 + 8 * (rows.action[..., 0] + 1) / 2
-    same = ~(rows.terminated | rows.truncated)[:-1]
-    np.testing.assert_allclose(rows.obs[1:, :, 3][same], own[:-1][same], rtol=1e-5)
-    np.testing.assert_allclose(
-        rows.reward[1:][same], (rows.obs[1:, :, 1] + 0.1 * rows.action[:-1, :, 1])[same], rtol=1e-5
-    )
 
 
 # --- JAX environments -----------------------------------------------------------------------
@@ -364,13 +288,6 @@ def test_a_descriptor_may_look_into_the_environment_and_be_reduced_at_will():
 
 
 # --- the training clock ---------------------------------------------------------------------
-
-
-def test_an_unroll_is_at_the_clock_of_its_policy():
-    env = Autoreset(Lives())
-    policy = FrozenPolicy(None, None, jnp.int32(300))
-    play = lambda key: unroll(Timed(env.spec), env, policy, key, 3, 12, "explore")
-    np.testing.assert_allclose(jax.jit(play)(random.key(0)).action, 0.3)
 
 
 @pytest.mark.parametrize("make", [lambda: Autoreset(Lives()), lambda: Gymnasium(Turns)])

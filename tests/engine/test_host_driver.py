@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from jax import random
 
-from tests.engine.test_loop import MANY, Clerk, assert_equal, clerks, rows_of
+from tests.engine.clerks import MANY, Clerk, assert_equal, clerks, rows_of
 from thespis.engine import host_driver
 from thespis.engine.host_driver import Bundle, HostDriver
 from thespis.engine.loop import Loop

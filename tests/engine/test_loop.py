@@ -1,8 +1,5 @@
 """The training loop: what is stored, when it learns, and that members and epochs change nothing."""
 
-import dataclasses
-from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
@@ -16,190 +13,27 @@ import pytest
 from jax import random
 
 from tests.algos import reference
+from tests.engine.clerks import (
+    MANY,
+    ONE,
+    Clerk,
+    Keen,
+    Lives,
+    Run,
+    assert_equal,
+    clerks,
+    compilations,
+    member,
+    rows_of,
+)
 from thespis.algos import SAC, TD3
 from thespis.algos.actor_critic import ActorCritic
-from thespis.core import Box, Mean, Spec, Step, ThespisError, mean
-from thespis.engine import population
-from thespis.engine.evaluation import Descriptor, play
-from thespis.engine.loop import Clock, DeviceDriver, Loop
-from thespis.engine.rollout import FrozenPolicy
-from thespis.engine.streams import Stream, member_keys, population_key
+from thespis.core import Box, ThespisError
+from thespis.engine.loop import Clock, Loop
+from thespis.engine.streams import member_keys
 from thespis.envs.autoreset import Autoreset
-from thespis.replay.priorities import EPSILON, Rule
+from thespis.replay.priorities import EPSILON
 from thespis.tuning import hyper
-from thespis.tuning.hyper import Uniform, prior
-
-# --- a task and an algorithm that tell all --------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Lives:
-    """Episodes of random lengths, 1 to 7, of which those beyond the limit are cut.
-
-    Observes [steps taken, length, name of the episode, first number of the last action]; the
-    second number enters the reward.
-    """
-
-    limit: int = 5
-    obs: ClassVar = jax.ShapeDtypeStruct((4,), jnp.float32)
-    action: ClassVar = Box((-2.0, -1.0), (6.0, 1.0), (2,))
-
-    def start(self, key):
-        length, name = random.uniform(key, (2,))
-        return jnp.stack([0.0, jnp.floor(1 + 7 * length), name, 0.0])
-
-    def observe(self, state):
-        return state
-
-    def step(self, state, action):
-        state = jnp.stack([state[0] + 1, state[1], state[2], action[0]])
-        return state, state[1] + 0.1 * action[1], state[0] >= state[1]
-
-
-@dataclass(frozen=True)
-class Clerk:
-    """Acts at random, follows the mean reward, and keeps books of all that it is asked to do."""
-
-    spec: Spec
-
-    class Hyper(eqx.Module):
-        rate: float = prior(0.1, Uniform(0, 1), "how fast the guess follows")
-        gamma: float = prior(0.9, Uniform(0, 1), "discount")
-        bad_row: float = prior(-1, Uniform(-1, 99), "when the action of environment 1 is NaN")
-        bad_part: float = prior(0, Uniform(0, 1), "and which of its numbers")
-        bad_update: float = prior(-1, Uniform(-1, 99), "the update whose loss is NaN")
-
-    def init(self, key, hp):
-        zero = jnp.zeros((), jnp.int32)
-        return {"guess": random.uniform(key), "rows": zero, "updates": zero, "punctual": zero}
-
-    def memory(self, key, n):
-        return {"age": jnp.zeros(n, jnp.int32), "skill": random.uniform(key, (n,))}
-
-    def act(self, state, hp, memory, obs, key, step, mode):
-        n = memory["age"].shape[0]
-        action = random.uniform(key, (n, 2), minval=-1, maxval=1)
-        if mode == "greedy":
-            action = jnp.zeros_like(action)
-        env, part = jnp.arange(n)[:, None], jnp.arange(2.0)[None]
-        bad = (step.astype(float) == hp.bad_row) & (env == 1) & (part == hp.bad_part)
-        extra = memory | {"step": jnp.full(n, step)}
-        return jnp.where(bad, jnp.nan, action), memory | {"age": memory["age"] + 1}, extra
-
-    def observe(self, state, rows):
-        return state | {"rows": state["rows"] + rows.reward.size}
-
-    def sample(self, replay, demos, hp, key, step):
-        return replay.transitions(key, 4, hp.gamma)
-
-    def update(self, state, hp, batch, key, step):
-        error, time = batch.reward - state["guess"], step.astype(float)
-        loss = mean(error**2, batch.valid) + jnp.where(time == hp.bad_update, jnp.nan, 0.0)
-        even = (step % 2 == 0).astype(float)
-        new = {
-            "guess": state["guess"] + hp.rate * mean(error, batch.valid),
-            "rows": state["rows"],
-            "updates": state["updates"] + 1,
-            "punctual": state["punctual"] + (step == state["updates"]).astype(int),
-        }
-        return new, {"loss": loss, "even": Mean(even * time, even)}, jnp.abs(error)
-
-
-@dataclass(frozen=True)
-class Keen(Clerk):
-    """Draws what it misjudged more often."""
-
-    class Hyper(Clerk.Hyper):
-        priority_alpha: float = prior(0.7, Uniform(0, 1), "exponent of priorities")
-
-    def rule(self, envs):
-        return Rule(max_use=20)
-
-    def beta(self, hp, step):
-        return jnp.float32(0.5)
-
-
-class Run:
-    """A driver and what it needs; programs are compiled once for all tests that share it."""
-
-    def __init__(self, loop, members, hp=None, seed=0):
-        self.driver = DeviceDriver(loop, np.arange(members))
-        self.first = jax.jit(self.driver.init)
-        self.hps = hyper.fill(loop.algo.Hyper, hp or {}, members)
-        self.seeds = np.arange(seed, seed + members, dtype=np.int32)
-
-    def init(self):
-        return self.first(self.seeds, self.hps)
-
-    def train(self, *lengths, start=None, mode="explore", learn=True):
-        """From the beginning, unless a learner is given."""
-        learner = self.init() if start is None else start
-        for length in lengths:
-            learner = self.driver.run(learner, self.hps, None, self.seeds, length, mode, learn)
-        return learner
-
-    def but(self, hps=None, seeds=None):
-        """The same programs with other hypers or seeds."""
-        other = copy(self)
-        other.hps, other.seeds = hps or self.hps, self.seeds if seeds is None else seeds
-        return other
-
-
-@cache
-def clerks(members, envs, ratio, capacity, side_by_side=False, kind=Clerk):
-    env = Autoreset(Lives())
-    return Run(Loop(kind(env.spec), env, envs, capacity, Fraction(ratio), side_by_side), members)
-
-
-MANY = 4, 3, "3/2", 64  # 4.5 updates per iteration
-ONE = 1, 1, "1/3", 10
-
-
-def rows_of(learner):
-    """Rows [time, members, envs, ...] as NumPy arrays, oldest first."""
-    size, head = int(learner.replay.size), int(learner.replay.head)
-    order = (np.arange(size) + (head if size == learner.replay.capacity else 0)) % size
-    return jax.tree.map(lambda x: np.asarray(x)[order], learner.replay.rows)
-
-
-def member(learner, i):
-    """The part of one member, as of a population of one."""
-    one = lambda tree: jax.tree.map(lambda x: np.asarray(x)[i : i + 1], tree)
-    second = lambda tree: jax.tree.map(lambda x: np.asarray(x)[:, i : i + 1], tree)
-    return {
-        "state": one(learner.state),
-        "actors": one(learner.actors),
-        "world": one(learner.world),
-        "rows": second(learner.replay.rows),
-        "priorities": priorities_of(learner, i),
-        "metric_sums": second(learner.metric_sums),
-        "clock": jax.tree.map(np.asarray, learner.clock),
-    }
-
-
-def priorities_of(learner, i):
-    tree = learner.replay.priorities
-    if tree is None:
-        return None
-    parts = tree.weight, tree.uses, tree.nodes, tree.highest
-    return [np.asarray(x)[:, i : i + 1] for x in parts]
-
-
-def assert_equal(a, b):
-    jax.tree.map(np.testing.assert_array_equal, a, b)
-
-
-@contextmanager
-def compilations():
-    """A list that grows by one for every program compiled meanwhile."""
-    seen = []
-    note = lambda event, *_, **__: seen.append(event) if "backend_compile" in event else None
-    jax.monitoring.register_event_duration_secs_listener(note)
-    try:
-        yield seen
-    finally:
-        jax.monitoring.unregister_event_duration_listener(note)
-
 
 # --- what is stored -------------------------------------------------------------------------
 
@@ -285,12 +119,6 @@ def test_transitions_leave_first_rows_out(done):
     np.testing.assert_array_equal(done.actors.transitions.sum(1), arrivals)
 
 
-def test_metrics_are_means_over_the_updates_that_had_them(done):
-    means = done.metric_sums.means(0)
-    np.testing.assert_allclose(means["train/even"], np.arange(0, 270, 2).mean(), rtol=1e-6)
-    assert np.isfinite(means["train/loss"])
-
-
 # --- when it learns -------------------------------------------------------------------------
 
 
@@ -350,143 +178,6 @@ def test_warm_up_stores_rows_and_does_no_update():
     np.testing.assert_array_equal(learner.state["updates"], [0] * 4)
     np.testing.assert_array_equal(learner.state["guess"], before["guess"])
     assert "train/loss" not in learner.metric_sums.means(0)
-
-
-# --- randomness and time --------------------------------------------------------------------
-
-
-class Witness:
-    """An algorithm and an environment in one that do nothing but note their keys, as two numbers.
-
-    Actions are the keys of acting; observations are the environment's key and the last action.
-    Episodes end after two steps.
-    """
-
-    Hyper = Clerk.Hyper
-    spec = Spec(jax.ShapeDtypeStruct((4,), jnp.uint32), Box((-1.0,), (1.0,), (1,)))
-    name, limit = "witness", 4
-    updates = 3  # of every iteration, each with a batch of its own
-
-    def reset(self, key, n):
-        return jnp.int32(0), self.seen(key, jnp.zeros((n, 2), jnp.uint32), 0)
-
-    def step(self, time, action, key):
-        time = (time + 1) % 3
-        return time, self.seen(key, action, time)
-
-    def seen(self, key, action, time):
-        own = jnp.broadcast_to(random.key_data(key)[None], action.shape)
-        over = jnp.broadcast_to(jnp.asarray(time == 2), action.shape[:1])
-        obs = jnp.concatenate([own, action], -1)
-        return Step(obs, jnp.zeros(action.shape[0]), over, jnp.zeros_like(over))
-
-    def init(self, key, hp):
-        return {"key": random.key_data(key), "batch": self.batch(key), "update": self.batch(key)}
-
-    def batch(self, key):
-        """The keys of an iteration, and the update that each was drawn for."""
-        return {
-            "key": jnp.zeros((self.updates, 2), jnp.uint32),
-            "step": jnp.zeros(self.updates, int),
-        }
-
-    def memory(self, key, n):
-        return jnp.broadcast_to(random.key_data(key)[None], (n, 2))
-
-    def act(self, state, hp, memory, obs, key, step, mode):
-        action = jnp.broadcast_to(random.key_data(key)[None], memory.shape)
-        noted = jax.tree.map(lambda x: x[None], state)  # of the one environment there is
-        return action, memory, {"memory": memory, **noted}
-
-    def observe(self, state, rows):
-        return state
-
-    def sample(self, replay, demos, hp, key, step):
-        return {"key": random.key_data(key), "step": step}
-
-    def update(self, state, hp, batch, key, step):
-        own = {"key": random.key_data(key), "step": step}
-        push = lambda ring, new: jax.tree.map(
-            lambda x, y: jnp.roll(x, -1, 0).at[-1].set(y), ring, new
-        )
-        new = {"batch": push(state["batch"], batch), "update": push(state["update"], own)}
-        return state | new, {"loss": jnp.zeros(())}, jnp.zeros(1)
-
-
-@cache
-def witnessed():
-    """Two members of a `Witness` after six iterations with three updates each, and its loop."""
-    witness, seeds = Witness(), jnp.arange(2, dtype=jnp.int32)
-    loop = Loop(witness, witness, envs=1, capacity=8, updates_per_step=Fraction(3))
-    hps = hyper.fill(Witness.Hyper, {}, 2)
-    train = jax.jit(lambda: loop.epoch(loop.init(seeds, hps), hps, None, seeds, 6, "explore", True))
-    return loop, seeds, hps, train()
-
-
-def test_batches_are_drawn_for_the_updates_that_learn_from_them():
-    """Each at the time of its own update: schedules go on within an iteration."""
-    state = jax.tree.map(np.asarray, witnessed()[3].state)
-    for name in ("batch", "update"):
-        np.testing.assert_array_equal(state[name]["step"], [[15, 16, 17]] * 2)
-
-
-def test_every_use_of_randomness_has_a_stream_of_its_own():
-    """No key is used for two things, in no member and at no time, nor is one made of another."""
-    loop, seeds, hps, x = witnessed()
-    then = 3  # an iteration that is noted, at which members are evaluated and replaced as well
-    policies = FrozenPolicy(x.state, hps, jnp.full(2, then))
-    every = Descriptor(reduce=lambda seen, stepped: seen)
-    played = jax.jit(lambda: play(loop, loop.env, 1, "greedy", every, policies, seeds, then))()
-    looked = np.asarray(played.descriptors)[:, :, 0]  # [members, rows, 4]
-    earlier = dataclasses.replace(x, clock=Clock(jnp.array([then, 3 * then, 0])))
-    restarted = population.restart(loop, earlier, seeds, jnp.ones(2, bool)).world.arrived.obs
-    whole = [
-        random.key_data(population_key(seeds, stream, time))
-        for stream in (Stream.BEGIN, Stream.EXCHANGE, *range(Stream.HEAL, Stream.HEAL + 3))
-        for time in (0, then)
-    ]
-    x = jax.tree.map(np.asarray, x)
-    rows = jax.tree.map(lambda leaf: leaf[:6, :, 0], x.replay.rows)
-    found = {
-        "first state": x.state["key"],
-        "environments": rows.obs[..., :2],
-        "acting": rows.action,
-        "memory": rows.extra["memory"],
-        # Every row has noted the batches and updates of the iteration before.
-        "sampling": rows.extra["batch"]["key"][1:],
-        "updates": rows.extra["update"]["key"][1:],
-        "environments of evaluations": looked[..., :2],
-        "acting in evaluations": looked[:, 1:, 2:],
-        "restarts": np.asarray(restarted)[..., :2],
-        "exchanges": np.stack(whole),
-    }
-    names, keys = {}, []
-    for name, data in found.items():
-        for key in {tuple(k) for k in np.reshape(data, (-1, 2)).tolist()}:
-            assert key not in names, f"{name} and {names[key]} share a key"
-            names[key] = name
-            keys.append(key)
-    count = {name: list(names.values()).count(name) for name in found}
-    assert count["acting"] == 2 * 6
-    assert count["sampling"] == count["updates"] == 2 * 5 * 3
-    assert count["environments"] == 2 * 6
-    assert count["restarts"] == 2
-    assert count["exchanges"] == len(whole)
-
-    @jax.jit
-    @jax.vmap
-    def children(data):
-        key = lambda: random.wrap_key_data(data)
-        made = [random.split(key(), n) for n in (2, 3, 4)]
-        made.append(jax.vmap(lambda i: random.fold_in(key(), i))(jnp.arange(6)))
-        return random.key_data(jnp.concatenate(made))
-
-    below = np.asarray(children(jnp.asarray(keys, jnp.uint32)))
-    for parent, made in zip(keys, below.tolist(), strict=True):
-        for child in {tuple(k) for k in made}:
-            assert child not in names, (
-                f"the key of {names[child]} is made of that of {names[parent]}"
-            )
 
 
 # --- members --------------------------------------------------------------------------------
@@ -562,7 +253,7 @@ def test_members_side_by_side_are_the_same_but_for_rounding(make):
 
 
 def test_nothing_is_learned_while_there_is_no_whole_transition():
-    run = agents(TD3, 1)
+    run = agents(TD3, 2)
     critic = lambda x: jax.tree.map(np.asarray, x.state.critic.params)
     learner = run.train(2)  # of two steps, none fits into two rows
     assert learner.clock.updates == 3
@@ -697,11 +388,10 @@ class Seesaw:
         return (state[0] + above, action), above.sum(), jnp.zeros((), bool)
 
 
-@pytest.mark.parametrize("Algorithm", [SAC, TD3])
-def test_learning_does_not_depend_on_the_bounds_of_actions(Algorithm):
+def test_learning_does_not_depend_on_the_bounds_of_actions():
     def trained(bound):
         env = Autoreset(Seesaw(bound))
-        algo = Algorithm(env.spec, hidden=(4,), batch_size=4)
+        algo = TD3(env.spec, hidden=(4,), batch_size=4)
         return Run(Loop(algo, env, capacity=20), 1).train(20)
 
     narrow, wide = trained(1.0), trained(100.0)
@@ -739,57 +429,3 @@ def test_the_learner_is_used_up():
     learner = run.init()
     run.train(1, start=learner)
     assert learner.replay.rows.obs.is_deleted()
-
-
-# --- faults ---------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def faulty(done):
-    """Four members: a good one, and one each with a bad observation, reward and loss.
-
-    Also when they should be noticed: in the row after the bad action, and in the iteration of
-    update 20, which is the fifth.
-    """
-    final = rows_of(done).terminated | rows_of(done).truncated
-    act = [np.flatnonzero(~final[5 + 2 * m :, m, 1])[0] + 5 + 2 * m for m in range(4)]
-    hp = {
-        "bad_row": [-1, 3 * act[1], 3 * act[2], -1],
-        "bad_part": [0, 0, 1, 0],
-        "bad_update": [-1, -1, -1, 20],
-    }
-    run = clerks(*MANY).but(hyper.fill(Clerk.Hyper, hp, 4))
-    return run, run.train(30), [-1, act[1] + 1, act[2] + 1, 4]
-
-
-def test_a_fault_is_found_in_the_iteration_of_its_first_sign(faulty):
-    _, learner, expected = faulty
-    np.testing.assert_array_equal(learner.metric_sums.fault[0], expected)
-
-
-def test_a_fault_says_what_is_not_finite(faulty):
-    _, learner, _ = faulty
-    names = [learner.metric_sums.watched[what] for what in learner.metric_sums.fault[1, 1:]]
-    assert names == ["observation", "reward", "train/loss"]
-
-
-def test_a_fault_of_an_environment_says_which(faulty):
-    np.testing.assert_array_equal(faulty[1].metric_sums.fault[2, 1:3], [1, 1])
-
-
-def test_a_fault_of_one_member_leaves_the_others_as_they_were(faulty):
-    good = clerks(*MANY).train(30)
-    assert_equal(member(faulty[1], 0), member(good, 0))
-
-
-def test_without_a_fault_none_is_named(done):
-    np.testing.assert_array_equal(done.metric_sums.fault[0], [-1] * 4)
-
-
-def test_a_fault_outlives_the_log_that_was_cleared(faulty):
-    run, learner, expected = faulty
-    learner = jax.tree.map(jnp.copy, learner)
-    learner = eqx.tree_at(lambda x: x.metric_sums, learner, learner.metric_sums.clear())
-    learner = run.train(5, start=learner)
-    np.testing.assert_array_equal(learner.metric_sums.fault[0], expected)
-    assert np.isfinite(learner.metric_sums.means(3)["train/loss"])

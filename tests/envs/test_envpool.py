@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.engine.test_loop import Clerk, rows_of
+from tests.engine.clerks import Clerk, rows_of
 from tests.envs.test_contract import keeps_the_contract
 from tests.small import Toy
 from thespis.engine.host_driver import HostDriver

@@ -154,7 +154,8 @@ def rounds(tmp_path_factory):
         "progress": False,
     }
     out = tmp_path_factory.mktemp("rounds")
-    return thespis.train("masac", env=Rounds, out=out, eval_freq=30, eval_episodes=2, **chosen)
+    rare = {"eval_freq": 30, "eval_episodes": 2, "updates_per_step": 0}
+    return thespis.train("masac", env=Rounds, out=out, **chosen, **rare)
 
 
 def test_a_reward_of_the_team_counts_whole_when_agents_have_left(rounds):
@@ -175,14 +176,16 @@ def test_what_a_team_learns_from_counts_whole_when_agents_have_left(n_step):
     running = env.open(1, 0)
     steps = [running.reset(), *(running.step(np.zeros((1, 3, 2), np.float32)) for _ in range(11))]
     idle = np.zeros((1, 3, 2), np.float32)
-    rows = [Row(*jax.tree.map(lambda x: jnp.asarray(x)[None], (*step, idle))) for step in steps]
-    replay = Replay.empty(20, rows[0])
+    lead = lambda x: jnp.asarray(np.asarray(x)[None])
+    rows = [Row(*jax.tree.map(lead, (*step, idle))) for step in steps]
+    replay, add = jax.jit(Replay.empty, static_argnums=0)(20, rows[0]), jax.jit(Replay.add)
     for row in rows:
-        replay = replay.add(row)
+        replay = add(replay, row)
     for team in (True, False):
         algo = MASAC(env.spec, hidden=(4,), batch_size=64, n_step=n_step, team_reward=team)
         hp = dataclasses.replace(algo.Hyper(), gamma=1.0)
-        b = algo.sample(replay.view(jnp.int32(0)), None, hp, random.key(0), jnp.int32(0))
+        view = replay.view(jnp.int32(0))
+        b = jax.jit(algo.sample)(view, None, hp, random.key(0), jnp.int32(0))
         valid = np.asarray(b.valid) > 0
         assert valid.any()
         if team:

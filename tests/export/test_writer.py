@@ -16,7 +16,7 @@ from jax import random
 
 import thespis
 from tests.algos import reference
-from tests.algos.test_every import spec
+from tests.algos.test_actor_critic import spec
 from tests.small import arguments
 from thespis.algos import ALGORITHMS, SAC, TAAC, DiscreteSAC
 from thespis.algos.frame_stack import FrameStack

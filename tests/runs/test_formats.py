@@ -19,7 +19,7 @@ RECORDED = Path(__file__).parents[1] / "recorded"
 FOLDERS = sorted(path.parent for path in RECORDED.glob("format-*/*/does.json"))
 
 
-OFTEN = ("sac-jax", "td3-jax-population")  # the others in `make test-slow`
+OFTEN = ("td3-jax-population",)  # the others in `make test-slow`
 slow = lambda path: [] if path.name in OFTEN else [pytest.mark.slow]
 named = lambda path: f"{path.parent.name} {path.name}"
 

@@ -97,7 +97,8 @@ def test_the_best_policy_is_the_one_of_the_best_evaluation(three):
 
 def test_histograms_are_written_with_the_metrics_and_cut_with_them(whole, tmp_path):
     """Of TAAC: every action since the row before is counted, also where a run goes on."""
-    run = thespis.train("taac", out=tmp_path, **arguments(steps=200, buffer_size=300))
+    small = {"steps": 200, "buffer_size": 300, "hidden": (4,), "critics": 1, "n_step": 1}
+    run = thespis.train("taac", out=tmp_path, **arguments(**small, embed=False))
     table = metrics.read(run.path / "histograms.csv")
     assert table["step"].tolist() == run.metrics["step"].tolist() == [100, 200]
     of = lambda name: sum(x for k, x in table.items() if k.startswith(name))
@@ -121,7 +122,7 @@ def test_several_members_have_a_tensorboard_folder_each(three):
 # --- stop and continue ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [1, 150, 300])
+@pytest.mark.parametrize("step", [1, 150])
 def test_stop_and_continue_equals_never_stopped(whole, tmp_path, monkeypatch, step, capsys):
     run = stopped(monkeypatch, tmp_path, step)
     assert f"thespis resume {run.path}" in capsys.readouterr().err
@@ -141,20 +142,19 @@ SEEDS = pytest.param({"seeds": (0, 1)}, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("more", [SEEDS, {"members": 3, "pbt.interval": 100}])
-def test_killed_at_random_moments_and_continued_equals_never_stopped(tmp_path, more):
-    """A child process that trains members, tuned or not, is really killed, again and again."""
-    setting = {"steps": 1200, "devices": 1} | more
+def test_killed_at_a_random_moment_and_continued_equals_never_stopped(tmp_path, more):
+    """A child process that trains members, tuned or not, is really killed."""
+    setting = {"steps": 600, "devices": 1} | more
     whole = thespis.train(
-        "sac", out=tmp_path / "whole", **arguments(**setting, checkpoint_freq=1200)
+        "sac", out=tmp_path / "whole", **arguments(**setting, checkpoint_freq=600)
     )
     folder = tmp_path / "killed" / "sac" / "jax-pendulum_1"
     begin = ["train", "sac", "--out", str(tmp_path / "killed")]
     killed(folder, *begin, *words(**setting, checkpoint_freq=40))
-    killed(folder, "resume", str(folder))
     assert thespis.resume(folder, progress=False).status["state"] == "done"
     same(whole.path, folder)
     if "members" in more:
-        assert len(whole.lineage["step"]) == 3 * 10  # at 200, 300, ... 1100
+        assert len(whole.lineage["step"]) == 3 * 4  # at 200, 300, 400, 500
         assert (whole.path / "lineage.csv").read_bytes() == (folder / "lineage.csv").read_bytes()
 
 
@@ -165,7 +165,7 @@ from thespis.runs import checkpoint
 enough, save = int(sys.argv[1]), checkpoint.save
 
 def save_and_die(folder, step, *rest):
-    if step >= 1200:
+    if step >= 600:
         time.sleep(600)  # however fast it is, death comes first
     if step >= enough:
         die = threading.Timer(random.uniform(0, 0.1), os.kill, (os.getpid(), signal.SIGKILL))
@@ -180,12 +180,12 @@ sys.exit(cli.main())
 def killed(folder, *command: str) -> None:
     """Run a command that is killed at some moment after it had something new to save."""
     before = newest(folder)
-    enough = str(before + random.randint(1, 500))
+    enough = str(before + random.randint(1, 400))
     child = [sys.executable, "-c", DYING, enough, *command]
     done = subprocess.run(child, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     print("killed after step", newest(folder))
-    assert before <= newest(folder) < 1200
+    assert before <= newest(folder) < 600
 
 
 def newest(folder) -> int:
@@ -347,12 +347,12 @@ def test_an_actor_that_was_trained_before_acts_in_the_warm_up(whole, algo, given
 @pytest.mark.parametrize(
     ("part", "hidden", "message"),
     [
-        (":actr", (8, 8), "has no part 'actr'; did you mean actor?"),
-        (":nothing", (8, 8), "has no part 'nothing'; there is actor, critic, target, temperature"),
+        (":actr", (8,), "has no part 'actr'; did you mean actor?"),
+        (":nothing", (8,), "has no part 'nothing'; there is actor, critic, target, temperature"),
         (
             "",
-            (8, 16),
-            r"biases.1 is float32\[8\] there and float32\[16\] here; .* such as .*:actor",
+            (16,),
+            r"biases.0 is float32\[8\] there and float32\[16\] here; .* such as .*:actor",
         ),
     ],
 )
@@ -426,32 +426,28 @@ def test_host_environments_learn_as_if_never_stopped(tmp_path, monkeypatch):
 
 @dataclasses.dataclass(frozen=True)
 class Fragile:
-    """A JAX task whose observation or reward is not finite after some steps."""
+    """A JAX task whose reward is not finite after some steps."""
 
     name = "fragile"
     obs = jax.ShapeDtypeStruct((3,), jnp.float32)
     action = Box((-1.0,), (1.0,), (1,))
     limit: int = 100
-    fault: str = "obs"
 
     def start(self, key):
         return jnp.zeros(())
 
     def observe(self, time):
-        bad = (time > 30) & (self.fault == "obs")
-        return jnp.stack([time, jnp.where(bad, jnp.nan, 0.0), jnp.ones(())])
+        return jnp.stack([time, jnp.zeros(()), jnp.ones(())])
 
     def step(self, time, action):
-        bad = (time >= 30) & (self.fault == "reward")
-        return time + 1, jnp.where(bad, jnp.inf, 1.0), jnp.zeros((), bool)
+        return time + 1, jnp.where(time >= 30, jnp.inf, 1.0), jnp.zeros((), bool)
 
 
-@pytest.mark.parametrize(("fault", "word"), [("obs", "observation"), ("reward", "reward")])
-def test_numbers_that_are_not_finite_stop_a_run_of_jax_tasks(tmp_path, fault, word):
+def test_numbers_that_are_not_finite_stop_a_run_of_jax_tasks(tmp_path):
     with pytest.raises(ThespisError) as caught:
         thespis.train(
             "sac",
-            Fragile(fault=fault),
+            Fragile(),
             out=tmp_path,
             checkpoint_freq=20,
             progress=False,
@@ -459,7 +455,7 @@ def test_numbers_that_are_not_finite_stop_a_run_of_jax_tasks(tmp_path, fault, wo
             **{k: v for k, v in RUN.items() if k not in ("env", "checkpoint_freq")},
         )
     message = str(caught.value)
-    assert f"fragile, environment 0, step 31, seed 3: the {word} is not finite" in message
+    assert "fragile, environment 0, step 31, seed 3: the reward is not finite" in message
     folder = tmp_path / "sac" / "fragile_1"
     assert f'saved up to step 20: thespis.resume("{folder}", env=...)' in message
     assert newest(folder) == 20
@@ -626,7 +622,7 @@ class Endless(Toy):
 
 def test_a_run_says_once_that_episodes_of_evaluations_are_cut(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("thespis.core.LIMIT", 6)
-    run = thespis.train("sac", out=tmp_path, **arguments(env=Endless))
+    run = thespis.train("sac", out=tmp_path, **arguments(env=Endless, updates_per_step=0))
     assert (run.metrics["eval/mean_ep_length"] == 6).all()
     assert len(run.metrics["step"]) > 1
     said = "Endless names no time limit: its episodes are cut after 6 steps in evaluations"
@@ -639,7 +635,7 @@ def test_a_run_says_once_that_episodes_of_evaluations_are_cut(tmp_path, monkeypa
 
 
 class Wide(Toy):
-    """Observations of four parts that make a replay of 40 MB of 500 rows."""
+    """Observations of four parts that make a replay of 16 MB of 200 rows."""
 
     def __init__(self):
         super().__init__()
@@ -652,8 +648,8 @@ class Wide(Toy):
 
 def test_a_replay_is_loaded_with_no_second_copy_of_all(tmp_path, monkeypatch):
     """Leaf by leaf: read into the ring, handed to the device, forgotten."""
-    small = {"steps": 500, "buffer_size": 600, "hidden": (2, 2), "batch_size": 2}
-    rare = {"learning_starts": 495, "eval_freq": 500, "eval_episodes": 1, "checkpoint_freq": 500}
+    small = {"steps": 200, "buffer_size": 300, "hidden": (2,), "batch_size": 2}
+    rare = {"updates_per_step": 0, "eval_freq": 200, "eval_episodes": 1, "checkpoint_freq": 200}
     run = thespis.train("sac", out=tmp_path, **arguments(env=Wide, **small, **rare))
     load, found = trainer.Trainer.load, {}
 
@@ -668,10 +664,10 @@ def test_a_replay_is_loaded_with_no_second_copy_of_all(tmp_path, monkeypatch):
         return past
 
     monkeypatch.setattr(trainer.Trainer, "load", measured)
-    thespis.resume(run.path, steps=510, env=Wide, progress=False)
+    thespis.resume(run.path, steps=210, env=Wide, progress=False)
     replay = found["replay"]
-    assert (replay.size, replay.capacity, replay.head) == (500, 510, 500)
-    saved = load_file(run.path / "checkpoints" / "000000000500" / "replay.safetensors")
+    assert (replay.size, replay.capacity, replay.head) == (200, 210, 200)
+    saved = load_file(run.path / "checkpoints" / "000000000200" / "replay.safetensors")
     for name, x in replay.rows.obs.items():
-        np.testing.assert_array_equal(x[:500], saved[f"rows.obs.{name}"])
+        np.testing.assert_array_equal(x[:200], saved[f"rows.obs.{name}"])
     assert found["peak"] < sum(x.nbytes for x in saved.values())  # some leaves, never all

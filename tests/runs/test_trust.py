@@ -47,7 +47,7 @@ COMMANDS = [
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
-    given = small.arguments(steps=200, out=out)
+    given = small.arguments(steps=200, updates_per_step=0, out=out)
     return thespis.train("sac", **given).path
 
 
@@ -142,7 +142,7 @@ def test_a_fault_that_a_run_kept_is_reproduced_by_no_code_of_others(trained, her
 
 @pytest.mark.usefixtures("undrawn")
 def test_ones_own_runs_are_known_wherever_they_go(here, capsys):
-    mine = small.words(env="strange:Mine-v0", steps=150, eval_freq=None, checkpoint_freq=None)
+    mine = small.words(env="strange:Mine-v0", steps=150, eval_freq=150, updates_per_step=0)
     assert main(["train", "sac", *mine]) == 0
     assert (here / "imported").exists()
     run = here / "moved"

@@ -149,6 +149,7 @@ def test_controls_never_exchange(tmp_path, tuner):
     assert run.config.tuner == tuner
 
 
+@pytest.mark.slow
 def test_skills_are_tuned_by_what_they_are_worth(tmp_path):
     """Which no member can raise by the scale of its predictions, unlike its own reward."""
     given = population(env="jax:pointmass", alternatives=5, pbt={"interval": 100, "replaced": 2})

@@ -1,5 +1,7 @@
 """Multi-frequency PBT: sub-populations, migration, and that the greedy do not take over."""
 
+from functools import cache
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,13 +20,24 @@ class Hyper(eqx.Module):
 
 def one_round(t, scores, number):
     """-> parents, rates before and after, of the round with this number."""
-    scores = jnp.asarray(scores, jnp.float32)[:, None]
-    hps, memory = t.begin(random.key(0), Hyper, {}, len(scores))
-    memory = eqx.tree_at(lambda m: m.round, memory, jnp.int32(number - 1))
-    young = jnp.zeros(len(scores), jnp.int32)
-    after, parents, new = t.exchange(memory, random.key(1), hps, scores, young)
+    scores = np.asarray(scores, np.float32)[:, None]
+    hps, after, parents, new = round_of(t)(scores, np.int32(number - 1))
     assert after.round == number
     return np.asarray(parents), np.asarray(hps.rate), np.asarray(new.rate)
+
+
+@cache
+def round_of(t):
+    """A beginning and an exchange, as one program."""
+
+    @jax.jit
+    def play(scores, before):
+        hps, memory = t.begin(random.key(0), Hyper, {}, len(scores))
+        memory = eqx.tree_at(lambda m: m.round, memory, before)
+        young = jnp.zeros(len(scores), jnp.int32)
+        return hps, *t.exchange(memory, random.key(1), hps, scores, young)
+
+    return play
 
 
 HASTY, STEADY = range(4), range(4, 8)

@@ -50,7 +50,7 @@ def drifting(hps, time):
 def test_a_drifting_optimum_is_followed_better_than_by_chance():
     pair = {"best": 1, "replaced": 1}
     bandit, pbt, search = (
-        rounds(tuner, drifting, seeds=8)[0].max(1).mean()
+        rounds(tuner, drifting, seeds=4)[0].max(1).mean()
         for tuner in (PB2(**pair), PBT(**pair), RandomSearch())
     )
     assert bandit > pbt + 0.5
@@ -87,9 +87,10 @@ def test_what_is_given_stays():
 def test_the_gain_of_a_copy_counts_from_its_parents_score():
     t = PB2(best=1, replaced=1)
     hps, memory = t.begin(random.key(0), Hyper, {}, 3)
-    memory = t.learn(memory, hps, jnp.array([1.0, 5, 9]), jnp.array([2, 1, 2]))
-    assert not memory.known.any()  # nobody has a past yet
-    memory = t.learn(memory, hps, jnp.array([10.0, 4, jnp.nan]), jnp.array([0, 1, 0]))
+    learn = jax.jit(t.learn)
+    memory = learn(memory, hps, np.float32([1, 5, 9]), np.int32([2, 1, 2]))
+    assert not np.any(memory.known)  # nobody has a past yet
+    memory = learn(memory, hps, np.float32([10, 4, np.nan]), np.int32([0, 1, 0]))
     np.testing.assert_array_equal(memory.gain[1], [1, -1, 0])
     np.testing.assert_array_equal(memory.known[1], [True, True, False])
     np.testing.assert_array_equal(memory.last, [10, 4, 10])
@@ -99,8 +100,9 @@ def test_a_member_is_healed_without_a_judgement():
     """As a run does between rounds: with nobody to replace."""
     t = PB2(best=4, replaced=0)
     hps, memory = t.begin(random.key(0), Hyper, {}, 4)
-    scores = jnp.array([0.0, jnp.nan, 0, 0])[:, None]
-    _, parents, new = t.exchange(memory, random.key(1), hps, scores, jnp.zeros(4, jnp.int32))
+    given = np.float32([[0], [np.nan], [0], [0]]), np.zeros(4, np.int32)
+    _, parents, new = jax.jit(t.exchange)(memory, random.key(1), hps, *given)
+    parents, before, after = (np.asarray(x) for x in (parents, hps.rate, new.rate))
     assert parents[1] != 1
-    assert new.rate[1] != hps.rate[parents[1]]
-    np.testing.assert_array_equal(parents[jnp.array([0, 2, 3])], [0, 2, 3])
+    assert after[1] != before[parents[1]]
+    np.testing.assert_array_equal(parents[[0, 2, 3]], [0, 2, 3])

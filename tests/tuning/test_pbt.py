@@ -1,8 +1,6 @@
 """Tuners: who is replaced, by whom, and with which hyper-parameters."""
 
-import dataclasses
 import math
-from functools import cache
 
 import equinox as eqx
 import jax
@@ -14,13 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
 
-from thespis import tuning, values
+from tests.tuning.rounds import NAMES, Hyper, exchange, fails
 from thespis.algos import SAC, TD3
-from thespis.cli.options import parse
-from thespis.core import ThespisError
 from thespis.tuning import (
     PBT,
-    TUNERS,
     NoTuning,
     RandomSearch,
     better,
@@ -29,108 +24,7 @@ from thespis.tuning import (
     priors,
     tuner,
 )
-from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform, prior
-
-
-class Hyper(eqx.Module):
-    rate: float = prior(3e-4, LogUniform(1e-5, 1e-2), "learning rate", low=0)
-    gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
-    entropy: float = prior(-1.0, Uniform(-2, 0), "wanted entropy")
-    start: float = prior(1.0, LogUniform(0.1, 1), "where it begins", low=0, initial=True)
-
-
-NAMES = ["rate", "gamma", "entropy", "start"]
-
-
-def begin(t, members=8, given=None, seed=0):
-    return t.begin(random.key(seed), Hyper, given or {}, members)
-
-
-def exchange(t, scores, age=10**6, seed=1, given=None):
-    """-> parents, hps before, hps after, as NumPy arrays."""
-    scores = np.asarray(scores, np.float32)
-    scores = scores[:, None] if scores.ndim == 1 else scores
-    age = np.full(len(scores), age, np.int32)
-    played = round_of(t, tuple((given or {}).items()))(random.key(seed), scores, age)
-    parents, before, after = jax.tree.map(np.asarray, played)
-    table = lambda hps: np.stack([getattr(hps, name) for name in NAMES], 1)
-    return parents, table(before), table(after)
-
-
-@cache
-def round_of(t, given):
-    """A beginning and an exchange, as one program."""
-
-    @jax.jit
-    def play(key, scores, age):
-        before, memory = begin(t, len(scores), dict(given))
-        _, parents, after = t.exchange(memory, key, before, scores, age)
-        return parents, before, after
-
-    return play
-
-
-def fails(*words):
-    return pytest.raises(ThespisError, match=r"(?s)" + ".*".join(words))
-
-
-# --- beginnings -----------------------------------------------------------------------------
-
-
-def test_members_begin_with_draws_from_the_priors_but_what_is_given_stays():
-    hps, _ = begin(PBT(), given={"gamma": 0.9, "entropy": tuple(range(-8, 0))})
-    assert len(np.unique(hps.rate)) == len(np.unique(hps.start)) == 8
-    assert hps.rate.min() >= 1e-5
-    assert hps.rate.max() <= 1e-2
-    np.testing.assert_array_equal(hps.gamma, np.float32([0.9] * 8))
-    np.testing.assert_array_equal(hps.entropy, range(-8, 0))
-
-
-def test_what_is_not_tuned_has_its_default():
-    hps, _ = begin(PBT(tuned=("rate",)))
-    assert len(np.unique(hps.rate)) == 8
-    np.testing.assert_array_equal(hps.gamma, np.float32([0.99] * 8))
-
-
-def test_the_random_search_begins_like_pbt_and_no_tuning_with_the_defaults():
-    jax.tree.map(np.testing.assert_array_equal, begin(PBT())[0], begin(RandomSearch())[0])
-    hps, _ = begin(NoTuning(), given={"rate": 1e-3})
-    jax.tree.map(np.testing.assert_array_equal, hps, hyper.fill(Hyper, {"rate": 1e-3}, 8))
-
-
-def test_every_beginning_gives_hypers_of_one_type():
-    """Else another tuner would compile another program."""
-    for kind in TUNERS.values():
-        for leaf in jax.tree.leaves(begin(kind(), given={"gamma": 1})[0]):
-            assert (leaf.shape, leaf.dtype, leaf.weak_type) == ((8,), jnp.float32, False)
-
-
-def test_a_tuner_says_what_it_may_change():
-    assert PBT().tunes(Hyper, {"gamma": 0.9}) == ["rate", "entropy"]
-    assert PBT(tuned=("start", "gamma")).tunes(Hyper, {}) == ["start", "gamma"]
-    assert RandomSearch().tunes(Hyper, {"gamma": 0.9}) == ["rate", "entropy", "start"]
-    assert NoTuning().tunes(Hyper, {}) == []
-
-
-@pytest.mark.parametrize("name", TUNERS)
-def test_what_is_given_stays_with_the_members_number(name):
-    """Also where everybody else is replaced; who broke takes over what its parent was given."""
-    t, each = tuner(name), tuple(np.linspace(-2, 0, 8).tolist())
-    chosen = {"gamma": 0.9, "entropy": each}
-    hps, memory = begin(t, given=chosen)
-    scores, age = np.float32([[np.nan], *([i] for i in range(7))]), np.full(8, 10**6, np.int32)
-    play = jax.jit(lambda *x: tuning.exchange(t, chosen, *x))
-    for key in random.split(random.key(1), 2):
-        known = memory, key, hps, scores, age
-        before = np.asarray(hps.entropy)
-        memory, parents, hps = play(*known)
-        assert parents[0] != 0
-        np.testing.assert_array_equal(hps.gamma, np.float32([0.9] * 8))
-        np.testing.assert_array_equal(hps.entropy[1:], np.float32(each[1:]))
-        takes_over = name not in ("random", "none")  # whose members keep all that they have
-        assert hps.entropy[0] == before[parents[0] if takes_over else 0]
-    assert tuning.varying(t, Hyper, chosen) == [*t.tunes(Hyper, chosen), "entropy"]
-
+from thespis.tuning.hyper import Uniform, prior
 
 # --- truncation -----------------------------------------------------------------------------
 
@@ -181,16 +75,6 @@ def test_impossible_choices_are_refused(given):
     (name,) = given
     with fails(name):
         PBT(**given)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{"exploit": "guess"}, {"explore": "not"}, {"replay": "all"}, {"min_age": 0.5}],
-)
-def test_choices_are_checked(given):
-    (name,) = given
-    with fails(name):
-        tuner("pbt", **given)
 
 
 def test_nobody_is_replaced_if_zero_are():
@@ -394,111 +278,6 @@ def test_both_ways_of_exploring_are_mixed_by_their_probability():
     near = np.abs(np.log(new / old)) < 1.51 * np.log(1.25)
     by_chance = 2 * 1.51 * np.log(1.25) / np.log(1e3)
     assert abs(near.mean() - (0.7 + 0.3 * by_chance)) < 0.05
-
-
-def test_a_prior_of_ones_own():
-    for tuned in (("gamma=uniform:0.5:0.6",), {"gamma": Uniform(0.5, 0.6)}):
-        t = PBT(tuned=tuned, best=1, replaced=7, explore="resample")
-        _, before, after = exchange(t, [1, 0, 0, 0, 0, 0, 0, 0])
-        for hps in (before, after):
-            assert hps[:, 1].min() >= np.float32(0.5)
-            assert hps[:, 1].max() <= np.float32(0.6)
-        assert (after[1:, 1] != before[0, 1]).all()
-        assert (after[:, 0] == before[0, 0]).all()
-
-
-def test_an_unknown_name_suggests_its_neighbour():
-    for t in (PBT(tuned=("gama",)), RandomSearch(tuned=("gama",))):
-        with fails("gama", "did you mean gamma?"):
-            t.check(Hyper, 8, 10)
-
-
-@pytest.mark.parametrize(
-    "text", ["uniform:0.9", "uniform:1:0.9", "normal:0:1", "log:0:1", "uniform:a:b", "log:1:inf"]
-)
-def test_a_prior_that_is_none_is_refused(text):
-    with fails("gamma", "KIND:LOW:HIGH"):
-        PBT(tuned=(f"gamma={text}",)).check(Hyper, 8, 10)
-
-
-def test_a_prior_beyond_what_is_legal_is_refused():
-    with fails("gamma = 1.5", "out of range"):
-        PBT(tuned=("gamma=uniform:0.5:1.5",)).check(Hyper, 8, 10)
-
-
-# --- controls -------------------------------------------------------------------------------
-
-
-def test_the_random_search_keeps_what_it_drew():
-    parents, before, after = exchange(RandomSearch(), np.arange(8.0))
-    np.testing.assert_array_equal(parents, range(8))
-    np.testing.assert_array_equal(before, after)
-
-
-def test_what_broke_in_a_random_search_is_drawn_again():
-    scores = np.arange(8.0)
-    scores[3] = np.nan
-    parents, before, after = exchange(RandomSearch(), scores, given={"gamma": 0.9})
-    assert parents[3] != 3
-    assert (after[3, [0, 2, 3]] != before[3, [0, 2, 3]]).all()
-    assert not np.isin(after[3, [0, 2, 3]], before).any()
-    others = [i for i in range(8) if i != 3]
-    np.testing.assert_array_equal(before[others], after[others])
-    np.testing.assert_array_equal(after[:, 1], np.float32([0.9] * 8))
-
-
-# --- the interface --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", TUNERS.values())
-def test_a_round_returns_what_it_says_in_one_program(kind):
-    """Memory as it was given in shape and type, parents [members], hypers: and compiles once."""
-    t, traces = kind(), []
-
-    @jax.jit
-    def round_(memory, key, hps, scores, age):
-        traces.append(1)
-        return t.exchange(memory, key, hps, scores, age)
-
-    hps, memory = begin(t)
-    shape = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
-    for i in range(3):
-        scores = np.random.default_rng(i).normal(size=(8, 4)).astype(np.float32)
-        age = np.full(8, i, np.int32)
-        new, parents, after = round_(memory, random.key(i), hps, scores, age)
-        assert shape(new) == shape(memory)
-        assert (parents.shape, parents.dtype) == ((8,), jnp.int32)
-        assert shape(after) == shape(hps)
-        memory, hps = new, after
-    assert len(traces) == 1
-
-
-@pytest.mark.parametrize("kind", TUNERS.values())
-def test_every_choice_can_be_written_on_the_command_line(kind):
-    for option in values.fields(kind):
-        assert option.help, option.name
-    words = [o for o in values.fields(kind) if o.default is not None]
-    argv = [w for o in words for w in (f"--{o.name}", *values.show(o.default).split())]
-    _, given = parse(argv, values.fields(kind))
-    assert kind(**given) == kind()
-
-
-def test_tuners_by_name():
-    assert tuner("pbt", best="3", replaced=0.5, tuned="rate gamma=uniform:0.9:1") == PBT(
-        best=3, replaced=0.5, tuned=("rate", "gamma=uniform:0.9:1")
-    )
-    assert tuner("random") == RandomSearch()
-    with fails("tuner = pbd", "pbt"):
-        tuner("pbd")
-    with fails("unknown option 'bets' of pbt", "did you mean best"):
-        tuner("pbt", bets=1)
-
-
-def test_a_tuner_can_be_written_down_and_read_again():
-    """In config.json: all fields are numbers, text or lists of them."""
-    t = PBT(tuned={"gamma": Uniform(0.9, 1), "rate": None}, min_age=7, replay="parent")
-    assert PBT(**dataclasses.asdict(t)) == t
-    assert t.tuned == ("gamma=uniform:0.9:1", "rate")
 
 
 # --- the originals --------------------------------------------------------------------------

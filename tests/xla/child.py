@@ -10,7 +10,7 @@ def python(code: str, **environment) -> list[str]:
     code = f"import os; from thespis.xla import compile_cache, threads; {code}"
     env = {k: v for k, v in (os.environ | environment).items() if v is not None}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()

@@ -151,6 +151,7 @@ def test_code_of_users_is_never_kept(folder, traced, made_of):
 
 
 @pytest.mark.usefixtures("undrawn")
+@pytest.mark.slow
 def test_a_descriptor_that_is_written_anew_is_learned_from_anew(folder, tmp_path, monkeypatch):
     """Its name stays the same, and says nothing of its code."""
     for name, its_own in {"DeviceDriver": DeviceDriver, "Evaluator": Evaluator}.items():
@@ -168,6 +169,16 @@ def test_a_descriptor_that_is_written_anew_is_learned_from_anew(folder, tmp_path
         seen.append(run.metrics["train/change"][-1])
     assert seen[1] == pytest.approx(100 * seen[0], rel=0.5)
     assert {file.name.split("-")[1] for file in kept(folder)} == {"healthy"}
+
+
+def test_descriptors_of_users_are_never_kept(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "rewritten.py").write_text("def where(obs):\n    return 2.0 * obs[..., :2]\n")
+    loop_of = lambda **given: build(configs.make("dads", {"env": "jax:pointmass"} | given))[0]
+    assert program_cache.recipe_of(loop_of(descriptor="rewritten:where")) is None
+    assert program_cache.recipe_of(loop_of(descriptor="0"))
+    sys.modules.pop("rewritten")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +249,7 @@ def test_training_with_fetched_programs_is_the_same_training(folder, tmp_path, m
         monkeypatch.setattr(trainer, name, its_own)  # other tests share their programs
     monkeypatch.setattr(trainer, "Evaluator", Evaluator)
     given = {"hidden": (8,), "batch_size": 8, "learning_starts": 20, "log_freq": 20}
-    given |= {"eval_episodes": 1, "progress": False, "out": tmp_path / "runs"}
+    given |= {"eval_freq": 60, "eval_episodes": 1, "progress": False, "out": tmp_path / "runs"}
     for env in ("jax:pendulum", "Pendulum-v1"):
         made, fetched = (thespis.train("td3", env, steps=60, **given) for _ in range(2))
         first, second = (read(run.path / "metrics.csv") for run in (made, fetched))
