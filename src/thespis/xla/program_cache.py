@@ -104,12 +104,23 @@ class CachedProgram:
             program = jax.jit(kept, **self.options).lower(*args).compile()
             binary, _, structure = serialize(program)
             result = jax.tree.unflatten(structure, range(structure.num_leaves))
-            private_files.write(file, pickle.dumps((binary, result)))
+            written = io.BytesIO()
+            Result(written).dump((binary, result))
+            private_files.write(file, written.getvalue())
             return program
         except (NotImplementedError, OSError, ValueError, pickle.PicklingError):
             return jax.jit(self.f, **self.options)  # not written; JAX's own cache may have it
         finally:
             jax.config.update(SHORTEST, shortest)
+
+
+class Result(pickle.Pickler):
+    """Writes down a program and its result; Equinox's mark of absence stays the only one."""
+
+    def reducer_override(self, obj):
+        kind = type(obj)
+        mark = kind.__name__ == "_Missing" and kind.__module__.startswith("equinox.")
+        return "MISSING" if mark else NotImplemented
 
 
 # --- what a program is made of --------------------------------------------------------------
