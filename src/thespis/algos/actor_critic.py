@@ -157,7 +157,7 @@ class ActorCritic:
         )
         schedule_updates: float = prior(
             0.0,
-            LogUniform(1e4, 1e6),
+            Uniform(0, 1e6),
             "updates of lr_schedule, 0 for all of the run",
             0,
             special=True,
