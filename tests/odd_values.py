@@ -15,6 +15,7 @@ import numpy as np
 
 from thespis.algos import ALGORITHMS
 from thespis.runs import config as configs
+from thespis.runs import config_names
 from thespis.tuning import PBT, TUNERS
 
 SMALL = {"steps": 2000, "hidden": (8,), "batch_size": 16, "buffer_size": 500}
@@ -67,4 +68,4 @@ def names(algo: str) -> list[str]:
     fields = [name for group in configs.groups(ALGORITHMS[algo]).values() for name in group]
     tuners = [f"pbt.{f.name}" for kind in TUNERS.values() for f in dataclasses.fields(kind)]
     special = ["seed", "seeds", "members", "pbt", "tuner", "preset", "env", "nothing"]
-    return [*fields, *tuners, *configs.ALIASES, *configs.COMPUTED, *special * 3]
+    return [*fields, *tuners, *config_names.ALIASES, *config_names.COMPUTED, *special * 3]

@@ -13,7 +13,7 @@ import thespis
 from tests.small import RUN, Toy, arguments, differences, stop_at
 from thespis.core import ThespisError
 from thespis.envs.classic import Pendulum
-from thespis.runs import checkpoint, metrics
+from thespis.runs import checkpoint, config_file, metrics
 from thespis.runs import config as configs
 
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
@@ -49,7 +49,7 @@ def test_a_second_run_gets_a_folder_of_its_own(run):
 
 
 def test_the_config_is_enough_to_run_it_again(run, tmp_path):
-    config, _ = configs.read(run.path)
+    config, _ = config_file.read(run.path)
     given = {name: getattr(config, name) for name in configs.groups(config.Algorithm)["train"]}
     given |= {name: value for name, value in given.items() if value is not None}
     again = thespis.train(config.algo, out=tmp_path, progress=False,

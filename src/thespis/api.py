@@ -19,11 +19,12 @@ from thespis import envs
 from thespis.engine.loop import Loop
 from thespis.errors import ThespisError
 from thespis.report.progress import Terminal
-from thespis.runs import checkpoint, files
+from thespis.runs import checkpoint, config_file, files
 from thespis.runs import config as configs
 from thespis.runs import estimate as plans
 from thespis.runs.build import SCHEDULE, build, spans_run, state_shapes
 from thespis.runs.config import DIVERSITY, RETURN, Config
+from thespis.runs.config_names import seed_list
 from thespis.runs.directory import create, how_to_resume, status, versions, write_json
 from thespis.runs.lineage import schedule
 from thespis.runs.process import alone, held, stoppable
@@ -100,7 +101,7 @@ def train(
         transplant(state_shapes(config, pieces[0]), config.init_from, reporter.note)
     folder = place(out, config.algo, pieces[0].env)
     try:
-        configs.write(folder, config, shlex.join(sys.argv))
+        config_file.write(folder, config, shlex.join(sys.argv))
         return finish(config, pieces, folder, reporter)
     finally:
         if not newest(folder):  # it could not even begin
@@ -182,7 +183,7 @@ def rerun(
     run = Run(path, env, eval_env, demos, trust)
     number = run.member(member)
     hp, changes = schedule(run.path, number)
-    seeds = configs.seed_list(run.config.seeds[number] if seed is None else seed)
+    seeds = seed_list(run.config.seeds[number] if seed is None else seed)
     config = one_member(run.config, number, hp)
     config = dataclasses.replace(config, seeds=seeds[:1], schedule=tuple(changes))
     return derive(run, config, out, speaker(progress))

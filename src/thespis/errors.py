@@ -58,6 +58,12 @@ def listed(names: list[str], word: str) -> str:
     return f" {word} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
+def require(holds: object, message: str) -> None:
+    """Raises a `ThespisError` unless something holds."""
+    if not holds:
+        raise ThespisError(message)
+
+
 def one_line(error: Exception) -> str:
     """Returns the message of an error on one line."""
     return " ".join(str(error).split())

@@ -17,6 +17,7 @@ from thespis.algos import ALGORITHMS, MASAC, SAC, TAAC, TD3
 from thespis.core import ThespisError
 from thespis.nn.networks import ACTIVATIONS, MLP, Critics, Network
 from thespis.runs import config as configs
+from thespis.runs import config_file
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CLASSES = {"redq": "REDQ", "droq": "DroQ", "tqc": "TQC", "crossq": "CrossQ"}
@@ -171,8 +172,8 @@ def test_networks_are_chosen_by_name_and_kept_with_the_run(tmp_path):
     assert config.options["actor.norm"] == "none"
     same = configs.make("sac", {"env": "jax:pendulum", "critic_network": Network(norm="layer")})
     assert same.options == config.options | {"actor.activation": "relu"}
-    configs.write(tmp_path, config, "thespis train")
-    again, _ = configs.read(tmp_path)
+    config_file.write(tmp_path, config, "thespis train")
+    again, _ = config_file.read(tmp_path)
     assert again.options == config.options
 
 

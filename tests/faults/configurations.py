@@ -54,6 +54,7 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
     from tests.faults.lines import vocabulary
     from thespis.errors import ThespisError
     from thespis.runs import config as configs
+    from thespis.runs import config_file
 
     result, words = Result(), vocabulary()
     known = {o.name: o.kind for o in words["options"]}
@@ -67,8 +68,8 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
         how, faults = "accepted", []
         try:
             config = configs.make(algo, given)
-            configs.write(folder, config, "")
-            found, _ = configs.read(folder)
+            config_file.write(folder, config, "")
+            found, _ = config_file.read(folder)
             kept = {"hp": config.hp, "demos": config.demos}  # which may be an object
             same = dataclasses.replace(found, **kept) == config
             if not same or found.hp | config.hp != found.hp:

@@ -56,10 +56,11 @@ def vocabulary() -> dict[str, list]:
     from thespis.algos import ALGORITHMS
     from thespis.cli.command import COMMANDS
     from thespis.cli.training import tuner_options
-    from thespis.runs.config import ALIASES, APART, COMPUTED, Config
+    from thespis.runs.config import NOT_OPTIONS, Config
+    from thespis.runs.config_names import ALIASES, COMPUTED
     from thespis.values import Option, fields
 
-    every = [*fields(Config, skip=APART), *tuner_options(), Option("seed", int)]
+    every = [*fields(Config, skip=NOT_OPTIONS), *tuner_options(), Option("seed", int)]
     every += [Option(name, str) for name in (*ALIASES, *COMPUTED)]
     for algorithm in ALGORITHMS.values():
         for group, prefix in ((algorithm, "algo."), (algorithm.Hyper, "hp.")):

@@ -11,8 +11,9 @@ import pytest
 from tests.odd_values import configuration
 from tests.small import RUN, Toy
 from thespis.core import ThespisError
-from thespis.runs import config as configs
-from thespis.runs.config import Config, make, seed_list
+from thespis.runs import config_file
+from thespis.runs.config import Config, make
+from thespis.runs.config_names import seed_list
 from thespis.runs.formats import FORMAT
 from thespis.tuning import PBT, TUNERS
 
@@ -78,7 +79,7 @@ def test_the_names_of_stable_baselines3_are_understood(given, expected):
 
 def test_options_may_have_their_older_names():
     given = {"env": "jax:pointmass", "skill_kind": "one-hot", "allotment": "equal"}
-    assert configs.make("dads", given).options["assignment"] == "equal"
+    assert make("dads", given).options["assignment"] == "equal"
 
 
 def test_the_names_of_stable_baselines3_for_td3():
@@ -219,8 +220,8 @@ def test_threads_are_what_the_user_asked_for(monkeypatch):
 
 def test_a_config_survives_being_written(tmp_path):
     config = make("sac", RUN | {"seeds": (0, 1), "gamma": [0.9, 0.8], "preset": "qdax"})
-    configs.write(tmp_path, config, "thespis train")
-    again, saved = configs.read(tmp_path)
+    config_file.write(tmp_path, config, "thespis train")
+    again, saved = config_file.read(tmp_path)
     assert again.hp == {"gamma": [0.9, 0.8]} | {k: v for k, v in again.hp.items() if k != "gamma"}
     assert again.hp["target_entropy"] == -0.5
     assert saved["command"] == "thespis train"
@@ -230,7 +231,7 @@ def test_a_config_survives_being_written(tmp_path):
 
 
 def test_an_environment_without_a_name_is_marked(tmp_path):
-    configs.write(tmp_path, make("sac", RUN | {"env": Toy, "eval_env": lambda: Toy()}), "")
+    config_file.write(tmp_path, make("sac", RUN | {"env": Toy, "eval_env": lambda: Toy()}), "")
     saved = json.loads((tmp_path / "config.json").read_text())
     assert saved["env"] == saved["eval_env"] == "Toy"
     assert saved["env_given"] is saved["eval_env_given"] is True
@@ -240,7 +241,7 @@ def test_an_environment_without_a_name_is_marked(tmp_path):
 def test_a_config_of_something_else_is_refused(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(ThespisError, match="config.json is not the config of a run"):
-        configs.read(tmp_path)
+        config_file.read(tmp_path)
 
 
 # --- populations ----------------------------------------------------------------------------
@@ -283,7 +284,7 @@ def test_a_tuner_may_be_given_in_several_ways(given):
 )
 def test_a_population_is_tuned_by_what_its_algorithm_is_for(algo, given, fitness, scores):
     given = {"env": "jax:pendulum", "members": 8, "pbt": True, "eval_episodes": 5} | given
-    config = configs.make(algo, given)
+    config = make(algo, given)
     assert (config.tuning.fitness, config.scores) == (fitness, scores)
 
 
@@ -339,12 +340,12 @@ def test_a_tuner_of_an_unknown_kind_is_to_be_added(monkeypatch):
 def test_a_config_of_a_population_is_read_as_it_was_written(tmp_path):
     config = sac(members=4, pbt=PBT(tuned={"gamma": None}), tau=0.1)
     config = dataclasses.replace(config, schedule=((100, {"gamma": 0.5}),))
-    configs.write(tmp_path, config, "")
-    assert configs.read(tmp_path)[0] == config
+    config_file.write(tmp_path, config, "")
+    assert config_file.read(tmp_path)[0] == config
     saved = json.loads((tmp_path / "config.json").read_text())
     assert saved["hp"] == {"tau": 0.1}
     older = {k: v for k, v in saved.items() if k not in ("tuner", "pbt", "schedule")}
-    assert configs.restored(older).tuner is None
+    assert config_file.parse(older).tuner is None
 
 
 # --- whatever people pass -------------------------------------------------------------------

@@ -15,7 +15,7 @@ import thespis
 from tests.small import RUN, Toy, arguments, arrays, differences, stop_at, words
 from thespis import tuning
 from thespis.core import ThespisError
-from thespis.runs import checkpoint, directory, lineage, metrics, trainer
+from thespis.runs import checkpoint, config_file, directory, lineage, metrics, trainer
 from thespis.runs import config as configs
 from thespis.runs.build import build
 from thespis.runs.reporter import Silent
@@ -454,7 +454,7 @@ def test_returns_that_are_not_finite_are_healed_too(whole, tmp_path, monkeypatch
 def started(folder, given):
     given = {k: v for k, v in given.items() if k != "progress"}
     config = configs.make("sac", given)
-    configs.write(folder, config, "")
+    config_file.write(folder, config, "")
     x = trainer.Trainer(config, build(config), folder, Silent())
     x.start()
     return x
@@ -506,7 +506,7 @@ def test_python_takes_a_tuner_as_it_is(tmp_path):
     run = thespis.train("sac", out=tmp_path, **(given | {"steps": 300}))
     tuned = {"gamma": hyper.Uniform(0.5, 0.6)}
     assert run.config.tuning == tuning.PBT(interval=100, fitness="eval/mean_reward", tuned=tuned)
-    assert configs.read(run.path)[0] == run.config
+    assert config_file.read(run.path)[0] == run.config
     gamma = run.metrics["hparams/gamma"]
     assert ((gamma >= 0.5) & (gamma <= 0.6)).all()
     assert json.loads((run.path / "config.json").read_text())["pbt"]["interval"] == 100

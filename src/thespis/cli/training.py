@@ -88,9 +88,10 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
     """Returns the algorithm and the options that were given; or prints the help."""
     imported("thespis.runs.config")
     from thespis.algos import registry
-    from thespis.runs.config import ALIASES, APART, COMPUTED, Config
+    from thespis.runs.config import NOT_OPTIONS, Config
+    from thespis.runs.config_names import ALIASES, COMPUTED
 
-    run = fields(Config, skip=APART)
+    run = fields(Config, skip=NOT_OPTIONS)
     run = [replace(o, kind=tuple[str, ...]) if o.name == "seeds" else o for o in run]
     run.insert(3, Option("seed", int, "One seed."))
     run += more
@@ -105,7 +106,7 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
         raise HelpPrinted
     if algo.startswith("-"):
         raise ThespisError(f"name the algorithm first: thespis {command} ALGO {algo} ...")
-    algorithm = Config(algo, None).Algorithm
+    algorithm = registry.find(algo)
     choices = fields(algorithm, "algo.", skip=("spec",))
     hypers = fields(algorithm.Hyper, "hp.")
     if {*HELP} & {*rest}:

@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 from thespis.runs import checkpoint, metrics
-from thespis.runs.config import RETURN, judge_of
+from thespis.runs.config import RETURN
+from thespis.runs.config_file import judge_of
 from thespis.runs.directory import read_config
 
 

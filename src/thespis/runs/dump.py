@@ -31,8 +31,7 @@ from thespis.engine.rollout import FrozenPolicy
 from thespis.engine.streams import Stream, member_keys
 from thespis.replay.priorities import Priorities
 from thespis.replay.ring import Replay
-from thespis.runs import checkpoint
-from thespis.runs import config as configs
+from thespis.runs import checkpoint, config_file
 from thespis.runs import trust as trusted
 from thespis.runs.build import blank, build, shown
 from thespis.runs.directory import read_json
@@ -310,7 +309,7 @@ def reproduce(
     saved = checkpoint.manifest(path)
     info = saved["info"]
     trusted.check(path, info["config"], trust)
-    config = configs.restored(info["config"])
+    config = config_file.parse(info["config"])
     alone: Any = {"seeds": (info["seed"],), "hp": {}, "tuner": None, "devices": 1}
     config = dataclasses.replace(config, **alone)
     loop, eval_env = build(config, env, eval_env)

@@ -24,8 +24,7 @@ from thespis.envs import gymnasium as gym
 from thespis.envs.pettingzoo import PettingZoo
 from thespis.errors import ThespisError, shown
 from thespis.replay.demonstrations import Episode
-from thespis.runs import checkpoint, lineage, metrics, trust
-from thespis.runs import config as configs
+from thespis.runs import checkpoint, config_file, lineage, metrics, trust
 from thespis.runs.best import best_member
 from thespis.runs.build import build, state_shapes
 from thespis.runs.config import Config
@@ -53,7 +52,7 @@ class SavedRun:
         trust: bool = False,
     ):
         self.path = find(path)
-        self.config, self.saved = configs.read(self.path, trust)
+        self.config, self.saved = config_file.read(self.path, trust)
         self.config = dataclasses.replace(self.config, trust=trust)
         self.env, self.eval_env = env, eval_env
         if demos is not None:

@@ -22,7 +22,7 @@ from thespis.errors import ThespisError, or_all
 from thespis.runs import checkpoint
 from thespis.runs.best import Best
 from thespis.runs.build import SCHEDULE, blank, hyper_parameters, resolve_schedule
-from thespis.runs.config import DEPENDENCE, DIVERSITY, OF_EPISODES, RETURN, SIMILARITY, Config
+from thespis.runs.config import DEPENDENCE, DIVERSITY, PER_EPISODE, RETURN, SIMILARITY, Config
 from thespis.runs.directory import repair_status, status, write_json
 from thespis.runs.dump import Found, of_one
 from thespis.runs.expert import Demonstrations
@@ -369,7 +369,7 @@ class Trainer:
                 state = read(self.learner.state)
                 self.best = self.best.challenge(score, self.step, state, self.hps)
                 self.best.write(self.folder / "best")
-            if self.tuning and self.tuning.tuner.fitness in OF_EPISODES:
+            if self.tuning and self.tuning.tuner.fitness in PER_EPISODE:
                 self.tuning.score(episodes[self.tuning.tuner.fitness])
             goal, enough = self.config.stop_reward, np.any if self.tuning else np.all
             reached = goal is not None and bool(enough(scores[RETURN] >= goal))
@@ -377,7 +377,7 @@ class Trainer:
         now = self.step, self.spent - self.ledger.seconds
         sums = read(self.learner.metric_sums)
         rows = [row | new for row, new in zip(self.rows(*now, sums), evaluated, strict=True)]
-        if self.tuning and self.tuning.tuner.fitness not in OF_EPISODES:
+        if self.tuning and self.tuning.tuner.fitness not in PER_EPISODE:
             values_of = [[row.get(self.tuning.tuner.fitness, np.nan)] for row in rows]
             self.tuning.score(np.array(values_of))
         counts, edges = [sums.histograms(m) for m in range(len(rows))], dict(sums.edges)

@@ -13,7 +13,7 @@ import numpy as np
 from thespis.errors import ThespisError, or_all
 from thespis.runs import checkpoint
 from thespis.runs.best import best_member
-from thespis.runs.config import donor
+from thespis.runs.config_names import donor
 from thespis.runs.directory import find
 
 

@@ -1,0 +1,133 @@
+"""What follows from other choices of a run, and what is refused because it cannot work."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+from thespis.core import imitates
+from thespis.errors import require, shown
+from thespis.runs.log_keys import other_names
+from thespis.tuning import hyper
+from thespis.values import fields, show
+from thespis.xla import threads
+
+if TYPE_CHECKING:
+    from thespis.runs.config import Config
+
+COUNTS = 2**31  # steps and updates are 32-bit integers on devices
+CRITICS = 1000  # networks that are made and compiled one by one
+
+
+def complete(config: Config) -> Config:
+    """Returns the config with all that follows from its fields, or refuses what cannot work."""
+    require(config.env is not None, "env is missing: give --env, for example jax:pendulum")
+    choices = fields(config.Algorithm, skip=("spec",))
+    options: dict[str, Any] = {o.name: o.default for o in choices} | config.options
+    config = dataclasses.replace(config, options=options)
+    for name, value in [*vars(config).items(), *options.items()]:
+        check_counts(name, value)
+    batch, steps = options["batch_size"], config.steps
+    window = (options["n_step"] + 2) * config.envs  # rows that hold at least one transition
+    start = config.learning_starts or max(batch, window, min(1000, steps // 10))
+    eval_freq = config.eval_freq or max(1, steps // 20)
+    _, processes = threads.process_index_and_count()
+    cores = threads.cores() if processes == 1 and not config.shared else 1
+    devices = config.devices or threads.even_share(config.members, cores)
+    config = dataclasses.replace(
+        config,
+        learning_starts=start,
+        eval_freq=eval_freq,
+        log_freq=config.log_freq or eval_freq,
+        checkpoint_freq=config.checkpoint_freq or max(1, steps // 10),
+        devices=devices,
+        threads=config.threads or default_threads(options["hidden"] if devices == 1 else ()),
+    )
+    require(
+        config.members % (devices * processes) == 0,
+        f"devices = {devices} "
+        + (f"of {processes} processes " if processes > 1 else "")
+        + f"cannot share {config.members} members evenly: give a divisor of that",
+    )
+    require(
+        config.updates_per_step >= 0,
+        f"updates_per_step = {config.updates_per_step:g}: give 0 or more",
+    )
+    require(
+        steps * max(1, config.updates_per_step) < COUNTS,
+        f"steps = {steps}: give fewer than {COUNTS} steps and updates of a member",
+    )
+    require(
+        start <= config.buffer_size,
+        f"learning_starts = {start} is more than buffer_size = {config.buffer_size} holds: "
+        "lower the one or raise the other",
+    )
+    require(
+        batch <= start,
+        f"batch_size = {batch} is more than the {start} steps stored when learning starts: "
+        "lower it or raise learning_starts",
+    )
+    require(
+        window <= start,
+        f"learning_starts = {start} holds no {options['n_step']}-step transition of "
+        f"{config.envs} environments: give at least {window}",
+    )
+    require(
+        start < steps,
+        f"steps = {steps} end before learning starts at {start}: raise steps, or lower "
+        "learning_starts and batch_size",
+    )
+    other_names(config.log_keys)
+    hyper.check(config.Algorithm.Hyper, config.hp, config.members)
+    require(
+        config.demos is not None or not imitates(config.Algorithm),
+        f"{config.algo} learns from demonstrations: give demos, a trained run, a .npz file or a "
+        "Minari dataset",
+    )
+    require(
+        config.demos is None or imitates(config.Algorithm),
+        f"{config.algo} learns from no demonstrations: leave demos out, or take sqil",
+    )
+    return config if config.tuner is None else with_tuner(config)
+
+
+def with_tuner(config: Config) -> Config:
+    """Returns the config with all fields of its tuner, or refuses it."""
+    tuner = config.tuning
+    if tuner.interval is None:
+        tuner = dataclasses.replace(tuner, interval=max(1, config.steps // 20))
+    if tuner.fitness is None:
+        tuner = dataclasses.replace(tuner, fitness=config.judge)
+    for name, value in vars(tuner).items():
+        if not name.startswith("min_"):
+            check_counts(f"pbt.{name}", value)
+    config = dataclasses.replace(config, pbt=vars(tuner))
+    require(
+        config.members > 1,
+        f"tuner = {config.tuner} needs a population, not one member: give members, such as 8",
+    )
+    tuner.check(config.Algorithm.Hyper, config.members, config.scores)
+    devices = (config.devices or 1) * threads.process_index_and_count()[1]
+    require(
+        devices == 1 or not config.shared,
+        f"pbt.replay = shared needs all members on one device, not {devices}: give devices = 1 and "
+        "one process, or another replay",
+    )
+    return config
+
+
+def check_counts(name: str, value: Any) -> None:
+    """Refuses whole numbers that count nothing: of steps, layers, critics. Seeds alone may be 0."""
+    counts = [n for n in (value if isinstance(value, tuple) else [value]) if type(n) is int]
+    require(
+        name == "seeds" or min(counts, default=1) >= 1, f"{name} = {show(value)}: give at least 1"
+    )
+    most = CRITICS if name == "critics" else COUNTS - 1
+    require(max(counts, default=1) <= most, f"{name} = {shown(show(value))}: give at most {most}")
+
+
+def default_threads(hidden: tuple[int, ...]) -> int:
+    """Returns the threads that the user asked XLA for, or else those that suit the networks."""
+    asked = os.environ.get("NPROC", "")
+    return int(asked) if asked.isdecimal() and int(asked) else threads.threads_for(hidden)

@@ -1,0 +1,126 @@
+"""The names and texts that users may write for options, and what they mean here."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from typing import Any
+
+from thespis.errors import ThespisError, require, shown
+from thespis.tuning import hyper
+from thespis.values import MOST, number, plain, show
+
+SEEDS = 2**31  # seeds are 32-bit integers on devices
+
+# Options that had another name in older versions, and runs.
+RENAMED = {"allotment": "assignment"}
+# Stable-Baselines3's names: those that mean the same as one of ours ...
+ALIASES = {
+    **RENAMED,
+    "total_timesteps": "steps",
+    "n_timesteps": "steps",
+    "n_envs": "envs",
+    "lr": "learning_rate",
+    "n_eval_episodes": "eval_episodes",
+    "save_freq": "checkpoint_freq",
+    "net_arch": "hidden",
+    "n_critics": "critics",
+    "n_steps": "n_step",
+    "n_stack": "frame_stack",
+    "prioritized_replay_alpha": "priority_alpha",
+    "prioritized_replay_beta0": "priority_beta",
+    "prioritized_replay_beta_iters": "priority_anneal",
+    "policy_delay": "delay",
+    "target_policy_noise": "target_noise",
+    "target_noise_clip": "noise_clip",
+}
+# ... and those that `translate` must compute.
+COMPUTED = {
+    "learning_rate": float,
+    "lr": float,
+    "ent_coef": str,
+    "gradient_steps": int,
+    "train_freq": int,
+}
+
+
+def translate(algorithm: type, values: dict[str, Any]) -> dict[str, Any]:
+    """Returns values by our names instead of Stable-Baselines3's, with our meaning."""
+    out = {ALIASES.get(name, name): value for name, value in values.items()}
+    if out.keys() & {"seed", "seeds", "members"}:
+        out["seeds"] = member_seeds(*(out.pop(name, None) for name in ("seed", "seeds", "members")))
+    if "learning_rate" in out:
+        rate = number("learning_rate", out.pop("learning_rate"))
+        rates = [name for name in hyper.declared(algorithm.Hyper) if name.endswith("_lr")]
+        out = {f"hp.{name}": rate for name in rates} | out  # a rate of its own wins
+    if "ent_coef" in out:
+        value = str(out.pop("ent_coef"))
+        learned, _, start = value.partition("_")
+        if learned == "auto":
+            out |= {"alpha": number("ent_coef", start)} if start else {}
+        else:
+            out |= {"temperature": "fixed", "alpha": number("ent_coef", value)}
+    if "gradient_steps" in out or "train_freq" in out:
+        updates = number("gradient_steps", out.pop("gradient_steps", 1), whole=True)
+        every = number("train_freq", out.pop("train_freq", 1), whole=True)
+        envs = number("envs", out.get("envs", 1), whole=True)
+        require(every >= 1, f"train_freq = {every}: give at least 1")
+        # A negative number of gradient steps is one for every environment step.
+        out["updates_per_step"] = 1.0 if updates < 0 else updates / (every * max(envs, 1))
+    return out
+
+
+def member_seeds(seed: Any, seeds: Any, members: Any) -> tuple[int, ...]:
+    """Returns one seed per member: as listed, or counted upwards from the first one."""
+    require(seed is None or seeds is None, "both seed and seeds are given: leave one of them out")
+    if seeds is None:
+        first = 0 if seed is None else int(number("seed", seed, whole=True))
+        count = 1 if members is None else int(number("members", members, whole=True))
+        require(count >= 1, f"members = {count}: give at least 1")
+        return seed_list(first if count == 1 else f"{first}-{first + count - 1}")
+    listed = seed_list(seeds)
+    require(
+        members is None or number("members", members, whole=True) == len(listed),
+        f"members = {members}, but there are {len(listed)} seeds: leave one of them out",
+    )
+    return listed
+
+
+def seed_list(text: Any) -> tuple[int, ...]:
+    """Returns the seeds that a number, a range such as "0-4", or a list of these stands for."""
+    texts = text.replace(",", " ").split() if isinstance(text, str) else plain(text)
+    seeds: list[int] = []
+    for text in texts if isinstance(texts, list) else [texts]:
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(text))
+        if not match:
+            raise ThespisError(
+                f"seeds = {shown(text)}: give a range such as 0-4, or numbers like 1 2 3"
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        require(first <= last, f"seeds = {text} is empty: give a range such as {last}-{first}")
+        require(last < SEEDS, f"seeds = {shown(str(text))}: give numbers below {SEEDS}")
+        require(len(seeds) + last - first < MOST, f"seeds: give at most {MOST} of them")
+        seeds += range(first, last + 1)
+    require(seeds, "seeds is empty: give a range such as 0-4, or numbers like 1 2 3")
+    twice = [seed for seed, times in Counter(seeds).items() if times > 1]
+    require(
+        not twice,
+        f"seeds = {shown(show(seeds))}: {shown(show(twice))} is there twice; give each once",
+    )
+    return tuple(seeds)
+
+
+def donor(init_from: str) -> tuple[str, list[str]]:
+    """Returns the run and the parts that RUN:PART[,PART] names; no parts mean all of them."""
+    whole = ":" not in init_from or os.path.isdir(init_from)
+    path, _, parts = (init_from, "", "") if whole else init_from.rpartition(":")
+    return path, parts.split(",") if parts else []
+
+
+def actor_given(init_from: str | None) -> bool:
+    """Tells whether a whole actor comes from another run."""
+    if init_from is None:
+        return False
+    _, parts = donor(init_from)
+    return not parts or bool({"actor", "actor.params"} & set(parts))
