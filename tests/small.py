@@ -19,7 +19,7 @@ from thespis.engine.evaluation import Evaluator
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import DeviceDriver
 from thespis.report import progress
-from thespis.runs import checkpoint, dump, faults, run, trainer, tuning_rounds
+from thespis.runs import checkpoint, dump, faults, run, session, trainer, tuning_rounds
 from thespis.xla.program_cache import compiled
 
 RUN = {
@@ -204,6 +204,7 @@ class Host(HostDriver):
         self.first = keep(("init", key_of(loop)), lambda: compiled(loop.init, made_of))
 
     def init(self, seeds, hps, demos=None):
+        self.open(time=0)
         return self.loop.place(self.first(seeds, hps, demos, self.arrived))
 
 
@@ -215,14 +216,14 @@ def evaluator(loop, env, episodes):
     return new
 
 
-class Exchange(tuning_rounds.Exchange):
+class Programs(tuning_rounds.Programs):
     @property
     def decide(self):
-        return keep("decide", lambda: super(Exchange, self).decide)
+        return keep("decide", lambda: super(Programs, self).decide)
 
     @property
     def copy(self):
-        return keep(("copy", key_of(self.loop)), lambda: super(Exchange, self).copy)
+        return keep(("copy", key_of(self.loop)), lambda: super(Programs, self).copy)
 
 
 class Tracer(dump.Tracer):
@@ -239,7 +240,7 @@ def program(loop, name):
     return keep((name, loop.algo), lambda: jax.jit(getattr(loop.algo, name)))
 
 
-trainer.DeviceDriver, trainer.HostDriver = Device, Host
-tuning_rounds.HostDriver, tuning_rounds.Exchange, faults.Tracer = Host, Exchange, Tracer
+session.DeviceDriver, session.HostDriver = Device, Host
+tuning_rounds.HostDriver, tuning_rounds.Programs, faults.Tracer = Host, Programs, Tracer
 dump.program = program
-trainer.Evaluator = run.Evaluator = evaluator
+session.Evaluator = run.Evaluator = evaluator

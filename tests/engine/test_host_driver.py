@@ -318,6 +318,7 @@ def test_one_core_learns_what_two_do(monkeypatch):
 @pytest.mark.optimised
 def test_no_array_of_the_replay_is_copied(join):
     driver, _ = opened(capacity=100 * host_driver.SMALL)  # none is small
+    driver.open(time=0)
     seeds, hps = jnp.arange(MEMBERS), hyper.fill(Clerk.Hyper, {}, MEMBERS)
     x = jax.eval_shape(driver.loop.init, seeds, hps, None, driver.arrived)
     trees = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), x), (hps, None, seeds)

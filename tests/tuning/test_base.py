@@ -56,7 +56,7 @@ def test_what_is_given_stays_with_the_members_number(name):
     chosen = {"gamma": 0.9, "entropy": each}
     hps, memory = begin(t, given=chosen)
     scores, age = np.float32([[np.nan], *([i] for i in range(7))]), np.full(8, 10**6, np.int32)
-    play = jax.jit(lambda *x: tuning.exchange(t, chosen, *x))
+    play = jax.jit(lambda *x: tuning.decide(t, chosen, *x))
     for key in random.split(random.key(1), 2):
         known = memory, key, hps, scores, age
         before = np.asarray(hps.entropy)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from thespis.core import HostEnvs, Mode, Step
+from thespis.core import Mode, Step
 from thespis.engine.loop import Learner, Loop
 from thespis.engine.streams import Stream, environment_seeds, member_keys
 from thespis.errors import Fault, ThespisError
@@ -37,13 +37,14 @@ class HostDriver:
         self.mesh, self.mine = loop.mesh, mine(loop.mesh, len(seeds))
         self.seeds = np.asarray(seeds)[self.mine]
         self.members = len(self.seeds)
-        self.open(time=0)
+        self.envs: Any = None  # `HostEnvs`, once they are open
         self.programs = cache(self.compile)
 
     def open(self, time: int) -> None:
-        """Begin with start states of this time's own."""
+        """Opens the environments, with start states that follow from the time."""
+        self.close()
         seeds = environment_seeds(self.seeds, Stream.TRAIN, time, self.loop.envs)
-        self.envs: HostEnvs = self.loop.env.open(len(seeds), seeds)
+        self.envs = self.loop.env.open(len(seeds), seeds)
         self.opened = time
         try:
             self.arrived = self.fold(self.envs.reset())
@@ -51,6 +52,7 @@ class HostDriver:
             raise self.located(fault) from fault.__cause__
 
     def init(self, seeds, hps, demos=None) -> Learner:
+        self.open(time=0)
         seeds, hps = self.own(seeds, hps)
         learner = self.loop.create(seeds, hps, self.seen(demos), self.arrived)
         return whole(self.mesh, learner, learner.specs)
@@ -65,7 +67,6 @@ class HostDriver:
 
     def resume(self, learner: Learner) -> Learner:
         """Environments begin new episodes; the row they left is cut off from what follows."""
-        self.close()
         self.open(learner.clock.now)
         replay = learner.replay
         newest = (replay.head - 1) % replay.capacity
@@ -130,7 +131,9 @@ class HostDriver:
         return jax.tree.map(lambda x: x.reshape(self.members, -1, *x.shape[1:]), step)
 
     def close(self) -> None:
-        self.envs.close()
+        if self.envs is not None:
+            self.envs.close()
+            self.envs = None
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def exchange(
     """One round of the tuner -> the population, and whom each member copied."""
     x = p.learner
     key = population_key(p.seeds, Stream.EXCHANGE, x.clock.iteration)
-    memory, parents, hps = tuning.exchange(tuner, p.given, p.memory, key, p.hps, scores, p.age)
+    memory, parents, hps = tuning.decide(tuner, p.given, p.memory, key, p.hps, scores, p.age)
     x = inherit(x, parents, tuner, sick=~jnp.isfinite(scores.mean(1)))
     x = restart(loop, x, p.seeds, replaced(parents))
     age = jnp.where(replaced(parents), 0, p.age)

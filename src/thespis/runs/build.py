@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -120,17 +121,21 @@ def hyper_parameters(config: Config, changes: dict[str, Any] | None = None) -> A
     return resolve_schedule(config, hyper.fill(config.Algorithm.Hyper, values, config.members))
 
 
-def resolve_schedule(config: Config, hps: Any) -> Any:
+def resolve_schedule(config: Config, hps: Any, note: Callable[[str], None] | None = None) -> Any:
     """Returns `hps` in which `schedule_updates` = 0 is the number of updates of the whole run.
 
     Whoever declares this hyper-parameter may divide by it. What the config asks for decides, not
-    what `hps` have now: so a run that becomes longer has a longer schedule.
+    what `hps` have now: so a run that becomes longer has a longer schedule, and says it in a note.
     """
-    asked = spans_run(config)
+    asked, total = spans_run(config), total_updates(config)
     if not asked.any():
         return hps
-    total = np.where(asked, np.float32(total_updates(config)), np.asarray(getattr(hps, SCHEDULE)))
-    return dataclasses.replace(hps, **{SCHEDULE: jax.device_put(total)})
+    before = np.asarray(getattr(hps, SCHEDULE))
+    if note and (changed := asked & (before != total)).any():
+        text = f"{SCHEDULE} was {before[changed][0]:,.0f} and is {total:,} from here on"
+        note(f"{text}: all updates of {config.steps:,} steps")
+    new = np.where(asked, np.float32(total), before)
+    return dataclasses.replace(hps, **{SCHEDULE: jax.device_put(new)})
 
 
 def spans_run(config: Config) -> np.ndarray:

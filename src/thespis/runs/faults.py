@@ -29,11 +29,12 @@ class Faults(dict[int, str]):
         self.anchor: Anchor | None = None
         self.demos: Any = None  # what is learned from since then
 
-    def remember(self, x: Learner, length: int, window: int) -> None:
+    def remember(self, x: Learner, demos: Any, length: int, window: int) -> None:
         """Before `length` iterations: have a moment to return to, since when no row is lost.
 
         Somebody will `forget` it within `window` iterations.
         """
+        self.demos = demos
         passed = x.clock.now - self.anchor.iteration if self.anchor else 0
         if self.anchor is None or passed + length > self.loop.capacity:
             self.anchor = Anchor.of(x, window)
@@ -55,6 +56,12 @@ class Faults(dict[int, str]):
         self.look(x, hps, seeds)
         for m in np.flatnonzero(~read(self.healthy(x.state))):
             self.add(x, hps, seeds, int(m), "state", x.clock.now - 1, 0)
+
+    def look_at_returns(self, returns: np.ndarray, x: Learner, hps: Any) -> None:
+        """Finds members whose evaluation [members, episodes] is not finite."""
+        for m in np.flatnonzero(~np.isfinite(returns).all(1)).tolist():
+            state, hp = jax.tree.map(lambda x: x[0], dump.of_one((x.state, hps), m))
+            self.keep(m, Found("return", "return", x.clock.now, 0, 0, state), hp)
 
     @cached_property
     def healthy(self):

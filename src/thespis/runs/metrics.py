@@ -82,6 +82,14 @@ class MetricsLog:
                 events += self.histograms.event(counted)
             files.append(self._boards[member], events)
 
+    def copy_rows(self, folder: Path, member: int, last: int) -> None:
+        """Appends the rows of another run's member up to the step `last`, as those of member 0."""
+        past, counts = read(folder / "metrics.csv"), self.histograms.of(folder, member)
+        for i in np.flatnonzero((past["member"] == member) & (past["step"] <= last)):
+            row = {k: x[i] for k, x in past.items() if k in self.columns and np.isfinite(x[i])}
+            step = int(past["step"][i])
+            self.append(step, 0, row, counts.get(step))
+
     def cut(self, step: int) -> None:
         """Forget all rows after `step`, as if the run had just come to it."""
         cut(self.path, step)

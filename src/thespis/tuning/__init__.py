@@ -4,7 +4,7 @@ A tuner is a frozen dataclass of static choices. It says with which hyper-parame
 begin, and after every round of training who takes over whose state and with which new ones.
 """
 
-from thespis.tuning.base import Inherit, Tuner, exchange, priors, replaced, varying
+from thespis.tuning.base import Inherit, Tuner, decide, priors, replaced, varying
 from thespis.tuning.controls import NoTuning, RandomSearch
 from thespis.tuning.multi_frequency import MultiFrequencyPBT
 from thespis.tuning.pb2 import PB2
@@ -21,7 +21,7 @@ __all__ = [
     "RandomSearch",
     "Tuner",
     "better",
-    "exchange",
+    "decide",
     "preset_hp",
     "priors",
     "replaced",

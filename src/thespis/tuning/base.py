@@ -56,7 +56,7 @@ class Tuner(Protocol):
 
         A member whose scores are not finite is always replaced and never a parent. `age` counts
         the environment steps since a member was last replaced. Whatever becomes of what was given
-        here, it stays with its member's number (see `exchange` below).
+        here, it stays with its member's number (see `decide` below).
         """
         ...
 
@@ -158,23 +158,23 @@ def where(who: Bool[Array, "members"], which: Bool[Array, "hypers"], a, b):
 # --- rounds ---------------------------------------------------------------------------------
 
 
-def exchange(
+def decide(
     tuner: Tuner,
-    given: Iterable[str],
+    placed: Iterable[str],
     memory: Any,
     key: Key,
     hps: Any,
     scores: Float[Array, "members n"],
     age: Int[Array, "members"],
 ) -> tuple[Any, Int[Array, "members"], Any]:
-    """One round of any tuner -> memory, parents, hps.
+    """Asks a tuner for one round -> memory, parents, hps.
 
-    What was `given` belongs to a member's place: whoever takes that, it stays. Only a member that
-    broke gets its parent's: its own may be what broke it, and would again.
+    Hyper-parameters that are `placed` belong to a member's place: whoever takes that, they stay.
+    Only a member that broke gets its parent's: its own may be what broke it, and would again.
     """
     memory, parents, new = tuner.exchange(memory, key, hps, scores, age)
     broken = ~jnp.isfinite(scores.mean(1))
-    kept = {name: jnp.where(broken, getattr(new, name), getattr(hps, name)) for name in given}
+    kept = {name: jnp.where(broken, getattr(new, name), getattr(hps, name)) for name in placed}
     return memory, parents, replace(new, kept)
 
 

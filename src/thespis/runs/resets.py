@@ -1,0 +1,43 @@
+"""Members that begin anew at some steps, if their algorithm says so."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from thespis.core import Resetting, capability
+from thespis.engine.loop import Learner, Loop
+from thespis.runs.config import Config
+from thespis.runs.metrics import Note
+from thespis.xla.multihost import collective
+from thespis.xla.placement import MEMBERS, SHARED, spread
+from thespis.xla.program_cache import compiled
+
+
+class Resets:
+    """When members are reset, and the program that does it."""
+
+    def __init__(self, config: Config, loop: Loop):
+        self.config, self.loop = config, loop
+        resetting = capability(loop.algo, Resetting)
+        steps = resetting.resets if resetting else ()
+        self.iterations = tuple(config.iterations(step) for step in steps)
+
+    def __call__(self, x: Learner, hps: Any, seeds: Any, note: Note) -> Learner:
+        """Returns the learner after the resets of this iteration, as a rule none."""
+        for number, iteration in enumerate(self.iterations):
+            if iteration == x.clock.now:
+                state = collective(self.program, x.state, hps, seeds, np.int32(number))
+                x = dataclasses.replace(x, state=state)
+                count = f"{number + 1} of {len(self.iterations)}"
+                note(f"step {iteration * self.config.envs}: {self.config.algo} is reset ({count})")
+        return x
+
+    @cached_property
+    def program(self):
+        loop, given = self.loop, (MEMBERS, MEMBERS, MEMBERS, SHARED)
+        reset = spread(loop.mesh, loop.reset, given, MEMBERS)
+        return compiled(reset, dataclasses.replace(loop, env=None))

@@ -1,0 +1,197 @@
+"""A run that is being trained: how it begins, what it holds, and what it leaves on the disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from thespis import envs
+from thespis.core import HostEnv
+from thespis.engine.evaluation import Evaluator
+from thespis.engine.host_driver import HostDriver
+from thespis.engine.loop import DeviceDriver, Loop
+from thespis.errors import ThespisError
+from thespis.runs import metric_rows, snapshot
+from thespis.runs.best import Best
+from thespis.runs.build import hyper_parameters, resolve_schedule
+from thespis.runs.config import Config
+from thespis.runs.directory import repair_status, status, write_json
+from thespis.runs.expert import Demonstrations
+from thespis.runs.faults import Faults
+from thespis.runs.log_keys import other_names
+from thespis.runs.metrics import MetricsLog
+from thespis.runs.reporter import Reporter
+from thespis.runs.resets import Resets
+from thespis.runs.snapshot import Snapshot
+from thespis.runs.timetable import Timetable
+from thespis.runs.transplant import transplant
+from thespis.runs.tuning_rounds import Tuning
+from thespis.xla.compile_times import CompileTimes
+
+
+class Session:
+    """All that a `Trainer` works on: `start`, `restore` or `adopt` give it members."""
+
+    def __init__(self, config: Config, pieces: tuple[Loop, Any], folder: Path, reporter: Reporter):
+        self.config, self.folder, self.reporter = config, folder, reporter
+        self.loop, eval_env = pieces
+        self.env_label = envs.label(self.loop.env)
+        self.seeds = jax.device_put(np.asarray(config.seeds, np.int32))
+        self.tuning = Tuning(config, self.loop, self.seeds) if config.tuner else None
+        self.hps = self.tuning.first if self.tuning else hyper_parameters(config)
+        self.used = self.hps  # by the newest updates
+        self.evaluate = Evaluator(self.loop, eval_env, config.eval_episodes)
+        driver = HostDriver if isinstance(self.loop.env, HostEnv) else DeviceDriver
+        self.demos = Demonstrations(config, self.loop) if config.demos is not None else None
+        self.driver = driver(self.loop, self.seeds)
+        self.resets = Resets(config, self.loop)
+        self.timetable = Timetable.of(config, self.resets.iterations)
+        self.start_of_learning = self.iterations(config.learning_starts or 1)
+        self.faults = Faults(config, self.loop, folder, self.start_of_learning)
+        self.ledger = CompileTimes()
+        self.began, self.elapsed = time.monotonic(), 0.0  # elapsed before it began
+        self.announced: set[str] = set()  # what is said once
+        self.signal = 0  # by which it was stopped
+        self.saved = -1  # the step of the newest checkpoint, once there is one
+
+    # --- beginnings -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Makes new members, and the first checkpoint of them."""
+        self.learner = self.driver.init(self.seeds, self.hps, self.demos_at(0))
+        if self.config.init_from:
+            state = transplant(self.learner.state, self.config.init_from, self.reporter.note)
+            self.learner = self.loop.place(dataclasses.replace(self.learner, state=state))
+        self.best = Best.none(self.learner.state, self.hps)
+        self.open_logs()
+        self.save()
+
+    def restore(self, folder: Path) -> None:
+        """Goes on from the newest checkpoint of this folder that is whole."""
+        lineage = self.load(folder, self.config.members)
+        self.saved = self.step
+        self.open_logs(lineage)
+        self.cut_log()
+
+    def adopt(self, folder: Path, members: int, member: int) -> None:
+        """Begins as one member of another run, with its past."""
+        self.load(folder, members, member)
+        self.open_logs()
+        try:
+            self.log.copy_rows(folder, member, self.step)
+        except ThespisError as error:
+            self.reporter.note(f"{error}; it goes on without its past")
+        self.cut_log()
+        self.save()
+
+    def load(
+        self, folder: Path, members: int, member: int | None = None
+    ) -> tuple[int, bytes | None]:
+        """Takes over the newest whole checkpoint of a run of `members`: all of them, or one.
+
+        -> its lineage: the number of rows, and the file's content if it has that.
+        """
+        given = self.config, self.loop, self.env_label, self.rounds, members, member
+        found = snapshot.load(folder / "checkpoints", *given, self.reporter.note)
+        self.elapsed, self.ledger.programs = found.elapsed, found.programs
+        self.hps = self.used = resolve_schedule(self.config, found.hps, self.reporter.note)
+        if self.tuning:
+            self.tuning.rounds = found.rounds
+        self.learner, self.best = self.driver.resume(found.learner), found.best
+        self.best.write(self.folder / "best")
+        return found.lineage
+
+    def open_logs(self, lineage: tuple[int, bytes | None] = (0, None)) -> None:
+        """Opens metrics.csv, and lineage.csv of a tuned population with its past."""
+        if self.demos:
+            self.demos.pin(self.folder)
+        note, sums = self.reporter.note, self.learner.metric_sums
+        varying = self.tuning.names if self.tuning else ()
+        columns = metric_rows.columns(
+            self.loop.algo, sums.names, self.hps, varying, self.demos is not None
+        )
+        repair_status(self.folder, note)
+        names, members = other_names(self.config.log_keys), self.config.members
+        self.log = MetricsLog(self.folder, columns, members, names, dict(sums.edges), note)
+        self.logged = self.step, self.busy
+        if self.tuning:
+            self.tuning.open(self.folder, columns, lineage, self.hps, note)
+
+    def demos_at(self, iteration: int) -> Any:
+        """Returns what is to be imitated then; an expert that plays on has new episodes sometimes.
+
+        These too come at times that do not depend on the speed of the machine.
+        """
+        return self.demos and self.demos.at(iteration // self.timetable.every["eval"])
+
+    def cut_log(self) -> None:
+        """Cuts metrics.csv at this step, without a row that only closed a shorter run."""
+        self.log.cut(self.step if self.record_due else self.step - 1)
+
+    # --- time -------------------------------------------------------------------------------
+
+    @property
+    def iteration(self) -> int:
+        return self.learner.clock.now
+
+    @property
+    def step(self) -> int:
+        """Rows of each member so far."""
+        return self.iteration * self.config.envs
+
+    def iterations(self, steps: int) -> int:
+        return self.config.iterations(steps)
+
+    def due(self, *names: str) -> bool:
+        return self.timetable.due(self.iteration, *names)
+
+    @property
+    def record_due(self) -> bool:
+        return self.due("log", "eval", "exchange")
+
+    def until_next(self, end: int) -> int:
+        """Returns how many iterations may be done at once, at most until `end`."""
+        return min(self.timetable.until_next(self.iteration, end), self.loop.capacity)
+
+    @property
+    def spent(self) -> float:
+        """Seconds of training, earlier sessions included."""
+        return self.elapsed + time.monotonic() - self.began
+
+    @property
+    def busy(self) -> float:
+        """Seconds of training without compilation."""
+        return self.spent - self.ledger.seconds
+
+    # --- what is left on the disk -----------------------------------------------------------
+
+    @property
+    def rounds(self) -> Any:
+        return self.tuning and self.tuning.rounds
+
+    def save(self) -> None:
+        """Writes a checkpoint of everything; none of members that are broken."""
+        if self.faults:
+            return
+        snapshot.refuse_not_finite(self.learner.state, f"{self.config.algo}, step {self.step}")
+        lineage = self.tuning and (self.tuning.lineage.rows, self.tuning.lineage.content)
+        parts = self.learner, self.hps, self.best, self.rounds, lineage or (0, None)
+        self.log.sync()
+        now = Snapshot(*parts, self.spent, self.ledger.programs)
+        snapshot.save(self.folder / "checkpoints", self.step, now, self.env_label)
+        self.saved = self.step
+        self.write_status("running")
+
+    def write_status(self, state: str) -> None:
+        """Says in the folder how far the run is, and what was compiled for it."""
+        status(self.folder, state, self.saved)
+        write_json(self.folder / "compiled.json", self.ledger.programs)
+
+    def close(self) -> None:
+        self.driver.close()
+        self.ledger.close()

@@ -1,0 +1,120 @@
+"""A run at one moment: all that a checkpoint must hold so that training goes on from there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from thespis.engine.loop import Learner, Loop
+from thespis.errors import ThespisError
+from thespis.runs import checkpoint
+from thespis.runs.best import Best
+from thespis.runs.build import blank
+from thespis.runs.config import Config
+from thespis.runs.lineage import FILE
+from thespis.runs.metrics import Note
+from thespis.runs.parts import by_member, by_row, grow, resize, split
+from thespis.tuning import hyper
+from thespis.xla.multihost import Rows, from_all, read
+from thespis.xla.placement import to_device
+
+
+class Snapshot(NamedTuple):
+    """What training changes, and how long it took."""
+
+    learner: Learner
+    hps: Any
+    best: Best
+    rounds: Any  # of a tuned population (tuning_rounds.py), or None
+    lineage: tuple[int, bytes | None]  # rows of lineage.csv and its content, if that was saved
+    elapsed: float  # seconds
+    programs: dict[str, float]  # seconds that each took to compile
+
+
+def save(folder: Path, step: int, now: Snapshot, env: str) -> None:
+    """Writes a checkpoint of everything and removes all but the one before; `env` is its label."""
+    size, tuned = int(now.learner.replay.size), now.rounds is not None
+    parts = split(now.learner, now.hps, now.best, now.rounds)
+    parts["replay"] = by_row(lambda rows: Rows(rows, size), parts["replay"])
+    info = {"rows": size, "elapsed": now.elapsed, "programs": now.programs, "env": env}
+    if tuned:
+        info["lineage"], content = now.lineage
+        parts["lineage"] = {FILE: np.frombuffer(content or b"", np.uint8)}
+    checkpoint.save(folder, step, parts, info)
+    checkpoint.prune(folder)
+
+
+def refuse_not_finite(state: Any, where: str) -> None:
+    """Raises an error that names the first part of a state with a number that is not finite."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if not np.isfinite(read(leaf)).all():
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise ThespisError(
+                f"{where}: {name} is not finite and not saved; try smaller learning rates or "
+                "rewards"
+            )
+
+
+def load(
+    folder: Path,
+    config: Config,
+    loop: Loop,
+    env: str,
+    rounds: Any,
+    members: int,
+    member: int | None,
+    note: Note,
+) -> Snapshot:
+    """Returns the newest whole checkpoint of a run of `members`: all of them, or one.
+
+    The shapes that are expected come from the config, and `rounds` has those of the tuner.
+    """
+    learner, Hyper = blank(config, loop), config.Algorithm.Hyper
+    hps = hyper.fill(Hyper, {}, config.members)
+    template = split(learner, hps, Best.none(learner.state, hps), rounds)
+    template = by_member(lambda x, axis: resize(x, axis, members), template)
+
+    def expected(manifest: dict[str, Any]) -> dict[str, Any]:
+        info, wanted = manifest["info"], dict(template)
+        if [type(info.get(k)) for k in ("rows", "elapsed", "env")] != [int, float, str]:
+            raise checkpoint.Damaged(f"a checkpoint in {folder} does not say what it is of")
+        if rounds is not None and "lineage" in manifest["parts"]:
+            wanted["lineage"] = checkpoint.shapes(folder, manifest, "lineage")
+        cut = lambda x: resize(x, 0, info["rows"])
+        return wanted | {"replay": by_row(cut, wanted["replay"])}
+
+    defaults = hyper.defaults(Hyper)
+    defaults |= {f"hyper.{name}": x for name, x in defaults.items()}  # of the best policies
+    path, parts = checkpoint.load_newest(folder, expected, note, defaults, ("replay",))
+    manifest = checkpoint.manifest(path)
+    check_same(folder, path, manifest, env)
+    if member is not None:
+        parts = by_member(lambda x, axis: np.take(x, [member], axis), parts)
+    best, lineage = parts.pop("best"), parts.pop("lineage", {}).get(FILE)
+    replay = grow(parts.pop("replay"), loop.capacity, loop.rule, loop.mesh)
+    parts, info = to_device(parts), manifest["info"]
+    return Snapshot(
+        Learner(state=parts["state"], replay=replay, **parts["actors"], **parts["progress"]),
+        parts["hyper"],
+        best,
+        parts.get("tuning"),
+        (info.get("lineage", 0), None if lineage is None else lineage.tobytes()),
+        info["elapsed"],
+        info.get("programs", {}),
+    )
+
+
+def check_same(folder: Path, path: Path, manifest: dict[str, Any], env: str) -> None:
+    """Refuses a checkpoint of another environment, or another one than other processes read."""
+    saved = manifest["info"]["env"]
+    if saved != env:
+        raise ThespisError(f"{path} was saved on env = {saved}, not {env}: resume with that one")
+    steps = set(from_all(np.array(manifest["step"])).tolist())
+    if len(steps) > 1:
+        raise ThespisError(
+            f"processes read checkpoints of steps {sorted(steps)} in {folder.parent}: give all of "
+            "them the same files"
+        )

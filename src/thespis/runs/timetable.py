@@ -1,0 +1,42 @@
+"""When something is due in a run, counted in iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from thespis.runs.config import Config
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """What happens every so many iterations, and what happens once."""
+
+    every: dict[str, int]
+    """Iterations between logs, evaluations, checkpoints and a population's exchanges."""
+    once: tuple[int, ...]
+    """Iterations at which members or their hyper-parameters change."""
+
+    @classmethod
+    def of(cls, config: Config, resets: Sequence[int]) -> Timetable:
+        """Returns the timetable of a run whose members are reset at these iterations."""
+        steps = {name: getattr(config, f"{name}_freq") for name in ("log", "eval", "checkpoint")}
+        if config.tuner:
+            steps["exchange"] = config.tuning.interval
+        changes = (config.iterations(step) for step, _ in config.schedule)
+        every = {name: config.iterations(n) for name, n in steps.items()}
+        return cls(every, (*changes, *resets))
+
+    def due(self, iteration: int, *names: str) -> bool:
+        """Tells whether one of these falls on this iteration."""
+        return any(iteration % self.every[name] == 0 for name in names if name in self.every)
+
+    def until_next(self, iteration: int, end: int) -> int:
+        """Returns the iterations until something is due, at most until `end`."""
+        repeated = (n - iteration % n for n in self.every.values())
+        return min(end - iteration, *repeated, *(n - iteration for n in self.once if n > iteration))
+
+    def until_record(self, iteration: int) -> int:
+        """Returns the iterations until rows of metrics are written."""
+        names = (name for name in self.every if name != "checkpoint")
+        return min(self.every[name] - iteration % self.every[name] for name in names)
