@@ -72,7 +72,7 @@ def train(
     progress: bool = True,
     **given: Any,
 ) -> Run:
-    """Train and return the run: `train("sac", env="Pendulum-v1", steps=20_000, seed=0)`.
+    """Trains and returns the run: `train("sac", env="Pendulum-v1", steps=20_000, seed=0)`.
 
     `algo` is a name, or a class of your own (docs/add-an-algorithm.md). `env` is a name, a
     `gymnasium.Env` class, a function that makes one, or a JAX task. All else
@@ -109,7 +109,7 @@ def train(
 
 
 def plan(algo: str | type, env: Any = None, *, probe: bool = True, **given: Any) -> plans.Plan:
-    """What `train` with the same arguments would take: memory, placement, and by a probe, time.
+    """Returns what `train` with the same arguments would take: memory, placement, time by a probe.
 
     `print` it, or read `fits`, `largest` (the largest population), `member` (bytes), `times`.
     """
@@ -131,7 +131,7 @@ def resume(
     progress: bool = True,
     trust: bool = False,
 ) -> Run:
-    """Go on exactly where a run stopped, to its own number of steps or another.
+    """Goes on exactly where a run stopped, to its own number of steps or another.
 
     `member` takes one member out of several and goes on with it in a run of its own. Members may
     be on other `devices` and in other processes than before. `demos` are needed only if they were
@@ -176,7 +176,7 @@ def rerun(
     progress: bool = True,
     trust: bool = False,
 ) -> Run:
-    """Train one agent with the hyper-parameters that a member and its ancestors had, step by step.
+    """Trains one agent with the hyper-parameters that a member and its ancestors had, step by step.
 
     The seed is that of the member, unless another is given.
     """
@@ -190,7 +190,7 @@ def rerun(
 
 
 def load(path: str | Path, env: Any = None, eval_env: Any = None, *, trust: bool = False) -> Run:
-    """A run on disk. `env` is needed only if it was trained on an environment without a name.
+    """Opens a run on disk; `env` is needed only if it was trained on an environment without a name.
 
     A run that you did not train here may name code in its config.json, such as an environment
     MODULE:ID: that is imported only if you `trust` it (docs/security.md).
@@ -208,7 +208,7 @@ def finish(
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
 ) -> Run:
-    """Train from the start or what is restored to the end, and leave plots and a report of it."""
+    """Trains from the start or what is restored to the end, and leaves plots and a report of it."""
     from thespis.report import lineage_plots
     from thespis.report.plots import curves_of, learning_curve
     from thespis.report.report import report
@@ -251,7 +251,7 @@ def finish(
 
 
 def go_on(trainer: Trainer, run: Run) -> None:
-    """Restore a run, unless it was killed before it had saved anything: then it starts."""
+    """Restores a run, unless it was killed before it had saved anything: then it starts."""
     if newest(run.path):
         trainer.restore(run.path)
     changed = {name: getattr(trainer.config, name) for name in ("steps", "devices")}
@@ -260,7 +260,7 @@ def go_on(trainer: Trainer, run: Run) -> None:
 
 
 def branch(run: Run, config: Config, number: int, out: str | Path, reporter: Silent) -> Run:
-    """Go on with one member of several, in a folder of its own."""
+    """Goes on with one member of several, in a folder of its own."""
     hp = {name: x[number] if isinstance(x, list) else x for name, x in config.hp.items()}
     if config.tuner:
         hp = {name: float(x[number]) for name, x in vars(run.hypers()).items()}
@@ -283,7 +283,7 @@ def derive(
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
 ) -> Run:
-    """A run made of another one, in a folder of its own."""
+    """Trains a run made of another one, in a folder of its own."""
     compare(run, config, reporter)
     pieces = run.build(config)
     folder = place(out, config.algo, pieces[0].env)
@@ -299,7 +299,7 @@ def derive(
 
 
 def fail(folder: Path, error: BaseException) -> None:
-    """Say in the folder, and in the message, what is left after an error."""
+    """Says in the folder, and in the message, what is left after an error."""
     if not newest(folder):
         return
     step = step_of(newest(folder))
@@ -313,12 +313,12 @@ def fail(folder: Path, error: BaseException) -> None:
 
 
 def finished(run: Run) -> bool:
-    """Whether it came to its end, be it that the wanted reward was reached early."""
+    """Tells whether it came to its end, which may be early if the wanted reward was reached."""
     return run.status["state"] == "done"
 
 
 def set_threads(config: Config) -> int:
-    """Give XLA as many threads as the config says -> how many it has."""
+    """Gives XLA as many threads as the config says -> how many it has."""
     compile_cache.use_cache()
     wanted = config.threads or 1
     if threads.set_threads(wanted, config.devices or 1):
@@ -327,19 +327,19 @@ def set_threads(config: Config) -> int:
 
 
 def speaker(progress: bool) -> Silent:
-    """Who speaks: of several processes only the first."""
+    """Returns who reports: of several processes only the first."""
     if not multihost.leads():
         return Mute()
     return Terminal() if convert("progress", bool, progress) else Silent()
 
 
 def place(out: str | Path, algo: str, env: Any) -> Path:
-    """A new folder for a run; of several processes only the first has one that is kept."""
+    """Makes a new folder for a run; of several processes only the first keeps its own."""
     return create(out, algo, envs.label(env)) if multihost.leads() else shadow()
 
 
 def shadow(folder: Path | None = None) -> Path:
-    """A folder that nobody sees, for what another process keeps of the same run.
+    """Makes a folder that nobody sees, for what another process keeps of the same run.
 
     Of one that goes on it has what is read from there.
     """
@@ -353,7 +353,7 @@ def shadow(folder: Path | None = None) -> Path:
 
 
 def compare(run: Run, config: Config, reporter: Silent) -> None:
-    """Say what stands in the way of going on bit for bit, or at all."""
+    """Says what stands in the way of going on bit for bit, or at all."""
     if run.demos_missing:
         raise ThespisError(
             f"{run.path} has demos = {run.config.demos}, which were given as an object: pass them "

@@ -26,13 +26,13 @@ from thespis.xla.program_cache import compiled
 
 
 def first_episode(final: Bool[Array, "rows n"]) -> Bool[Array, "rows n"]:
-    """True up to and with the row that ends each environment's first episode."""
+    """Returns True up to and with the row that ends each environment's first episode."""
     ended = jnp.cumsum(final, 0) - final.astype(int) > 0
     return ~ended
 
 
 def outcome(rows: Row) -> tuple[Float[Array, "n ..."], Int[Array, "n"]]:
-    """Undiscounted return and length of every environment's first episode."""
+    """Returns undiscounted return and length of every environment's first episode."""
     mine = first_episode(rows.final)
     return where(mine, rows.reward, jnp.zeros_like(rows.reward)).sum(0), mine.sum(0) - 1
 
@@ -40,7 +40,7 @@ def outcome(rows: Row) -> tuple[Float[Array, "n ..."], Int[Array, "n"]]:
 def own_terms(
     algo: SelfRewarding, policy: FrozenPolicy, row: Row, after: Row
 ) -> Float[Array, "n terms"]:
-    """What an algorithm rewards itself with for steps, and what its dependence is made of."""
+    """Returns what an algorithm rewards itself with for steps, and the terms of its dependence."""
     steps = policy.state, policy.hp, row, after
     return jnp.concatenate(
         [algo.diversity_reward(*steps)[:, None], algo.dependence_terms(*steps)], -1
@@ -48,7 +48,7 @@ def own_terms(
 
 
 def diversity(algo, policy: FrozenPolicy, rows: Row) -> Float[Array, "n terms"] | None:
-    """The sums of these over every environment's first episode, if an algorithm rewards itself."""
+    """Sums these over every environment's first episode, if an algorithm rewards itself."""
     if (rewarding := capability(algo, SelfRewarding)) is None:
         return None
     now, after = (jax.tree.map(lambda x, s=s: x[s], rows) for s in (slice(-1), slice(1, None)))
@@ -62,7 +62,7 @@ def diversity(algo, policy: FrozenPolicy, rows: Row) -> Float[Array, "n terms"] 
 def final(
     seen: Float[Array, "rows n size"], stepped: Bool[Array, "rows n"]
 ) -> Float[Array, "n size"]:
-    """What was seen after the last step of an episode."""
+    """Returns what was observed after the last step of an episode."""
     last = stepped.shape[0] - 1 - jnp.argmax(stepped[::-1], 0)
     return seen[last, jnp.arange(last.size)]
 
@@ -70,7 +70,7 @@ def final(
 def average(
     seen: Float[Array, "rows n size"], stepped: Bool[Array, "rows n"]
 ) -> Float[Array, "n size"]:
-    """The mean of what was seen after every step: of contacts, say, the share of the time."""
+    """Returns the mean over all steps: for contacts, say, the share of the time."""
     # Chosen, not multiplied by 0: what follows the episode may be NaN.
     total = jnp.where(stepped[..., None], seen, 0.0).sum(0)
     return total / jnp.maximum(stepped.sum(0), 1).astype(jnp.float32)[:, None]
@@ -90,7 +90,7 @@ class Descriptor:
 
 
 def describe(descriptor: Descriptor, told: dict, lengths: np.ndarray) -> Array:
-    """Descriptors [members, episodes, size] of what was seen after each step of each episode."""
+    """Returns descriptors [members, episodes, size] from observations after each step."""
     rows = lengths.max()
     pad = lambda seen: np.stack([*seen, *[np.zeros_like(seen[0])] * (rows - len(seen))])
     seen = np.stack([pad(told[slot]) for slot in np.ndindex(lengths.shape)], 1)
@@ -100,7 +100,7 @@ def describe(descriptor: Descriptor, told: dict, lengths: np.ndarray) -> Array:
 
 
 class Episodes(NamedTuple):
-    """What came of them, leaves [members, episodes]; descriptors [members, episodes, size].
+    """The results of episodes, leaves [members, episodes]; descriptors [members, episodes, size].
 
     `diversity` is the sum of what the algorithm rewards itself with, if it does, and `dependence`
     how much the episode depended on its skill.
@@ -135,7 +135,7 @@ class Episodes(NamedTuple):
 def play(
     loop: Loop, env, episodes: int, mode: Mode, descriptor: Descriptor | None, *given
 ) -> Episodes:
-    """Episodes of every member in a JAX environment. `given` are policies, seeds and time."""
+    """Plays episodes of every member in a JAX environment. `given` are policies, seeds and time."""
     policies, seeds, time = given
     look = descriptor.look if descriptor else lambda obs, env_state: None
 
@@ -154,7 +154,7 @@ def play(
 
 @dataclass(frozen=True, eq=False)
 class Evaluator:
-    """Episodes of every member in an environment of their own."""
+    """Plays episodes of every member in an environment of their own."""
 
     loop: Loop
     env: Any
@@ -163,7 +163,7 @@ class Evaluator:
     descriptor: Descriptor | None = None
 
     def __call__(self, policies: FrozenPolicy, seeds, time) -> tuple[np.ndarray, np.ndarray]:
-        """Returns and lengths [members, episodes]; a function of the seeds and the time alone."""
+        """Plays them -> returns, lengths [members, episodes], which follow from seeds and time."""
         played = self.play(policies, seeds, time)
         return played.returns, played.lengths
 
@@ -173,7 +173,7 @@ class Evaluator:
         return capability(self.loop.algo, SelfRewarding)
 
     def play(self, policies: FrozenPolicy, seeds, time) -> Episodes:
-        """Descriptors too, if there is one."""
+        """Returns all results of the episodes, with descriptors if there is one."""
         if not isinstance(self.env, HostEnv):
             return read(self.on_device(policies, seeds, time))
         given = policies, seeds
@@ -189,7 +189,7 @@ class Evaluator:
     # --- host environments ------------------------------------------------------------------
 
     def on_host(self, policies: FrozenPolicy, seeds, time):
-        """Each environment plays a fixed share of the episodes: short ones count no more."""
+        """Plays a fixed share of the episodes in each environment: short ones count no more."""
         members, width = len(seeds), min(self.episodes, 10)
         share = np.array([len(range(i, self.episodes, width)) for i in range(width)])
         starts = environment_seeds(np.asarray(seeds), Stream.EVALUATE, time, width)
@@ -268,7 +268,7 @@ class Evaluator:
 
     @cached_property
     def judge(self):
-        """The `own_terms` of a step of all environments [members, n, terms]."""
+        """The program that returns `own_terms` of a step everywhere [members, n, terms]."""
 
         def all_members(policies, obs, action, extra, next_obs, reward, terminated, truncated):
             def one(_, policy, obs, action, extra, *arrived):

@@ -66,7 +66,7 @@ class HostDriver:
         return own(self.mesh, demos, all_of(SHARED, demos))
 
     def resume(self, learner: Learner) -> Learner:
-        """Environments begin new episodes; the row they left is cut off from what follows."""
+        """Begins new episodes; the row that the old ones left is cut off from what follows."""
         self.open(learner.clock.now)
         replay = learner.replay
         newest = (replay.head - 1) % replay.capacity
@@ -77,7 +77,7 @@ class HostDriver:
         return put(self.mesh, learner, learner.specs)
 
     def run(self, x: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool) -> Learner:
-        """`length` iterations, `x` is used up."""
+        """Does `length` iterations; `x` is used up."""
         specs = x.specs
         hps, seeds = self.own(hps, seeds)
         trees = own(self.mesh, x, specs), (hps, self.seen(demos), seeds)
@@ -97,7 +97,7 @@ class HostDriver:
         return whole(self.mesh, learner.unpack(leaves), specs)
 
     def compile(self, learner: Bundle, rest: Bundle, mode: Mode, learn: bool):
-        """The two halves of an iteration, over lists: these cross into compiled code faster."""
+        """Compiles the two halves of an iteration, over lists: these cross into programs faster."""
 
         def act(leaves, given, obs):
             x, (hps, _, seeds) = learner.unpack(leaves), rest.unpack(given)
@@ -122,12 +122,12 @@ class HostDriver:
         return compiled(act, made_of), compiled(store_and_learn, made_of, donate_argnums=0)
 
     def located(self, fault: Fault) -> ThespisError:
-        """Where in the run it was."""
+        """Returns the error with the place in the run where it happened."""
         member, env = divmod(fault.environment, self.loop.envs)
         return fault.at(env, (self.opened + fault.step) * self.loop.envs, int(self.seeds[member]))
 
     def fold(self, step: Step) -> Step:
-        """Leaves [members * envs, ...] -> [members, envs, ...]."""
+        """Turns leaves [members * envs, ...] into [members, envs, ...]."""
         return jax.tree.map(lambda x: x.reshape(self.members, -1, *x.shape[1:]), step)
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class Bundle:
         return [*map(one, self.joined), *(leaves[i] for i in self.alone)]
 
     def unpack(self, leaves: list) -> Any:
-        """The inverse."""
+        """Inverts `pack`."""
         to, n = numbers_of(leaves), len(self.joined)
         found = dict(zip(self.alone, leaves[n:]))
         for group, joined in zip(self.joined, leaves[:n]):
@@ -185,5 +185,5 @@ class Bundle:
 
 
 def numbers_of(leaves: list) -> Any:
-    """What handles them: JAX where they are traced, else NumPy, which has nothing to compile."""
+    """Returns JAX if leaves are traced, else NumPy, which has nothing to compile."""
     return jnp if any(isinstance(x, Tracer) for x in leaves) else np

@@ -128,7 +128,7 @@ class Loop:
     # --- members ----------------------------------------------------------------------------
 
     def map_members(self, f, carried, *xs) -> tuple[Any, Any]:
-        """`carried, out = f(carried, *xs)` of every member. The replay never passes through here.
+        """Does `carried, out = f(carried, *xs)` for every member; the replay never passes here.
 
         On CPUs one member after another, each apart: else the compiler would merge a single
         member with its surroundings and round it differently, and so a member equals its run
@@ -184,7 +184,7 @@ class Loop:
     # --- one iteration ----------------------------------------------------------------------
 
     def act(self, state, hps, actors: Actors, obs, keys, clock: Clock, mode: Mode):
-        """Act in every environment -> action, memory, extra, leaves [members, envs, ...]."""
+        """Acts in every environment -> action, memory, extra, leaves [members, envs, ...]."""
 
         def one(_, state, hp, actors: Actors, obs, key):
             k_act, k_memory = random.split(random.fold_in(key, Use.ACT))
@@ -198,7 +198,7 @@ class Loop:
     def store_and_learn(
         self, x: Learner, hps, demos, arrived: Step, answer, keys, learn: bool
     ) -> Learner:
-        """Store what arrived with the answer to it, and learn from what was stored before."""
+        """Stores what arrived with the answer to it, and learns from what was stored before."""
         action, memory, extra = answer
         row = Row(*arrived, action, extra)
         begin, lived = x.actors.begin, (~x.actors.begin).astype(jnp.int32)
@@ -247,14 +247,14 @@ class Loop:
         return {"rollout/ep_rew_mean": whole, **parts, "rollout/ep_len_mean": actors.ep_length}
 
     def rollout(self, row: Row) -> dict[str, Mean | Histogram]:
-        """What the algorithm tells of new rows, of [members]; most tell nothing."""
+        """Returns what the algorithm reports of new rows, for [members]; most report nothing."""
         if (reporting := capability(self.algo, Reporting)) is None:
             return {}
         over_envs = jax.tree.map(lambda x: x.sum(1), reporting.report(row))
         return {f"rollout/{name}": x for name, x in over_envs.items()}
 
     def paid(self, reward, obs):
-        """What returns are sums of: a reward of one number, or one number of it and all of them.
+        """Returns what is summed to returns: a reward, or its one number and all of its numbers.
 
         -> [...], or [..., 1 + reward_dim].
         """
@@ -264,7 +264,7 @@ class Loop:
         return to.concatenate([scalar_reward(self.algo, reward, obs)[..., None], reward], -1)
 
     def draw(self, replay: Replay, hps, demos, keys, clock: Clock):
-        """The batches of one iteration's updates, leaves [members, updates, ...]."""
+        """Draws the batches of one iteration's updates, leaves [members, updates, ...]."""
         prioritised = capability(self.algo, Prioritised) if self.rule else None
 
         def of_member(member, hp, key):
@@ -280,7 +280,7 @@ class Loop:
         return jax.vmap(of_member)(jnp.arange(keys.shape[0]), hps, keys) if self.slots else None
 
     def learn(self, state, hps, row: Row, batches, keys, clock: Clock, returns=None, scaled=None):
-        """Observe the new row and do the updates of one iteration, none if there are no batches.
+        """Observes the new row and does the updates of one iteration, none if there are no batches.
 
         `returns` [members, envs] are those of episodes so far, for algorithms that remember them;
         `scaled` are discounted ones and which of them count, for those that scale rewards.
@@ -330,7 +330,7 @@ class Loop:
         return state, metrics, priorities
 
     def store(self, replay: Replay, hps, row: Row, batches, priorities) -> Replay:
-        """Give the priorities back, those of the latest update last, and add the row."""
+        """Gives the priorities back, those of the latest update last, and adds the row."""
         if self.rule is None:
             return replay.add(row, after=batches)
         alpha = hps.priority_alpha
@@ -348,7 +348,7 @@ class Loop:
 
     @property
     def rule(self) -> Rule | None:
-        """Of the priorities of rows, if the algorithm wants them."""
+        """The rule of the priorities of rows, if the algorithm wants them."""
         prioritised = capability(self.algo, Prioritised)
         return prioritised.rule(self.envs) if prioritised else None
 
@@ -375,7 +375,7 @@ class Loop:
     # --- many iterations --------------------------------------------------------------------
 
     def epoch(self, x: Learner, hps, demos, seeds, length, mode: Mode, learn: bool) -> Learner:
-        """`length` iterations with JAX environments; any split into epochs gives the same."""
+        """Does `length` iterations with JAX environments; any split into epochs gives the same."""
 
         def body(_, x: Learner) -> Learner:
             keys, world = member_keys(seeds, Stream.TRAIN, x.clock.iteration), x.world
@@ -395,13 +395,13 @@ class Loop:
         return self.map_members(one, state, hps, keys)[0]
 
     def step(self, env, action, key):
-        """One step of a member's environments -> their states, and what they returned."""
+        """Steps a member's environments -> their states, and what they returned."""
         return self.env.step(env, action, random.fold_in(key, Use.STEP))
 
     # --- placement --------------------------------------------------------------------------
 
     def create(self, seeds, hps, demos=None, arrived: Step | None = None) -> Learner:
-        """`init`, compiled, every member on its device. Trees that are given away share nothing."""
+        """Compiles and runs `init`, every member on its device; trees given away share nothing."""
         if self.mesh is None:
             made_of = self if arrived is None else dataclasses.replace(self, env=None)
             return compiled(self.init, made_of)(seeds, hps, demos, arrived)
@@ -410,7 +410,7 @@ class Loop:
         return jax.jit(self.init, out_shardings=made_at)(seeds, hps, demos, arrived)
 
     def place(self, learner: Learner) -> Learner:
-        """Every member on its device."""
+        """Puts every member on its device."""
         return put(self.mesh, learner, learner.specs)
 
 
@@ -434,12 +434,12 @@ class DeviceDriver:
     def run(
         self, learner: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool
     ) -> Learner:
-        """`length` iterations, `learner` is used up."""
+        """Does `length` iterations; `learner` is used up."""
         epoch = self.programs(jax.tree.structure(learner), mode, learn)
         return epoch(learner, hps, demos, seeds, jnp.int32(length))
 
     def compile(self, structure, mode: Mode, learn: bool):
-        """One program per phase; it reuses the learner's memory."""
+        """Compiles one program per phase; it reuses the learner's memory."""
 
         def epoch(x, hps, demos, seeds, length):
             return self.loop.epoch(x, hps, demos, seeds, length, mode, learn)

@@ -26,7 +26,7 @@ class MetricSums(eqx.Module):
 
     @classmethod
     def of(cls, metrics: dict[str, Any], members: int) -> MetricSums:
-        """Nothing yet, of these metrics."""
+        """Returns empty sums of these metrics."""
         drawn = {name: x.edges for name, x in metrics.items() if isinstance(x, Histogram)}
         names = tuple(name for name in metrics if name not in drawn)
         zeros = jnp.zeros((len(names), members))
@@ -36,7 +36,7 @@ class MetricSums(eqx.Module):
         return cls(names, zeros, zeros, fault, tuple(drawn.items()), counts)
 
     def add(self, seen: dict[str, Any], row: Row, iteration: Int[Array, ""]) -> MetricSums:
-        """Add metrics of [members], each a `Mean` or a `Histogram`; remember the first fault.
+        """Adds metrics of [members], each a `Mean` or a `Histogram`; remembers the first fault.
 
         Those that were not seen stay as they are.
         """
@@ -65,12 +65,12 @@ class MetricSums(eqx.Module):
         return dataclasses.replace(self, **dict(zip(("total", "count", "counts"), zeros)))
 
     def means(self, member: int) -> dict[str, Any]:
-        """The metrics that were seen."""
+        """Returns the means of metrics that have any value."""
         total, count = self.total[:, member], self.count[:, member]
         return {n: t / c for n, t, c in zip(self.names, total, count, strict=True) if c > 0}
 
     def histograms(self, member: int) -> dict[str, Int[np.ndarray, "bins"]]:
-        """The counts between the edges of each."""
+        """Returns the counts between the edges of each histogram."""
         if self.counts is None:
             return {}
         ends = np.cumsum([len(edges) - 1 for _, edges in self.edges])
@@ -79,12 +79,12 @@ class MetricSums(eqx.Module):
 
     @property
     def watched(self) -> list[str]:
-        """What a fault may be in."""
+        """The names of what a fault may be in."""
         return ["observation", "reward", *self.names]
 
 
 def not_finite(tree) -> Bool[Array, "members envs"]:
-    """Which environments have a floating number that is not finite."""
+    """Tells which environments have a floating number that is not finite."""
     floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
     bad = [(~jnp.isfinite(x)).reshape(*x.shape[:2], -1).any(-1) for x in floats]
     return jnp.stack(bad).any(0) if bad else jnp.zeros(jax.tree.leaves(tree)[0].shape[:2], bool)

@@ -37,7 +37,7 @@ CHUNK = 1024  # rows that are copied at a time
 
 
 class Population(eqx.Module):
-    """Members that learn, what they were told, and what the tuner remembers."""
+    """Members that learn, their hyper-parameters, and what the tuner remembers."""
 
     learner: Learner
     hps: Any  # the algorithm's `Hyper`, leaves [members]
@@ -57,7 +57,7 @@ def begin(
     given: dict[str, Any] | None = None,
     demos=None,
 ) -> Population:
-    """New members, one per seed.
+    """Makes new members, one per seed.
 
     Hyper-parameters that are `given`, a number or one per member, stay with a member's place.
     """
@@ -73,7 +73,7 @@ def begin(
 def train(
     loop: Loop, p: Population, iterations, mode: Mode = "explore", learn: bool = True, demos=None
 ) -> Population:
-    """Let all members act and learn; metrics are in `p.learner.metric_sums`."""
+    """Lets all members act and learn; metrics are in `p.learner.metric_sums`."""
     learner = loop.epoch(p.learner, p.hps, demos, p.seeds, iterations, mode, learn)
     return dataclasses.replace(p, learner=learner, age=p.age + iterations * loop.envs)
 
@@ -81,7 +81,7 @@ def train(
 def evaluate(
     loop: Loop, p: Population, episodes: int, env=None, mode: Mode = "greedy"
 ) -> tuple[Float[Array, "members episodes"], Int[Array, "members episodes"]]:
-    """Returns and lengths of episodes of every member, also in another environment."""
+    """Plays episodes of every member, also in another environment -> returns, lengths."""
     played = evaluate_qd(loop, p, episodes, None, env, mode)
     return played.returns, played.lengths
 
@@ -94,7 +94,7 @@ def evaluate_qd(
     env=None,
     mode: Mode = "greedy",
 ) -> Episodes:
-    """Returns, lengths and descriptors of every member, also in another environment."""
+    """Plays episodes of every member -> returns, lengths and descriptors."""
     env, x = loop.env if env is None else env, p.learner
     rows = jnp.broadcast_to(x.clock.iteration * loop.envs, p.seeds.shape)
     given = FrozenPolicy(x.state, p.hps, rows), p.seeds, x.clock.iteration
@@ -104,7 +104,7 @@ def evaluate_qd(
 def exchange(
     loop: Loop, tuner: Any, p: Population, scores: Float[Array, "members n"]
 ) -> tuple[Population, Int[Array, "members"]]:
-    """One round of the tuner -> the population, and whom each member copied."""
+    """Does one round of the tuner -> the population, and whom each member copied."""
     x = p.learner
     key = population_key(p.seeds, Stream.EXCHANGE, x.clock.iteration)
     memory, parents, hps = tuning.decide(tuner, p.given, p.memory, key, p.hps, scores, p.age)
@@ -123,7 +123,7 @@ def inherit(
     what: Inherit,
     sick: Bool[Array, "members"] | None = None,
 ) -> Learner:
-    """Members become copies of their parents in what they are to inherit.
+    """Makes members copies of their parents in what they are to inherit.
 
     Environments stay with their slot. A replay that is not inherited is passed on as it is; one
     that is, is copied in place. Those who are sick get their parent's in any case, since their
@@ -163,11 +163,11 @@ def inherit(
 
 
 def adopt(replay: Replay, parents: Int[Array, "members"], taken: Bool[Array, "members"]) -> Replay:
-    """Copy the parents' rows, a few at a time, so that there is never a second ring."""
+    """Copies the parents' rows, a few at a time, so that there is never a second ring."""
     source = jnp.where(taken, parents, jnp.arange(parents.size))
 
     def whole(tree):
-        """Of leaves [n, members, ...]."""
+        """Copies leaves [n, members, ...]."""
         n = jax.tree.leaves(tree)[0].shape[0]
         chunk = min(CHUNK, n)
 
@@ -195,7 +195,7 @@ def adopt(replay: Replay, parents: Int[Array, "members"], taken: Bool[Array, "me
 
 
 def cut(replay: Replay, who: Bool[Array, "members"]) -> Replay:
-    """What will be stored next does not follow the newest row: end its episode as by a limit."""
+    """Ends the newest row's episode as by a time limit: what is stored next does not follow it."""
     newest = (replay.head - 1) % replay.capacity
     rows = replay.rows
     ended = rows.truncated[newest] | (who[:, None] & ~rows.terminated[newest])
@@ -206,7 +206,7 @@ def cut(replay: Replay, who: Bool[Array, "members"]) -> Replay:
 def restart(
     loop: Loop, learner: Learner, seeds: Int[Array, "members"], who: Bool[Array, "members"]
 ) -> Learner:
-    """New episodes in all JAX environments of some members: nobody ends what another began."""
+    """Begins new episodes in all JAX environments of some members, which others had begun."""
 
     def fresh(key):
         return World(*loop.env.reset(random.fold_in(key, Use.RESTART), loop.envs))
@@ -222,7 +222,7 @@ def restart(
 
 
 def forget(sums: MetricSums, who: Bool[Array, "members"]) -> MetricSums:
-    """Sums and faults of members that are no more."""
+    """Clears sums and faults of members that are no more."""
     zero = lambda x: jnp.where(who[None], jnp.zeros_like(x), x)
     fault = jnp.where(who[None], -1, sums.fault)
     total, count, counts = jax.tree.map(zero, (sums.total, sums.count, sums.counts))
@@ -233,31 +233,31 @@ def forget(sums: MetricSums, who: Bool[Array, "members"]) -> MetricSums:
 
 
 def empty(state):
-    """A state [members, ...] without optimiser moments and targets, to keep or send many."""
+    """Returns a state [members, ...] without optimiser moments and targets, to keep many."""
     bare = lambda x: TrainState(x.params, None, x.optimizer)
     state = put(state, {name: bare(getattr(state, name)) for name in learned(state)})
     return put(state, dict.fromkeys(targets(state)))
 
 
 def rebuild(state):
-    """Make it whole again: moments of zero, and targets equal to their networks."""
+    """Makes it whole again: moments of zero, and targets equal to their networks."""
     fresh = lambda x: jax.vmap(lambda params: TrainState.create(params, x.optimizer))(x.params)
     state = put(state, {name: fresh(getattr(state, name)) for name in learned(state)})
     return put(state, {name: getattr(state, of).params for name, of in targets(state).items()})
 
 
 def put(state, parts: dict[str, Any]):
-    """The state with these parts."""
+    """Returns the state with these parts."""
     places = lambda s: [getattr(s, name) for name in parts]
     return eqx.tree_at(places, state, list(parts.values()), is_leaf=lambda x: x is None)
 
 
 def learned(state) -> list[str]:
-    """The parts that have optimiser moments."""
+    """Returns the parts that have optimiser moments."""
     return [name for name, part in vars(state).items() if isinstance(part, TrainState)]
 
 
 def targets(state) -> dict[str, str]:
-    """The part that each target follows: `target_NAME` follows NAME, `target` the critic."""
+    """Returns the part that each target follows: `target_NAME` NAME, `target` the critic."""
     names = [name for name in vars(state) if name.partition("_")[0] == "target"]
     return {name: name.partition("_")[2] or "critic" for name in names}

@@ -23,7 +23,7 @@ from thespis.replay.ring import View
 
 @dataclass(frozen=True, eq=False)
 class Recorder:
-    """Whole episodes of a policy, in the environment's own units."""
+    """Records whole episodes of a policy, in the environment's own units."""
 
     algo: Any
     env: Any
@@ -31,7 +31,7 @@ class Recorder:
     mode: Mode = "greedy"
 
     def __call__(self, policy: FrozenPolicy, seed: int) -> list[Episode]:
-        """A function of the seed alone."""
+        """Returns the episodes, which follow from the seed alone."""
         width = min(self.episodes, 10) if isinstance(self.env, HostEnv) else self.episodes
         share = [len(range(i, self.episodes, width)) for i in range(width)]
         run = self.on_host if isinstance(self.env, HostEnv) else self.on_device
@@ -58,7 +58,7 @@ class Recorder:
         return jax.jit(lambda policy, key: unroll(self.algo, self.env, policy, key, *given))
 
     def on_host(self, policy: FrozenPolicy, seed: int, share: list[int]) -> Row:
-        """Rows [time, environments, ...] until each has played its share of the episodes."""
+        """Returns rows [time, environments, ...] until each has played its share of episodes."""
         starts = environment_seeds([seed], Stream.DEMOS, 0, len(share))
         act = lambda *given: self.act(policy, jnp.uint32(seed), *given)
         rows, done = [], np.zeros(len(share), int)
@@ -82,7 +82,7 @@ class Recorder:
 
 
 def similarity(algo, policy: FrozenPolicy, demos: View) -> Float[Array, ""]:
-    """How alike one member's greedy actions are to demonstrated ones: 1 if they are the same.
+    """Returns how alike one member acts to demonstrations: 1 if greedy actions are the same.
 
     Discrete: the share that agrees. Continuous: the share of the demonstrations' variance that is
     explained; always doing what they do on average has 0.
@@ -100,7 +100,7 @@ def similarity(algo, policy: FrozenPolicy, demos: View) -> Float[Array, ""]:
 
 
 def answers(algo, policy: FrozenPolicy, rows: Row) -> Array:
-    """Greedy actions to the rows [n, ...] of one environment, one after another if they must."""
+    """Returns greedy actions to the rows [n, ...] of one environment, in turn if they must be."""
     k_memory, k_act = random.split(random.key(0))
     fresh = algo.memory(k_memory, 1)
     act = lambda memory, obs, key: policy.act(algo, memory, obs, key, "greedy")[:2]

@@ -29,11 +29,11 @@ class FrozenPolicy(eqx.Module):
     step: Int[Array, "..."]  # rows of each member until then
 
     def act(self, algo, memory, obs, key, mode: Mode) -> tuple:
-        """What the algorithm does -> action [n, ...], memory, extra."""
+        """Acts by the algorithm -> action [n, ...], memory, extra."""
         return algo.act(self.state, self.hp, memory, obs, key, self.step, mode)
 
     def answer(self, algo, memory, begin, obs, key, mode: Mode) -> tuple:
-        """The same in host environments, whose memory is new where an episode begins."""
+        """Does the same in host environments, whose memory is new where an episode begins."""
         k_act, k_memory = random.split(key)
         fresh = algo.memory(k_memory, begin.shape[0])
         memory = fresh if memory is None else where(begin, fresh, memory)
@@ -44,7 +44,7 @@ class FrozenPolicy(eqx.Module):
 
 
 def unroll(algo, env: JaxEnv, policy: FrozenPolicy, key, n: int, length: int, mode: Mode) -> Row:
-    """The first `length` rows [length, n, ...] of n environments under one policy.
+    """Returns the first `length` rows [length, n, ...] of n environments under one policy.
 
     The state is not changed: statistics stand still. Environments go on after an episode's end.
     """
@@ -54,7 +54,7 @@ def unroll(algo, env: JaxEnv, policy: FrozenPolicy, key, n: int, length: int, mo
 def watch(
     algo, env: JaxEnv, policy: FrozenPolicy, key, n: int, length: int, mode: Mode, look: Look
 ):
-    """The same -> rows, and what `look` saw in every row."""
+    """Does the same -> rows, and what `look` returned for every row."""
     k_env, k_memory, k_rows = random.split(key, 3)
     world, step = env.reset(k_env, n)
     start = world, step, algo.memory(k_memory, n), jnp.ones(n, bool)
@@ -86,7 +86,7 @@ class Moment(NamedTuple):
 
 
 def moments(env: HostEnv, seeds: Any, act: Callable) -> Generator[Moment, None, None]:
-    """Episodes of as many host environments as seeds, for ever: close it.
+    """Plays episodes in as many host environments as seeds, for ever: close it.
 
     `act(memory, begin, obs, t)` is an action, the memory after it and an extra; the memory is
     None at first. An episode that would never end is truncated (see `core.longest`).
@@ -122,14 +122,14 @@ class Copies:
             self.advance = jax.jit(lambda world, action: env.step(world, action, random.key(0)))
 
     def open(self, seed: int) -> None:
-        """Episodes follow from this seed."""
+        """Opens the copies, whose episodes follow from this seed."""
         self.close()
         self.seed = seed
         if isinstance(self.env, HostEnv):
             self.host = self.env.open(self.n, seed, self.render_mode)
 
     def reset(self) -> Step:
-        """A new episode everywhere: that of the seed, or on the host the one after it."""
+        """Begins a new episode everywhere: that of the seed, or on the host the one after it."""
         if self.host is not None:
             return self.host.reset()
         self.world, step = self.begin(self.seed)
@@ -150,7 +150,7 @@ class Copies:
 def episode(
     step: Step, advance: Callable[[Any], Step], act: Callable, limit: int, early: bool = True
 ) -> Iterator[tuple[Step, np.ndarray, Any]]:
-    """The first episode of every copy: what arrived, whose was over before, what was done then.
+    """Yields the first episode of every copy: what arrived, whose was over before, what was done.
 
     `step` is the first that arrived, `advance` gives the next, `act(obs, t)` an action. It ends
     after `limit` steps or, if `early`, when all are over; nobody acts on the last one.

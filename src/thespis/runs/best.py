@@ -29,21 +29,21 @@ class Best(eqx.Module):
 
     @classmethod
     def none(cls, state: Any, hps: Any) -> Best:
-        """Before the first evaluation; `state` and `hps` give the shapes."""
+        """Returns what there is before the first evaluation; `state` and `hps` give the shapes."""
         members = jax.tree.leaves(state)[0].shape[0]
         reward, step = np.full(members, -np.inf, np.float32), np.zeros(members, np.int32)
         zeros = lambda tree: jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), tree)
         return cls(zeros(state), zeros(hps), reward, step)
 
     def challenge(self, reward: np.ndarray, step: int, state: Any, hps: Any) -> Best:
-        """Take the place of those who did worse."""
+        """Returns the better policy of every member: this one or the one just evaluated."""
         better = reward > self.reward
         new = Best(state, hps, reward, np.full_like(self.step, step))
         pick = lambda x, y: np.where(better.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
         return jax.tree.map(pick, new, self)
 
     def write(self, folder: Path) -> None:
-        """Make the folder hold this one alone, also if it knows a later one that was lost."""
+        """Makes the folder hold this one alone, also if it has a later one from a lost future."""
         there = checkpoint.latest(folder)
         kept = None
         if (self.reward > -np.inf).any():
@@ -64,7 +64,7 @@ def about(path: Path) -> dict[str, Any] | None:
 
 
 def best_member(folder: Path, which: str = "last") -> int:
-    """The member that did best in its last evaluation, or in its "best"; 0 if there was none.
+    """Returns the member that did best in its last evaluation, or at its "best"; 0 without any.
 
     In a population that is tuned, a place may have been taken by another since its best.
     """

@@ -30,9 +30,10 @@ SCHEDULE = "schedule_updates"  # the hyper-parameter whose 0 means all updates o
 def build(
     config: Config, env: Any = None, eval_env: Any = None, training: bool = True
 ) -> tuple[Loop, Any]:
-    """The loop and the environment of evaluations. `env`, `eval_env` stand in for the config's.
+    """Returns the loop and the environment of evaluations.
 
-    What is not for `training` has no replay, and needs no memory for one.
+    `env`, `eval_env` stand in for the config's. What is not for `training` has no replay, and
+    needs no memory for one.
     """
     env, options = envs.make(config.env if env is None else env), dict(config.options)
     if config.skills_from:
@@ -81,7 +82,7 @@ def algorithm(config: Config, spec: Spec, options: dict[str, Any]) -> Any:
 
 
 def on_skills(env: Any, config: Config) -> Any:
-    """The environment of an agent that chooses among the skills of another run."""
+    """Returns the environment of an agent that chooses among the skills of another run."""
     from thespis.runs.run import SavedRun
     from thespis.runs.skill_actions import over_skills
 
@@ -93,7 +94,7 @@ def on_skills(env: Any, config: Config) -> Any:
 
 
 def shapes(spec: Spec) -> str:
-    """What another environment must share to be played by the same networks."""
+    """Describes what another environment must share to be played by the same networks."""
     text = lambda x: f"{np.dtype(x.dtype).name}{list(x.shape)}"
     obs = jax.tree_util.tree_leaves_with_path(spec.obs)
     parts = [f"{jax.tree_util.keystr(path)} {text(x)}".strip() for path, x in obs]
@@ -103,7 +104,7 @@ def shapes(spec: Spec) -> str:
 
 
 def require_memory(config: Config, loop: Loop) -> None:
-    """Refuse members that this machine can never hold, rather than fail after hours."""
+    """Refuses members that this machine can never hold, rather than fail after hours."""
     have, need = sizes.memory() - sizes.base(), sizes.of_member(loop).total
     fit, here = max(0, int(have // need)), config.members // process_index_and_count()[1]
     if fit < here:
@@ -155,7 +156,7 @@ def total_updates(config: Config) -> int:
 
 
 def blank(config: Config, loop: Loop) -> Learner:
-    """Shapes and types of a learner, leaves [members, ...]."""
+    """Returns the shapes and types of a learner, leaves [members, ...]."""
     members, obs = config.members, loop.env.spec.obs
     hps = hyper.fill(config.Algorithm.Hyper, {}, members)
     arrived = None
@@ -171,12 +172,12 @@ def blank(config: Config, loop: Loop) -> Learner:
 
 
 def shown(loop: Loop) -> Any:
-    """Demonstrations of the right shapes, if the algorithm needs any."""
+    """Returns demonstrations of the right shapes, if the algorithm needs any."""
     return demonstrations.blank(loop.env.spec) if imitates(loop.algo) else None
 
 
 def state_shapes(config: Config, loop: Loop) -> Any:
-    """Shapes and types of the algorithm's state, leaves [members, ...]."""
+    """Returns shapes and types of the algorithm's state, leaves [members, ...]."""
     hps = hyper_parameters(config)
     init = lambda seeds, hps: jax.vmap(loop.algo.init)(member_keys(seeds, Stream.INIT, 0), hps)
     return jax.eval_shape(init, np.asarray(config.seeds, np.int32), hps)

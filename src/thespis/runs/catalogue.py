@@ -19,7 +19,7 @@ MARKS = ("status.json", "metrics.csv", "checkpoints")  # beside config.json, wha
 
 
 def catalogue(out: Path | str = "runs") -> list[dict[str, Any]]:
-    """A line per run below this folder, the one that last did something first.
+    """Returns a line per run below this folder, the one that last did something first.
 
     `last` is the mean over seeds of their last evaluations (of a tuned population its best
     member's), `best` the highest evaluation of any; both are None before the first.
@@ -37,7 +37,7 @@ def catalogue(out: Path | str = "runs") -> list[dict[str, Any]]:
 
 
 def entry(folder: Path) -> dict[str, Any] | None:
-    """One line, with the state damaged if files cannot be read; None of what is no run at all."""
+    """Returns one line; its state is damaged if files cannot be read. None for what is no run."""
     known = dict.fromkeys(("algo", "env", "members", "tuner", "step", "steps", "last", "best"))
     try:
         told = readable(folder)
@@ -51,7 +51,7 @@ def entry(folder: Path) -> dict[str, Any] | None:
 
 
 def readable(folder: Path) -> dict[str, Any]:
-    """What the files of a run tell."""
+    """Returns what the files of a run say."""
     config, status = read_config(folder), status_of(folder)
     log, members = folder / "metrics.csv", len(config["seeds"])
     begun = os.path.lexists(log) and not (regular(log) and log.lstat().st_size == 0)
@@ -78,7 +78,7 @@ def readable(folder: Path) -> dict[str, Any]:
 
 
 def ago(seconds: float) -> str:
-    """12 s, 5 min, 3 h or 2 days."""
+    """Writes a duration as 12 s, 5 min, 3 h or 2 days."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= size:
             count = math.floor(seconds / size)

@@ -58,7 +58,7 @@ class Damaged(ThespisError):
 
 
 def save(folder: Path, step: int, parts: dict[str, PyTree], info: dict[str, Any]) -> Path:
-    """Write `<folder>/<step>/`; a crash at any moment leaves what was there, or all of it.
+    """Writes `<folder>/<step>/`; a crash at any moment leaves what was there, or all of it.
 
     Of several processes one writes, and the others send it what they have.
     """
@@ -92,7 +92,7 @@ def save(folder: Path, step: int, parts: dict[str, PyTree], info: dict[str, Any]
 
 
 def prune(folder: Path, keep: int = 2) -> None:
-    """Delete all but the newest `keep` checkpoints, and what crashes have left behind."""
+    """Deletes all but the newest `keep` checkpoints, and what crashes have left behind."""
     assert keep >= 1
     with writing(folder):
         there = latest(folder)
@@ -102,13 +102,13 @@ def prune(folder: Path, keep: int = 2) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a checkpoint; renamed first, so that a half deleted one never looks complete."""
+    """Deletes a checkpoint; renamed first, so that a half deleted one never looks complete."""
     with writing(path), new_folder(path.parent) as aside:
         os.rename(path, aside / path.name)
 
 
 def _write_part(path: Path, part: str, tree: PyTree) -> dict[str, Any]:
-    """Stream the leaves into a safetensors file without copying them -> its manifest entry."""
+    """Streams the leaves into a safetensors file without copying them -> its manifest entry."""
     leaves = _leaves(part, tree)
     header, end = {}, 0
     for name in _order(leaves):
@@ -139,12 +139,12 @@ def _write_part(path: Path, part: str, tree: PyTree) -> dict[str, Any]:
 
 
 def _order(leaves: dict[str, Any]) -> list[str]:
-    """Wide types first: then every array starts at a multiple of its item size."""
+    """Sorts wide types first: then every array starts at a multiple of its item size."""
     return sorted(leaves, key=lambda name: -leaves[name].dtype.itemsize)
 
 
 def _blocks(leaves: dict[str, Any]) -> Iterator[np.ndarray]:
-    """All that is to be written, in the order of the file."""
+    """Yields all that is to be written, in the order of the file."""
     for name in _order(leaves):
         leaf = leaves[name]
         yield from leaf.blocks() if isinstance(leaf, Rows) else [read(leaf)]
@@ -166,7 +166,7 @@ def load(
     defaults: dict[str, float] | None = None,
     later: Sequence[str] = (),
 ) -> dict[str, PyTree]:
-    """Fill the templates (arrays or `jax.ShapeDtypeStruct`) with the parts they name.
+    """Fills the templates (arrays or `jax.ShapeDtypeStruct`) with the parts they name.
 
     Leaves are NumPy arrays: where they live on devices is the caller's choice. Those of parts
     that are to be read `later` are `Stored`, so that nobody needs memory for all of them at once.
@@ -231,7 +231,7 @@ def load_newest(
     defaults: dict[str, float] | None = None,
     later: Sequence[str] = (),
 ) -> tuple[Path, dict[str, PyTree]]:
-    """The newest undamaged checkpoint and its parts, some of them to be read `later`.
+    """Returns the newest undamaged checkpoint and its parts, some of them to be read `later`.
 
     `templates` may be a function of the manifest, for parts whose sizes differ between steps.
     """
@@ -250,7 +250,7 @@ def load_newest(
 
 
 def latest(folder: Path) -> list[Path]:
-    """The complete checkpoints in a folder, newest first."""
+    """Returns the complete checkpoints in a folder, newest first."""
 
     def order(path: Path) -> tuple[int, bool]:
         return int(path.name.removesuffix(REPLACED)), not path.name.endswith(REPLACED)
@@ -262,7 +262,7 @@ def latest(folder: Path) -> list[Path]:
 
 
 def manifest(path: Path) -> dict[str, Any]:
-    """The step, the info and the parts' leaves, without reading any array."""
+    """Returns the step, the info and the parts' leaves, without reading any array."""
     file = path / MANIFEST
     try:
         content = json.loads(files.read(file, JSON_BYTES))
@@ -281,7 +281,7 @@ def manifest(path: Path) -> dict[str, Any]:
 
 
 def shapes(path: Path, content: dict[str, Any], part: str) -> dict[str, jax.ShapeDtypeStruct]:
-    """The leaves of a part by their names, as the manifest has them."""
+    """Returns the leaves of a part by their names, as the manifest has them."""
     try:
         leaves = content["parts"][part]["leaves"]
         names = formats.renamed(content["format"], leaves)
@@ -320,7 +320,7 @@ class Stored:
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def fill(self, array: np.ndarray) -> None:
-        """Read it into an array of its shape and type, whose numbers lie side by side."""
+        """Reads it into an array of its shape and type, whose numbers lie side by side."""
         assert (array.shape, array.dtype) == (self.shape, self.dtype)
         assert array.flags.c_contiguous
         data, done = array.reshape(-1).view(np.uint8).data, 0
@@ -336,7 +336,7 @@ class Stored:
 
 
 def _open_part(path: Path, entry: dict[str, Any]) -> dict[str, Stored]:
-    """The arrays in a safetensors file, once it is known to be what was written."""
+    """Returns the arrays in a safetensors file, once it is known to be what was written."""
     try:
         with files.open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -352,7 +352,7 @@ def _open_part(path: Path, entry: dict[str, Any]) -> dict[str, Stored]:
 
 
 def _index(path: Path, file: BinaryIO, size: int, leaves: dict[str, Any]) -> dict[str, Stored]:
-    """Where its arrays lie: after 8 bytes, the length of the header, and the header itself."""
+    """Finds its arrays: after 8 bytes, the length of the header, and the header itself."""
     types, kept = {code: name for name, code in CODES.items()}, Kept(path, file)
     found, fits = {}, False
     try:
@@ -393,7 +393,7 @@ def _compare(path: Path, part: str, found: dict[str, Any], expected: dict[str, A
 
 
 def _leaves(part: str, tree: PyTree) -> dict[str, Any]:
-    """Name -> leaf, in the tree's order; names such as `actor.layers.0.weight`."""
+    """Returns {name: leaf}, in the tree's order; names such as `actor.layers.0.weight`."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     leaves = {
         jax.tree_util.keystr(path, simple=True, separator=".") or part: leaf for path, leaf in paths

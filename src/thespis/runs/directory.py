@@ -25,7 +25,7 @@ STATES = ("running", "stopped", "done", "failed")
 
 
 def create(out: Path | str, algo: str, env_label: str) -> Path:
-    """Make `out/<algo>/<env>_<n>/` with the next free n; two processes never get the same one."""
+    """Makes `out/<algo>/<env>_<n>/` with the next free n; two processes never get the same one."""
     name = re.sub(r"[^\w.+-]+", "-", env_label)
     parent = path_of("out", out) / re.sub(r"[^\w.+-]+", "-", algo)
     with writing(parent):
@@ -41,7 +41,7 @@ def create(out: Path | str, algo: str, env_label: str) -> Path:
 
 
 def find(path: Path | str) -> Path:
-    """The run folder at `path`, which is one that holds config.json."""
+    """Returns the run folder at `path`, which is one that holds config.json."""
     path = path_of("run", path)
     config = path / "config.json"
     try:
@@ -58,7 +58,7 @@ def find(path: Path | str) -> Path:
 
 
 def below(start: Path, depth: int = 3) -> Iterator[Path]:
-    """The runs down to three levels below a folder; none below /, where everything is.
+    """Yields the runs down to three levels below a folder; none below /, where everything is.
 
     Folders that come and go meanwhile, or may not be read, do not matter.
     """
@@ -71,7 +71,7 @@ def below(start: Path, depth: int = 3) -> Iterator[Path]:
 
 
 def path_of(name: str, given: Any) -> Path:
-    """The path that was given as `name`."""
+    """Returns the path that a user wrote for the option `name`."""
     text = convert(name, str, given)
     if any(ord(letter) < 32 for letter in text):
         raise ThespisError(f"{name} = {text!r}: give a path without control characters")
@@ -79,12 +79,12 @@ def path_of(name: str, given: Any) -> Path:
 
 
 def status(folder: Path, state: str, step: int, **more: Any) -> None:
-    """Say how far a run is: running, stopped, done or failed."""
+    """Writes how far a run is: running, stopped, done or failed."""
     write_json(folder / "status.json", {"state": state, "step": step, **more})
 
 
 def status_of(folder: Path | str) -> dict[str, Any]:
-    """`state` (running, stopped, done, failed or damaged) and `step` of a run.
+    """Returns `state` (running, stopped, done, failed or damaged) and `step` of a run.
 
     What is said to be running but has no process any more was stopped, however it ended. Damaged
     is one of which nobody can say; it may well go on.
@@ -101,7 +101,7 @@ def status_of(folder: Path | str) -> dict[str, Any]:
 
 
 def _status(path: Path) -> dict[str, Any] | None:
-    """What a status.json says, or None if that makes no sense."""
+    """Returns what a status.json says, or None if that makes no sense."""
     try:
         found = read_json(path)
         known = found["state"] in STATES and type(found["step"]) is int and found["step"] >= -1
@@ -111,7 +111,7 @@ def _status(path: Path) -> dict[str, Any] | None:
 
 
 def programs_of(folder: Path) -> dict[str, float]:
-    """Seconds that each program took to compile, as far as they are known."""
+    """Returns the seconds that each program took to compile, as far as they are known."""
     return _programs(folder / "compiled.json") or {}
 
 
@@ -124,7 +124,7 @@ def _programs(path: Path) -> dict[str, float] | None:
 
 
 def repair_status(folder: Path, note: Callable[[str], None]) -> None:
-    """Make way for new files where the old ones cannot be understood, and keep those aside."""
+    """Makes way for new files where the old ones cannot be understood, and keeps those aside."""
     for name, reader in (("status.json", _status), ("compiled.json", _programs)):
         path = folder / name
         if os.path.lexists(path) and reader(path) is None:
@@ -132,7 +132,7 @@ def repair_status(folder: Path, note: Callable[[str], None]) -> None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read config.json, of which at least what every reader relies on is as it should be."""
+    """Reads config.json, and checks what every reader relies on."""
     path = folder / "config.json"
     config = read_json(path)
     if not isinstance(config, dict):
@@ -155,13 +155,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _change(entry: Any) -> bool:
-    """Tell whether this is [step, {name: value}]."""
+    """Tells whether this is [step, {name: value}]."""
     pair = isinstance(entry, list) and len(entry) == 2
     return pair and type(entry[0]) is int and isinstance(entry[1], dict)
 
 
 def how_to_resume(folder: Path, steps: str = "") -> str:
-    """The command by which a run goes on; in Python if it needs objects that no file holds."""
+    """Returns the command by which a run goes on; in Python if it needs objects."""
     config = read_json(folder / "config.json")
     objects = [name for name in ("env", "eval_env", "demos") if config.get(f"{name}_given")]
     if not objects:
@@ -171,7 +171,7 @@ def how_to_resume(folder: Path, steps: str = "") -> str:
 
 
 def versions() -> dict[str, str]:
-    """What a run depends on, to be kept beside its results."""
+    """Returns the versions that the results of a run depend on."""
     import jax
 
     def of(package: str) -> str:

@@ -75,7 +75,7 @@ class Found(NamedTuple):
 
 
 def copied(tree: Any) -> Any:
-    """On the same devices, with nothing to compile."""
+    """Returns a copy on the same devices, with nothing to compile."""
     return jax.device_put(tree, jax.tree.map(lambda x: x.sharding, tree), may_alias=False)
 
 
@@ -92,7 +92,7 @@ class Anchor(eqx.Module):
 
     @classmethod
     def of(cls, x: Learner, window: int) -> Anchor:
-        """To be kept for `window` iterations at most."""
+        """Copies what the replay will not keep for `window` iterations."""
         replay, lost = x.replay, None
         window = min(window, replay.capacity)
         if int(replay.size) + window > replay.capacity:
@@ -107,7 +107,7 @@ class Anchor(eqx.Module):
         return self.clock.now
 
     def of_member(self, now: Learner, member: int) -> Learner:
-        """That moment's learner of one member, whose actors and environments do not matter."""
+        """Returns one member's learner of that moment; actors and environments do not matter."""
         rows = of_one(now.replay.rows, member, 1)
         if self.lost is not None:
             lost = of_one(self.lost, member, 1)
@@ -131,7 +131,7 @@ class Anchor(eqx.Module):
 
 
 def of_one(tree, member: int, axis: int = 0):
-    """A copy of one member's part, wherever members are."""
+    """Returns a copy of one member's part, wherever members are."""
 
     def take(x):
         if isinstance(x, jax.Array) and not x.is_fully_addressable:  # a member of all processes
@@ -155,7 +155,7 @@ class Tracer:
     def __call__(
         self, anchor: Anchor, now: Learner, hps, seeds, member: int, demos=None
     ) -> Found | None:
-        """None if it does not fail again, as may be where rounding differs."""
+        """Returns the fault; None if it does not fail again, as may be where rounding differs."""
         hps, seeds = of_one((hps, seeds), member)
         rows = of_one(now.replay.rows, member, 1)
         given = rows, int(anchor.head), anchor.iteration, hps, demos, seeds
@@ -168,7 +168,7 @@ class Tracer:
         return examine(self.loop, *begun, clock=x.clock)
 
     def advance(self, x: Learner, given, end: int) -> Learner:
-        """Learn until `end`, or until something is not finite."""
+        """Learns until `end`, or until something is not finite."""
         for learn, stop in ((False, min(self.start, end)), (True, end)):
             if x.clock.now < stop and bool(whole(x)):
                 x = self.follow(x, *given, jnp.int32(stop), learn=learn)
@@ -176,13 +176,13 @@ class Tracer:
 
     @staticmethod
     def row(ring: Row, head, begin, iteration) -> Row:
-        """What arrived in an iteration, and what was done about it."""
+        """Returns what arrived in an iteration, and what was done about it."""
         at = (head + iteration - begin) % ring.reward.shape[0]
         return jax.tree.map(lambda rows: rows[at], ring)
 
     @cached_property
     def moment(self):
-        """What an iteration begins with, of the only member."""
+        """The program that returns what an iteration begins with, for the only member."""
         loop = self.loop
 
         def moment(x: Learner, ring, head, begin, hps, demos, seeds, learn: bool):
@@ -212,12 +212,12 @@ class Tracer:
 
 
 def whole(x: Learner) -> Bool[Array, ""]:
-    """Whether all that a learner of one member has and had is finite."""
+    """Tells whether all that a learner of one member has and had is finite."""
     return healthy(x.state).all() & (x.metric_sums.fault[0] < 0).all()
 
 
 def healthy(state) -> Bool[Array, "members"]:
-    """Which members [members, ...] have nothing but finite numbers."""
+    """Tells which members [members, ...] have nothing but finite numbers."""
     floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.floating)]
     return jnp.stack([jnp.isfinite(x).reshape(len(x), -1).all(1) for x in floats]).all(0)
 
@@ -226,7 +226,7 @@ def healthy(state) -> Bool[Array, "members"]:
 
 
 def examine(loop: Loop, state, hp, row: Row, batches, key, clock: Clock) -> Found | None:
-    """Repeat the learning of one iteration, update by update, until something is not finite."""
+    """Repeats the learning of one iteration, update by update, until something is not finite."""
     iteration = clock.now
     if tensor := bad(row.obs, "obs") or bad(row.reward, "reward"):
         what = "reward" if tensor == "reward" else "observation"
@@ -248,18 +248,18 @@ def examine(loop: Loop, state, hp, row: Row, batches, key, clock: Clock) -> Foun
 
 @lru_cache(maxsize=2)
 def program(loop: Loop, name: str):
-    """What its algorithm does, compiled once for all members that break."""
+    """Returns a method of the algorithm, compiled once for all members that break."""
     return jax.jit({"observe": loop.algo.observe, "update": loop.algo.update}[name])
 
 
 def once(update, state, hp, batch, key, clock: Clock, i: int):
-    """The update number i of an iteration, as the loop does it."""
+    """Does the update number i of an iteration, as the loop does it."""
     k_update = random.fold_in(random.fold_in(key, 2), i)
     return update(state, hp, batch, k_update, clock.updates + i)[:2]
 
 
 def culprit(batch, after, metrics) -> tuple[str, str] | None:
-    """(what, tensor) that is not finite first, in the order in which an update computes them."""
+    """Returns (what, tensor) that is not finite first, in the order in which an update computes."""
     for what, words in (("observation", ("obs", "next_obs")), ("reward", ("reward",))):
         for word in words:
             if tensor := bad(getattr(batch, word, None), word):
@@ -276,7 +276,7 @@ def culprit(batch, after, metrics) -> tuple[str, str] | None:
 
 
 def bad(tree, name: str) -> str:
-    """The name of the first leaf that is not finite, or nothing."""
+    """Returns the name of the first leaf that is not finite, or nothing."""
     for path, x in jax.tree_util.tree_leaves_with_path(tree):
         if jnp.issubdtype(x.dtype, jnp.floating) and not np.isfinite(x).all():
             rest = jax.tree_util.keystr(path, simple=True, separator=".")
@@ -288,7 +288,7 @@ def bad(tree, name: str) -> str:
 
 
 def write(folder: Path, found: Found, hp, member: int, seed: int, envs: int) -> Path:
-    """Keep a fault of a run -> where."""
+    """Writes a fault of a run -> where."""
     parts = {"state": found.state, "hyper": jax.tree.map(jnp.asarray, hp)}
     parts |= {n: x for n in ("row", "batch") if (x := getattr(found, n)) is not None}
     info = {name: getattr(found, name) for name in ("what", "tensor", *TIME)}
@@ -300,7 +300,7 @@ def write(folder: Path, found: Found, hp, member: int, seed: int, envs: int) -> 
 def reproduce(
     path: Path | str, env: Any = None, eval_env: Any = None, *, trust: bool = False
 ) -> Found | None:
-    """Run again what failed -> what was not finite first, or None if all is finite now.
+    """Runs again what failed -> what was not finite first, or None if all is finite now.
 
     `env` and `eval_env` are needed only if they were given as objects, not by name. `trust` is
     for faults in runs of others that name code of their own.
@@ -342,7 +342,7 @@ def reproduce(
 
 
 def played(loop: Loop, env, episodes: int, state, hp, seeds, time: int) -> Found | None:
-    """The evaluation of a policy, if one of its returns is not finite."""
+    """Evaluates a policy -> a fault if one of its returns is not finite, else None."""
     policy = FrozenPolicy(state, hp, jnp.int32(time * loop.envs))
     one = jax.tree.map(lambda x: x[None], policy)
     returns, _ = Evaluator(loop, env, episodes)(one, seeds, time)

@@ -38,7 +38,7 @@ class Times(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """`times` are None if nothing was tried out."""
+    """What a run would take; `times` are None if nothing was tried out."""
 
     config: Config
     env: str
@@ -50,12 +50,12 @@ class Plan:
 
     @property
     def needed(self) -> int:
-        """Bytes of all members, and of the process they are in."""
+        """The bytes of all members, and of the process they are in."""
         return sizes.base() + self.member.total * self.config.members
 
     @property
     def largest(self) -> int:
-        """Members that fit."""
+        """The number of members that fit."""
         return max(0, self.memory - sizes.base()) // self.member.total
 
     @property
@@ -64,7 +64,7 @@ class Plan:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Of each member, while it learns."""
+        """The steps of each member per second, while it learns."""
         if self.times is None:
             return None
         return (self.config.steps - (self.config.learning_starts or 0)) / self.times.learning
@@ -115,7 +115,7 @@ class Plan:
 
 
 def plan(config: Config, probe: bool = True) -> Plan:
-    """Sizes by shapes alone and, if it fits, times from a short run of the very programs."""
+    """Computes sizes from shapes and, if it fits, times from a short run of the very programs."""
     one = dataclasses.replace(config, seeds=config.seeds[:1], hp={}, tuner=None, devices=1)
     loop, _ = build(one)  # refuses what not even one member can have
     found = Plan(
@@ -135,7 +135,7 @@ def plan(config: Config, probe: bool = True) -> Plan:
 
 
 def tried(config: Config, pieces: tuple[Loop, Any]) -> Times:
-    """Every phase for a few seconds, and an evaluation."""
+    """Measures every phase for a few seconds, and an evaluation."""
     with (
         tempfile.TemporaryDirectory() as folder,
         closing(Trainer(config, pieces, Path(folder), Silent())) as trainer,
@@ -154,7 +154,7 @@ def tried(config: Config, pieces: tuple[Loop, Any]) -> Times:
 
 
 def per_iteration(trainer: Trainer, learn: bool) -> float:
-    """Seconds, compilation apart."""
+    """Measures the seconds of an iteration, without compilation."""
     mode = "explore" if learn or trainer.config.warm_up == "policy" else "random"
 
     def go(length: int) -> float:

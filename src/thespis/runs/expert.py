@@ -30,7 +30,7 @@ HELD_OUT = 0.1  # of the episodes, never learned from
 
 
 class Demonstrations:
-    """Those of a run: shared by all members, the same on both sides of a resume.
+    """The demonstrations of a run: shared by all members, the same on both sides of a resume.
 
     Of two or more episodes some are held out; a policy is judged by how it agrees with these.
     """
@@ -54,14 +54,14 @@ class Demonstrations:
         return label(self.source)
 
     def at(self, time: int) -> View:
-        """What is learned from, from that time on; another one only of an expert that plays on."""
+        """Returns what is learned from at that time; only an expert that plays on has new ones."""
         if self.expert and time != self.time:
             self.put(self.expert(time))
         self.time = time
         return self.view
 
     def put(self, episodes: list[Episode]) -> None:
-        """Episodes to learn from, and to be judged by."""
+        """Splits episodes into those to learn from and those to be judged by."""
         held = max(1, round(HELD_OUT * len(episodes))) if len(episodes) > 1 else 0
         learned, judged = episodes[: len(episodes) - held], episodes[len(episodes) - held :]
         self.view, self.held_out = (
@@ -70,7 +70,7 @@ class Demonstrations:
         )
 
     def capacity(self, i: int, episodes: list[Episode]) -> int | None:
-        """Rows of episodes, whichever an expert plays: so programs compile once."""
+        """Returns the rows of any episodes of an expert, so that programs compile once."""
         if not self.expert:
             return None
         if self.rows:
@@ -83,7 +83,7 @@ class Demonstrations:
         return put(self.loop.mesh, view, all_of(SHARED, view))
 
     def similarity(self, policies: FrozenPolicy) -> np.ndarray:
-        """Of every member [members]: see `demos.similarity`."""
+        """Returns how similar every member [members] acts: see `recorder.similarity`."""
         return read(self.judge(policies, self.held_out))
 
     @cached_property
@@ -98,7 +98,7 @@ class Demonstrations:
         return jax.jit(spread(self.loop.mesh, all_members, given, MEMBERS))
 
     def pin(self, folder: Path) -> None:
-        """Remember in config.json what they are, or make sure that they are still the same."""
+        """Notes in config.json what they are, or makes sure that they are still the same."""
         saved = read_json(folder / "config.json")
         known = saved.setdefault("demos_checksum", self.checksum)
         if known != self.checksum:
@@ -137,7 +137,7 @@ class Expert:
 
 
 def expert_of(source: Any, loop: Loop, episodes: int, trust: bool) -> Expert | None:
-    """Of a run, by its folder or opened; None of anything else."""
+    """Returns the expert of a run, given by its folder or opened; None for anything else."""
     from thespis.runs.run import SavedRun
 
     if isinstance(source, str | Path):
@@ -150,13 +150,13 @@ def expert_of(source: Any, loop: Loop, episodes: int, trust: bool) -> Expert | N
 
 
 def chosen(episodes: list[Episode], n: int | None, name: str) -> list[Episode]:
-    """The first n of them, or all."""
+    """Returns the first n of them, or all."""
     if n is not None and n > len(episodes):
         raise ThespisError(f"demo_episodes = {n}: demos = {name} has {len(episodes)}; give fewer")
     return episodes[:n]
 
 
 def label(source: Any) -> str:
-    """How demonstrations are called in config.json and in messages."""
+    """Returns what demonstrations are called in config.json and in messages."""
     path = getattr(source, "path", source)
     return str(path) if isinstance(path, str | Path) else f"a {type(source).__name__}"

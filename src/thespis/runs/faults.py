@@ -20,7 +20,7 @@ from thespis.xla.program_cache import compiled
 
 
 class Faults(dict[int, str]):
-    """Broken members, and what is to be said of them."""
+    """Broken members, each with the message about it."""
 
     def __init__(self, config: Config, loop: Loop, folder: Path, start: int):
         super().__init__()
@@ -30,7 +30,7 @@ class Faults(dict[int, str]):
         self.demos: Any = None  # what is learned from since then
 
     def remember(self, x: Learner, demos: Any, length: int, window: int) -> None:
-        """Before `length` iterations: have a moment to return to, since when no row is lost.
+        """Keeps a moment to return to, before `length` iterations that lose none of its rows.
 
         Somebody will `forget` it within `window` iterations.
         """
@@ -40,11 +40,11 @@ class Faults(dict[int, str]):
             self.anchor = Anchor.of(x, window)
 
     def forget(self) -> None:
-        """What is remembered belongs to members that are no more, or is long ago."""
+        """Drops that moment: it belongs to members that are no more, or is long ago."""
         self.anchor = None
 
     def look(self, x: Learner, hps: Any, seeds: Any) -> None:
-        """Find what was not finite on the way."""
+        """Finds what was not finite on the way."""
         fault = read(x.metric_sums.fault)
         for m in np.flatnonzero(fault[0] >= 0):
             iteration, what, env = fault[:, m].tolist()
@@ -52,7 +52,7 @@ class Faults(dict[int, str]):
             self.add(x, hps, seeds, int(m), name, iteration, env)
 
     def look_closer(self, x: Learner, hps: Any, seeds: Any) -> None:
-        """Find also what is not finite but has not shown yet."""
+        """Finds also what is not finite but has not shown yet."""
         self.look(x, hps, seeds)
         for m in np.flatnonzero(~read(self.healthy(x.state))):
             self.add(x, hps, seeds, int(m), "state", x.clock.now - 1, 0)
@@ -80,7 +80,7 @@ class Faults(dict[int, str]):
             self.keep(m, found, jax.tree.map(lambda x: x[m], hps), env)
 
     def keep(self, m: int, found: Found, hp: Any, env: int = 0) -> None:
-        """Write what was found."""
+        """Writes the fault of a member to a file."""
         c = self.config
         path = dump.write(self.folder, found, hp, m, c.seeds[m], c.envs)
         text = self.message(m, found.what, found.iteration, env)

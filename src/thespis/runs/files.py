@@ -38,7 +38,7 @@ ADVICE = {
 
 
 def inside(folder: Path, *names: str | Path) -> Path:
-    """Return a path in a run's folder, which itself may be reached through links."""
+    """Returns a path in a run's folder, which itself may be reached through links."""
     path = folder
     for name in Path(*names).parts:
         path = path / name
@@ -55,7 +55,7 @@ def refuse_link(path: Path) -> None:
 
 
 def output(folder: Path, given: Path | str | None, *names: str) -> Path:
-    """Return where the user wants something written, or its place in the run by default."""
+    """Returns where the user wants something written, or its place in the run by default."""
     if not given:
         return inside(folder, *names)
     path = Path(given)
@@ -65,7 +65,7 @@ def output(folder: Path, given: Path | str | None, *names: str) -> Path:
 
 
 def regular(path: Path) -> bool:
-    """Tell whether this is a file, and neither a link nor a pipe nor a device."""
+    """Tells whether this is a file, and neither a link nor a pipe nor a device."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
@@ -76,7 +76,7 @@ def regular(path: Path) -> bool:
 
 
 def read(path: Path, most: int = LARGEST) -> bytes:
-    """Return the content of a regular file of at most so many bytes, or raise an OSError."""
+    """Returns the content of a regular file of at most so many bytes, or raises an OSError."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -85,7 +85,7 @@ def read(path: Path, most: int = LARGEST) -> bytes:
 
 
 def open_regular(path: Path, mode: str = "rb") -> Any:
-    """Open a regular file, or raise an OSError: links are not followed, pipes not waited for."""
+    """Opens a regular file, or raises an OSError: follows no links, waits for no pipes."""
 
     def careful(name, flags):
         try:
@@ -108,14 +108,14 @@ def open_regular(path: Path, mode: str = "rb") -> Any:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replace a file as a whole: whatever happens, the path holds the old or the new content."""
+    """Replaces a file as a whole: whatever happens, the path holds the old or the new content."""
     with replacing(path) as file:
         file.write(data)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Yield a new file that takes the place of `path` in the end, if nothing fails.
+    """Yields a new file that takes the place of `path` in the end, if nothing fails.
 
     Its `name` is a path, for those who write by name; its suffix is that of `path`.
     """
@@ -132,7 +132,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def append(path: Path, data: bytes, durable: bool = False) -> None:
-    """Add to a file and hand it to the system; if it is to be `durable`, to the disk."""
+    """Adds to a file and hands it to the system; if it is to be `durable`, to the disk."""
     with writing(path), open_regular(path, "ab") as file:
         file.write(data)
         if durable:
@@ -140,7 +140,7 @@ def append(path: Path, data: bytes, durable: bool = False) -> None:
 
 
 def set_aside(path: Path, content: bytes | None = None) -> Path:
-    """Keep what cannot be understood under a name of its own -> where.
+    """Keeps what cannot be understood under another name -> where.
 
     A copy of the `content` if there is any, else the thing itself, be it a link or a pipe.
     """
@@ -155,13 +155,13 @@ def set_aside(path: Path, content: bytes | None = None) -> Path:
 
 
 def sync(file: IO) -> None:
-    """Return once the content is on the disk and not merely in the system's memory."""
+    """Returns once the content is on the disk and not merely in the system's memory."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Return once the names in a folder are on the disk: what makes a rename last."""
+    """Returns once the names in a folder are on the disk: what makes a rename last."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -171,7 +171,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses into one line that the user can act on."""
+    """Turns what the operating system refuses into one line that the user can act on."""
     try:
         yield
     except OSError as error:
@@ -194,7 +194,7 @@ def _out_of_inodes(path: Path) -> bool:
 
 
 def _new_file(folder: Path, suffix: str) -> BinaryIO:
-    """Open a file that was not there, and lock it."""
+    """Opens a file that was not there, and locks it."""
     alone = lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     while True:
         file = open(folder / _name(suffix), "x+b", opener=alone)  # noqa: SIM115
@@ -206,7 +206,7 @@ def _new_file(folder: Path, suffix: str) -> BinaryIO:
 
 @contextmanager
 def new_folder(parent: Path) -> Iterator[Path]:
-    """Yield a folder on the same file system, gone with all that is in it in the end."""
+    """Yields a folder on the same file system, gone with all that is in it in the end."""
     while True:
         folder = parent / _name()
         os.mkdir(folder, 0o700)
@@ -223,7 +223,7 @@ def new_folder(parent: Path) -> Iterator[Path]:
 
 
 def clear(folder: Path) -> None:
-    """Remove what killed processes have left in a folder; what a living one writes stays."""
+    """Removes what killed processes have left in a folder; what a living one writes stays."""
     for here, folders, names in os.walk(folder):
         for name in (*folders, *names):
             if name.startswith(TEMPORARY):
@@ -247,7 +247,7 @@ def _remove_if_left(path: Path) -> None:
 
 
 def _left(handle: int) -> bool:
-    """Tell whether nobody has it locked; where there are no locks, whether it is old."""
+    """Tells whether nobody has it locked; where there are no locks, whether it is old."""
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -49,7 +49,7 @@ class LineageLog:
         before: dict[str, np.ndarray],
         after: dict[str, np.ndarray],
     ) -> None:
-        """A row for each of the `members`; all arrays are [all members]."""
+        """Writes a row for each of the `members`; all arrays are [all members]."""
         rows = b""
         for m in members:
             score = "" if scores is None else metrics.text(scores[m])
@@ -59,7 +59,7 @@ class LineageLog:
         files.append(self.path, rows, durable=True)
 
     def restore(self, saved: bytes, note: metrics.Note) -> None:
-        """Be as a checkpoint has it; what differs from that is kept beside it."""
+        """Restores the file as a checkpoint has it; what differs from that is kept beside it."""
         try:
             found = files.read(self.path) if os.path.lexists(self.path) else None
         except OSError:
@@ -74,7 +74,7 @@ class LineageLog:
         files.write(self.path, saved)
 
     def cut(self, rows: int) -> None:
-        """Keep this many rows, as when a checkpoint was saved."""
+        """Keeps this many rows, as when a checkpoint was saved."""
         header, found = metrics.lines(self.path)
         files.write(self.path, b"".join(map(metrics.line, [header, *found[:rows]])))
 
@@ -88,7 +88,7 @@ class LineageLog:
 
 
 def read(folder: Path, members: int | None = None) -> dict[str, np.ndarray]:
-    """The columns of a run's lineage, NaN where a cell is empty; of no rows if there is none."""
+    """Returns the columns of a run's lineage, NaN where a cell is empty; no rows without a file."""
     path = folder / FILE
     if not os.path.lexists(path):
         return {name: np.zeros(0) for name in COLUMNS}
@@ -105,7 +105,7 @@ def read(folder: Path, members: int | None = None) -> dict[str, np.ndarray]:
 
 
 def ancestry(table: dict[str, np.ndarray], member: int) -> tuple[int, list[int]]:
-    """The member from which this one descends, and the rows of that line, oldest first."""
+    """Returns the member from which this one descends, and the rows of that line, oldest first."""
     line, done = [], None
     # Of one round the members stand in order, and parents are as they were before it.
     new = (np.diff(table["step"]) != 0) | (np.diff(table["member"]) <= 0)
@@ -118,7 +118,7 @@ def ancestry(table: dict[str, np.ndarray], member: int) -> tuple[int, list[int]]
 
 
 def schedule(folder: Path, member: int) -> tuple[dict[str, float], list[tuple[int, Any]]]:
-    """The hyper-parameters with which a member's line began, and [(step, those that changed)]."""
+    """Returns the first hyper-parameters of a member's line, and [(step, those that changed)]."""
     table, log = read(folder), metrics.read(folder / "metrics.csv", strict=True)
     first, rows = ancestry(table, member)
     mine = np.flatnonzero(log["member"] == first)

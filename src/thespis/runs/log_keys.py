@@ -40,7 +40,7 @@ SETS = {
 
 
 def other_names(given: Iterable[str]) -> dict[str, str]:
-    """{our name: theirs} of the names of sets and of pairs OURS=THEIRS; the later wins."""
+    """Returns {our name: theirs} for names of sets and pairs OURS=THEIRS; the later wins."""
     names: dict[str, str] = {}
     for word in given:
         ours, equals, theirs = word.partition("=")

@@ -97,12 +97,12 @@ class MetricsLog:
         self._mirror()
 
     def sync(self) -> None:
-        """Return once the rows are on the disk."""
+        """Returns once the rows are on the disk."""
         for path in (self.path, *self.histograms.files):
             files.append(path, b"", durable=True)
 
     def _mirror(self) -> None:
-        """Write the event files anew from the csv."""
+        """Writes the event files anew from the csv."""
         root, several = self.folder / "tensorboard", self.members > 1
         folders = [root / f"member_{i}" if several else root for i in range(self.members)]
         if any(os.path.lexists(x) and (x.is_symlink() or not x.is_dir()) for x in (root, *folders)):
@@ -164,18 +164,18 @@ class Histograms:
             cut(path, step)
 
     def counts(self, cells: Cells) -> dict[str, list[int]]:
-        """Those of each histogram in a row, 0 where there is no number."""
+        """Returns the counts of each histogram in a row, 0 where there is no number."""
         numbers = (int(x) if _whole(x) else 0 for x in cells[2:])
         return {name: list(islice(numbers, len(e) - 1)) for name, e in self.edges.items()}
 
     def of(self, folder: Path, member: int) -> dict[int, dict[str, list[int]]]:
-        """Counts of one member of another run, by step."""
+        """Returns the counts of another run's member, by step."""
         path = folder / self.path.name
         rows = lines(path)[1] if self.edges and os.path.lexists(path) else []
         return {int(cells[0]): self.counts(cells) for cells in rows if int(cells[1]) == member}
 
     def event(self, cells: Cells) -> bytes:
-        """One row for TensorBoard; values are taken to lie in the middle between edges."""
+        """Returns an event of one row; values are taken to lie in the middle between edges."""
         from tensorboardX.proto.summary_pb2 import HistogramProto, Summary  # pyright: ignore
 
         values = []
@@ -197,7 +197,7 @@ class Histograms:
 
 
 def read(path: Path, members: int | None = None, strict: bool = False) -> dict[str, np.ndarray]:
-    """Every column as float64 [rows], NaN where a cell is empty; a torn last line is ignored.
+    """Returns every column as float64 [rows], NaN where a cell is empty; ignores a torn last line.
 
     So is what is no number, or of none of the `members`; but if it is to be `strict`, that is an
     error.
@@ -223,7 +223,7 @@ def cut(path: Path, step: float) -> None:
 
 
 def same(a: Path, b: Path) -> list[str]:
-    """The differences between two metrics files; empty if they agree, `time/` columns apart."""
+    """Returns the differences between two metrics files, apart from the `time/` columns."""
     (columns_a, rows_a), (columns_b, rows_b) = lines(a), lines(b)
     if columns_a != columns_b:
         return [f"columns: {columns_a} != {columns_b}"]
@@ -248,7 +248,7 @@ class Lines(NamedTuple):
 
 
 def lines(path: Path) -> tuple[Cells, list[Cells]]:
-    """The header and the complete lines, split into cells."""
+    """Returns the header and the complete lines, split into cells."""
     return parse(path, load(path))[:2]
 
 
@@ -260,7 +260,7 @@ def load(path: Path) -> bytes:
 
 
 def parse(path: Path, content: bytes, members: int | None = None) -> Lines:
-    """Split into cells what is a complete line of one of the `members`."""
+    """Splits into cells what is a complete line of one of the `members`."""
     header, *rows = _split(content)
     if header[:2] != FIRST or len(set(header)) < len(header):
         what = "does not begin with the columns step and member" if any(header) else "has no header"
@@ -274,7 +274,7 @@ def _split(content: bytes) -> list[Cells]:
 
 
 def _understood(row: Cells, width: int, members: int | None) -> bool:
-    """Tell whether a line is whole; a crash of the machine may leave blocks of zeros instead."""
+    """Tells whether a line is whole; a crash of the machine may leave blocks of zeros instead."""
     whole = len(row) == width and _whole(row[0]) and _whole(row[1])
     return whole and (members is None or int(row[1]) < members)
 
@@ -284,7 +284,7 @@ def _whole(cell: str) -> bool:
 
 
 def repair(path: Path, header: Cells, note: Note, members: int | None = None) -> None:
-    """Make a log one that rows can be added to, whatever has happened to it.
+    """Makes a log one that rows can be added to, whatever has happened to it.
 
     What is understood stays, under its columns. If anything is not, it is left out, and the file
     as it was is kept beside it.
@@ -330,7 +330,7 @@ def repair(path: Path, header: Cells, note: Note, members: int | None = None) ->
 
 
 def to_numbers(rows: list[Cells]) -> tuple[list[list[float]], int]:
-    """Return the numbers of all cells, NaN where there is none, and how many are something else."""
+    """Returns the numbers of all cells, NaN where there is none, and how many are no numbers."""
     with suppress(ValueError):  # most often all is well
         return [[float(cell or "nan") for cell in row] for row in rows], 0
     wrong, numbers = 0, []
@@ -350,7 +350,7 @@ def line(cells: Cells) -> bytes:
 
 
 def text(value: Any) -> str:
-    """The shortest text that restores the number, taken as float32 if it is one."""
+    """Returns the shortest text that restores the number, taken as float32 if it is one."""
     exact = float(value)
     with np.errstate(over="ignore"):
         single = np.float32(exact)
@@ -361,7 +361,7 @@ def text(value: Any) -> str:
 
 
 def _event(tags: Sequence[str], cells: Cells) -> bytes:
-    """One row. It is made from the text, so that rows just added and rows read are alike."""
+    """Returns an event of one row, made from its text: so rows added and rows read are alike."""
     from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore
 
     filled = [(name, cell) for name, cell in zip(tags, cells[2:], strict=True) if cell]
@@ -370,7 +370,7 @@ def _event(tags: Sequence[str], cells: Cells) -> bytes:
 
 
 def _record(**fields: Any) -> bytes:
-    """An event between its length and the checksums of both."""
+    """Returns an event between its length and the checksums of both."""
     from tensorboardX.proto.event_pb2 import Event  # pyright: ignore
     from tensorboardX.record_writer import masked_crc32c
 

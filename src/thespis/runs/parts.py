@@ -18,7 +18,7 @@ from thespis.xla.placement import ROWS_OF_MEMBERS, to_device
 
 
 def split(x: Learner, hps: Any, best: Best, rounds: Any = None) -> dict[str, Any]:
-    """The files of a checkpoint: playing needs only the state, and the replay is the largest."""
+    """Returns the files of a checkpoint: playing needs the state alone, not the large replay."""
     return ({} if rounds is None else {"tuning": rounds}) | {
         "state": x.state,
         "actors": {"actors": x.actors, "world": x.world},
@@ -30,13 +30,13 @@ def split(x: Learner, hps: Any, best: Best, rounds: Any = None) -> dict[str, Any
 
 
 def stored(replay: Replay) -> dict[str, Any]:
-    """All of a replay but the tree of its priorities, which follows from the rest."""
+    """Returns all of a replay but the tree of its priorities, which follows from the rest."""
     p, names = replay.priorities, ("weight", "uses", "highest", "written")
     return vars(replay) | {"priorities": p and {name: getattr(p, name) for name in names}}
 
 
 def by_row(f: Callable, replay: dict[str, Any]) -> dict[str, Any]:
-    """`f(leaf)` for every leaf [rows, members, ...] of what is stored of a replay."""
+    """Applies `f(leaf)` to every leaf [rows, members, ...] of what is stored of a replay."""
     new, p = replay | {"rows": jax.tree.map(f, replay["rows"])}, replay["priorities"]
     if p is not None:
         new["priorities"] = p | {name: jax.tree.map(f, p[name]) for name in ("weight", "uses")}
@@ -44,7 +44,7 @@ def by_row(f: Callable, replay: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_member(f: Callable, parts: dict[str, Any]) -> dict[str, Any]:
-    """`f(leaf, axis)` for every leaf of a checkpoint that has an axis of members."""
+    """Applies `f(leaf, axis)` to every leaf of a checkpoint that has an axis of members."""
     at = lambda axis, tree: jax.tree.map(lambda x: f(x, axis), tree)
     replay, progress = by_row(lambda x: f(x, 1), parts["replay"]), parts["progress"]
     if (p := replay["priorities"]) is not None:
@@ -64,7 +64,7 @@ def resize(x: Any, axis: int, size: int) -> jax.ShapeDtypeStruct:
 def grow(
     parts: dict[str, Any], capacity: int, rule: Rule | None, mesh: Mesh | None = None
 ) -> Replay:
-    """Stored rows in a ring of `capacity`, which is larger only if none was overwritten yet.
+    """Puts stored rows into a ring of `capacity`, larger only if none was overwritten yet.
 
     One leaf after another, so that no more than one of them is in memory twice.
     """

@@ -22,7 +22,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """No second process trains in this folder; the lock ends with its owner, however it ends."""
+    """Keeps other processes from training in this folder; the lock ends with its owner."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -44,7 +44,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def busy(folder: Path) -> bool:
-    """Whether a process, of this machine, trains in this folder."""
+    """Tells whether a process of this machine trains in this folder."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -62,7 +62,7 @@ def busy(folder: Path) -> bool:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait for the end of the block.
+    """Lets Ctrl-C and SIGTERM wait for the end of the block.
 
     A library that is interrupted while it is imported or starts may crash, or swallow it.
     """
@@ -76,7 +76,7 @@ def held() -> Iterator[None]:
 
 @contextmanager
 def stoppable(note: Callable[[str], None]) -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM are put in the list, once, and answered by a note at once.
+    """Puts Ctrl-C or SIGTERM into the list, once, and answers at once by a note.
 
     A second one ends the command, even while XLA compiles; in Python it has its usual effect.
     """
@@ -97,7 +97,7 @@ def stoppable(note: Callable[[str], None]) -> Iterator[list[int]]:
 
 @contextmanager
 def handled(note: Callable[[int, Any], Any], once: bool = False) -> Iterator[None]:
-    """Python calls `note` on a signal, between two of its instructions; `once`, or every time."""
+    """Calls `note` on a signal, between two instructions of Python; `once`, or every time."""
     before: dict[int, Any] = {}
 
     def back() -> None:
@@ -122,7 +122,7 @@ def handled(note: Callable[[int, Any], Any], once: bool = False) -> Iterator[Non
 
 @contextmanager
 def heard(answer: Callable[[int], None]) -> Iterator[None]:
-    """A thread calls `answer` on every signal, even while a library keeps Python waiting."""
+    """Calls `answer` in a thread on every signal, even while a library keeps Python waiting."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -29,7 +29,7 @@ class Silent:
 
     @contextmanager
     def watching(self, config, folder: Path | str, step: int = 0) -> Iterator[None]:
-        """Around a run that goes on from `step`, however it ends."""
+        """Surrounds a run that goes on from `step`, however it ends."""
         self.begin(config, folder, step)
         try:
             yield

@@ -88,7 +88,7 @@ class SavedRun:
         return found
 
     def build(self, config: Config, training: bool = True) -> tuple[Loop, Any]:
-        """(loop, environment of evaluations) of this run, or of a longer one."""
+        """Returns (loop, environment of evaluations) of this run, or of a longer one."""
         for name in ("env", "eval_env"):
             if getattr(self, name) is None and self.saved.get(f"{name}_given"):
                 raise ThespisError(
@@ -114,7 +114,7 @@ class SavedRun:
     # --- policies ---------------------------------------------------------------------------
 
     def member(self, number: int | str = "best", which: str = "last") -> int:
-        """A member's number: given, or the one whose "last" or "best" evaluation is the best."""
+        """Returns a member's number: as given, or whose "last" or "best" evaluation is the best."""
         check_which(which)
         members, text = self.config.members, str(plain(number))
         if text == "best":
@@ -125,13 +125,13 @@ class SavedRun:
         return int(text)
 
     def chosen(self, member: int | str | None, which: str = "last") -> list[int]:
-        """The numbers of one member, or of "all"."""
+        """Returns the numbers of one member, or of "all"."""
         if member is None or str(plain(member)) == "all":
             return list(range(self.config.members))
         return [self.member(member, which)]
 
     def policies(self, which: str = "last") -> FrozenPolicy:
-        """All members at the "last" step, or each at its "best" one: leaves [members, ...]."""
+        """Returns all members at the "last" step, or each at its "best": leaves [members, ...]."""
         check_which(which)
         if which == "best" and not checkpoint.latest(self.path / "best"):
             raise ThespisError(f"{self.path} has no best policy: it was never evaluated; take last")
@@ -142,20 +142,20 @@ class SavedRun:
         return FrozenPolicy(found["state"], found["hyper"], jnp.asarray(steps))
 
     def frozen(self, member: int, which: str = "last") -> FrozenPolicy:
-        """One member of them."""
+        """Returns the policy of one member."""
         return jax.tree.map(lambda x: x[member], self.policies(which))
 
     def state(self, which: str = "last") -> tuple[Any, Any]:
-        """State and hyper-parameters of all members, of the "last" step or their "best" one."""
+        """Returns state and hyper-parameters of all members, at the "last" step or their "best"."""
         policies = self.policies(which)
         return policies.state, policies.hp
 
     def hypers(self, which: str = "last") -> Any:
-        """Hyper-parameters of all members, leaves [members]."""
+        """Returns the hyper-parameters of all members, leaves [members]."""
         return self.read(which, {})[0]["hyper"]
 
     def read(self, which: str, shapes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Parts of the newest checkpoint, or of the best, with the hypers; and its manifest."""
+        """Reads parts of the newest or the best checkpoint, with the hypers; and its manifest."""
         folder = self.path / ("checkpoints" if which == "last" else "best")
         Hyper = self.config.Algorithm.Hyper
         wanted = {**shapes, "hyper": hyper.fill(Hyper, {}, self.config.members)}
@@ -169,7 +169,7 @@ class SavedRun:
         stochastic: bool = False,
         skill: Any = None,
     ) -> Policy:
-        """One member's policy, in the environment's own units; `skill` is the one it follows."""
+        """Returns one member's policy, in the environment's units; `skill` is what it follows."""
         frozen = self.frozen(self.member(member, which), which)
         return Policy(self.parts[0], frozen, stochastic, skill)
 
@@ -180,7 +180,7 @@ class SavedRun:
         which: str = "last",
         seed: int = 0,
     ) -> dict[str, Any]:
-        """Greedy episodes in new environments: mean_reward, std_reward, returns, lengths.
+        """Plays greedy episodes in new environments -> mean_reward, std_reward, returns, lengths.
 
         Without a member (or of "all"), of all of them: the lists are then one per member. Vector
         rewards are told by dimension too, as mean_rewards.
@@ -213,7 +213,7 @@ class SavedRun:
         stochastic: bool = False,
         seed: int = 0,
     ) -> list[Episode]:
-        """Demonstrations of one member's policy: whole episodes in the run's environment."""
+        """Records demonstrations of a member's policy: whole episodes in the run's environment."""
         episodes, seed = counted("episodes", episodes), seed_of(seed)
         policy, loop = self.frozen(self.member(member, which), which), self.parts[0]
         mode = "explore" if stochastic else "greedy"
@@ -230,7 +230,7 @@ def check_which(given: Any) -> None:
 
 
 def seed_of(given: Any) -> int:
-    """A seed of episodes after training."""
+    """Returns a seed of episodes after training."""
     seed = convert("seed", int, given)
     if not 0 <= seed < LATER:
         raise ThespisError(f"seed = {seed}: give a number from 0 to {LATER - 1}")
@@ -261,11 +261,11 @@ class Policy:
         self.reset()
 
     def reset(self, seed: int = 0) -> None:
-        """A new episode."""
+        """Begins a new episode."""
         self.memory, self.time, self.seed = None, 0, seed
 
     def __call__(self, obs: Any) -> Any:
-        """The action; both are as the environment has them, in its own units and shapes.
+        """Returns the action; both are as the environment has them, in its units and shapes.
 
         Of several agents, a dict of the actions of those who are in the observation.
         """
@@ -282,7 +282,7 @@ class Policy:
         }
 
     def act(self, obs: Any) -> np.ndarray:
-        """The algorithm's own actions [n, ...] on a batch of observations."""
+        """Returns the algorithm's own actions [n, ...] on a batch of observations."""
         action, self.memory = self.jitted(self.memory, obs, self.seed, self.time)
         self.time += 1
         return np.asarray(action)
@@ -298,7 +298,7 @@ class Policy:
 
 
 def reader(env: Any, unseen: tuple[str, ...] = ()) -> Callable[[Any], tuple[Any, bool]]:
-    """Observations as an environment gives them -> (a batch for networks, whether it was one).
+    """Returns a function: observation -> (batch for networks, whether it was a single one).
 
     What is `unseen` of a dict is left out, be it there or not.
     """

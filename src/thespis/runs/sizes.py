@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
 
 
 def of_member(loop: Loop) -> Sizes:
-    """Nothing is computed: a replay of any size may be asked for."""
+    """Returns the sizes of one member from shapes alone, of a replay of any size."""
     algo, n, key = loop.algo, loop.envs, jax.random.key(0)
     hp = jax.tree.map(jnp.float32, algo.Hyper())
     state = jax.eval_shape(algo.init, key, hp)
@@ -53,18 +53,18 @@ def of_member(loop: Loop) -> Sizes:
 
 
 def size(tree: Any) -> int:
-    """Bytes of all leaves."""
+    """Returns the bytes of all leaves."""
     bytes_of = lambda x: 8 if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x.dtype.itemsize
     return sum(math.prod(x.shape) * bytes_of(x) for x in jax.tree.leaves(tree))
 
 
 def base() -> int:
-    """Bytes that a run needs beside its members, where they share one memory."""
+    """Returns the bytes that a run needs beside its members, where they share one memory."""
     return BASE if jax.default_backend() == "cpu" else 0
 
 
 def memory() -> int:
-    """Bytes that members may share: of the devices, or of this machine or its container."""
+    """Returns the bytes that members may share: of the devices, this machine or its container."""
     if jax.default_backend() != "cpu":
         stats = (device.memory_stats() or {} for device in jax.local_devices())
         limits = [x["bytes_limit"] for x in stats if "bytes_limit" in x]

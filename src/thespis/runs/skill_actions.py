@@ -26,7 +26,7 @@ from thespis.runs.skilled import Skilled
 
 
 def over_skills(env: Any, run: Any, hold: int) -> Any:
-    """An environment whose actions are skills of a run that was trained on it, each for `hold`."""
+    """Returns an environment whose actions are skills of a run, each kept for `hold` steps."""
     skilled = Skilled(run)
     wanted, given = envs.label(skilled.env), envs.label(env)
     if wanted != given:

@@ -29,13 +29,13 @@ class Skilled:
         self.act = jax.jit(self._act)
 
     def skills(self, n: int, seed: int = 0) -> np.ndarray:
-        """All skills that there are if they can be counted, else n of them [n, size]."""
+        """Returns all skills that there are if they can be counted, else n of them [n, size]."""
         if self.algo.skill_kind == "one-hot":
             return np.eye(self.algo.skills, dtype=np.float32)
         return np.asarray(self.algo.draw_skills(random.key(seed), n))
 
     def skill(self, text: str) -> np.ndarray:
-        """A skill as people write it: its number, or its coordinates such as 0.5,-1."""
+        """Reads a skill as people write it: its number, or its coordinates such as 0.5,-1."""
         size, kind = self.algo.skills, self.algo.skill_kind
         try:
             numbers = [float(x) for x in text.replace(",", " ").split()]
@@ -54,6 +54,6 @@ class Skilled:
         return np.asarray(self.algo.nearest(jnp.array(numbers, jnp.float32)))
 
     def _act(self, obs, skill):
-        """Greedy actions [n, ...] of these skills [n, size], and what is stored of them."""
+        """Returns greedy actions [n, ...] of these skills [n, size], and what is stored of them."""
         memory = self.algo.follow(self.algo.memory(random.key(0), skill.shape[0]), skill)
         return self.policy.act(self.algo, memory, obs, random.key(0), "greedy")[::2]

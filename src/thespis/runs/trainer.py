@@ -183,7 +183,7 @@ class Trainer(Session):
     # --- faults -----------------------------------------------------------------------------
 
     def heal(self, now: bool, attempt: int = 0) -> None:
-        """Broken members of a tuned population go on as copies of others; other runs end here.
+        """Lets broken members of a tuned population go on as copies; other runs end here.
 
         Copies are made at times that do not depend on the speed of the machine.
         """

@@ -18,7 +18,7 @@ from thespis.runs.directory import find
 
 
 def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
-    """`state` [members, ...] with parts of another run's newest: RUN, or RUN:PART[,PART]."""
+    """Returns `state` [members, ...] with parts of another run: RUN, or RUN:PART[,PART]."""
     path, parts = donor(source)
     found = arrays(find(path), note)
     parts = parts or sorted({name.split(".")[0] for name in found})
@@ -46,7 +46,7 @@ def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
 
 
 def arrays(folder: Path, note: Callable[[str], None]) -> dict[str, np.ndarray]:
-    """The newest state of a run by the names of its leaves [members, ...], whatever it is."""
+    """Returns the newest state of a run by the names of its leaves [members, ...]."""
 
     saved = folder / "checkpoints"
     template = lambda manifest: {"state": checkpoint.shapes(saved, manifest, "state")}
@@ -58,5 +58,5 @@ def inside(name: str, part: str) -> bool:
 
 
 def shape_of(x: Any) -> str:
-    """Of one member."""
+    """Describes the type and shape of one member's part."""
     return f"{x.dtype}{list(x.shape[1:])}"

@@ -24,7 +24,7 @@ IDENTITY = "identity"  # of a run that names code, in its config.json
 
 
 def check(folder: Path, saved: dict[str, Any], trusted: bool) -> None:
-    """Refuse a run that names code which nobody but the run itself vouches for."""
+    """Refuses a run that names code which nobody but the run itself vouches for."""
     found = {name: (m, plugins.origin(m)) for name, m in code(saved).items()}
     found = {name: place for name, place in found.items() if place[1]}  # or nothing can happen
     if not found or trusted or known(saved):
@@ -37,7 +37,7 @@ def check(folder: Path, saved: dict[str, Any], trusted: bool) -> None:
 
 
 def code(saved: dict[str, Any]) -> dict[str, str]:
-    """What in a config.json names code, and the module that would be imported."""
+    """Returns what in a config.json names code, and the module that would be imported."""
     algo = saved.get("algo")
     found = {f"algo = {algo}": registry.module_of(algo)} if isinstance(algo, str) else {}
     for name in ("env", "eval_env"):
@@ -51,7 +51,7 @@ def code(saved: dict[str, Any]) -> dict[str, str]:
 
 
 def remember(folder: Path) -> None:
-    """Note that this user trains this run here, with all the code that it names."""
+    """Notes that this user trains this run here, with all the code that it names."""
     saved = read_json(folder / "config.json")
     if not code(saved) or known(saved):
         return
@@ -65,14 +65,14 @@ def remember(folder: Path) -> None:
 
 
 def known(saved: dict[str, Any]) -> bool:
-    """Whether this user has trained this run here, with this code from where it is now."""
+    """Tells whether this user has trained this run here, with this code from where it is now."""
     if IDENTITY not in saved or not records().exists():
         return False
     return private_files.complaint(records()) is None and record(saved).is_file()
 
 
 def records() -> Path:
-    """The folder of records: a file for each run, named after its digest."""
+    """Returns the folder of records: a file for each run, named after its digest."""
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     return (home / "thespis" / "runs").absolute()
 

@@ -30,11 +30,11 @@ class Tuner(Protocol):
     fitness: str | None
 
     def check(self, Hyper, members: int, episodes: int) -> None:
-        """Refuse what cannot work, before anything starts."""
+        """Refuses what cannot work, before anything starts."""
         ...
 
     def tunes(self, Hyper, given: dict[str, Any]) -> list[str]:
-        """The hyper-parameters it may change: those of lineage.csv."""
+        """Returns the hyper-parameters it may change: those of lineage.csv."""
         ...
 
     def begin(self, key: Key, Hyper, given: dict[str, Any], members: int) -> tuple[Any, Any]:
@@ -85,7 +85,7 @@ class Inherit:
 
 
 def clean(option: Option, value: Any) -> Any:
-    """A choice as the type of its field; {"gamma": Uniform(0.9, 1), "tau": None} as text."""
+    """Converts a choice to the type of its field; {"gamma": Uniform(0.9, 1)} to text."""
     if isinstance(value, Mapping):
         value = tuple(written(name, prior) for name, prior in value.items())
     return convert(option.name, option.kind, value)
@@ -95,7 +95,7 @@ def clean(option: Option, value: Any) -> Any:
 
 
 def priors(Hyper, tuned: Any) -> dict[str, Uniform]:
-    """The priors of what is tuned: NAME and NAME=KIND:LOW:HIGH, or all but special ones."""
+    """Returns the priors of what is tuned: NAME and NAME=KIND:LOW:HIGH, or all but special ones."""
     known = hyper.declared(Hyper)
     if tuned is None:
         return {name: d.prior for name, d in known.items() if not d.special}
@@ -110,13 +110,13 @@ def priors(Hyper, tuned: Any) -> dict[str, Uniform]:
 
 
 def explored(Hyper, tuned: Any) -> list[str]:
-    """What is tuned, without what would have no effect later unless it is named."""
+    """Returns what is tuned, without what would have no effect later unless it is named."""
     known = hyper.declared(Hyper)
     return [n for n in priors(Hyper, tuned) if tuned is not None or not known[n].initial]
 
 
 def written(name: Any, prior: Any) -> str:
-    """The text of one entry of `tuned`."""
+    """Returns the text of one entry of `tuned`."""
     if prior is None:
         return name
     kind = next((k for k, cls in hyper.KINDS.items() if type(prior) is cls), None)
@@ -126,30 +126,30 @@ def written(name: Any, prior: Any) -> str:
 
 
 def drawn(key: Key, Hyper, tuned, given: dict[str, Any], members: int):
-    """What is tuned and not given is drawn from its prior; all else is as given, or the default."""
+    """Draws what is tuned and not given from its prior; all else is as given, or the default."""
     chosen = {n: p for n, p in priors(Hyper, tuned).items() if n not in given}
     hps = hyper.sample(Hyper, key, members, chosen)
     return replace(hps, {name: getattr(hyper.fill(Hyper, given, members), name) for name in given})
 
 
 def replace(hps, values: dict[str, Array]):
-    """hps with these values."""
+    """Returns hps with these values."""
     return eqx.tree_at(lambda h: [getattr(h, n) for n in values], hps, list(values.values()))
 
 
 def varying(tuner: Tuner, Hyper, given: dict[str, Any]) -> list[str]:
-    """In which members may differ: what is tuned, and what was given one per member."""
+    """Returns in what members may differ: what is tuned, or was given one per member."""
     each = [name for name, value in given.items() if len(hyper.numbers(name, value)) > 1]
     return [*tuner.tunes(Hyper, given), *each]
 
 
 def mask(Hyper, names: list[str]) -> Bool[Array, "hypers"]:
-    """Which of all hyper-parameters have these names."""
+    """Tells which of all hyper-parameters have these names."""
     return jnp.array([name in names for name in hyper.declared(Hyper)], bool)
 
 
 def where(who: Bool[Array, "members"], which: Bool[Array, "hypers"], a, b):
-    """Some hyper-parameters of some members from `a`, all others from `b`."""
+    """Takes some hyper-parameters of some members from `a`, all others from `b`."""
     pick = lambda i, x, y: jnp.where(who & which[i], x, y)
     values = {n: pick(i, getattr(a, n), x) for i, (n, x) in enumerate(vars(b).items())}
     return replace(b, values)
@@ -193,7 +193,7 @@ def replaced(parents: Int[Array, "members"]) -> Bool[Array, "members"]:
 def ranked(
     scores: Float[Array, "members n"],
 ) -> tuple[Int[Array, "members"], Bool[Array, "members"]]:
-    """The rank of every member by its mean score, 0 the best; and whether that is a number."""
+    """Returns the rank of every member by its mean score, 0 the best; and if that is finite."""
     mean, own = scores.mean(1), jnp.arange(scores.shape[0])
     finite = jnp.isfinite(mean)
     mean = jnp.where(finite, mean, -jnp.inf)
@@ -204,17 +204,17 @@ def ranked(
 def copies(
     key: Key, out: Bool[Array, "members"], pool: Bool[Array, "members"]
 ) -> Int[Array, "members"]:
-    """Parents: for those who are `out` a random one of the pool, for others themselves."""
+    """Returns parents: for those who are `out` a random one of the pool, for others themselves."""
     chosen = draw(key, jnp.broadcast_to(pool[None], (out.size, pool.size)))
     return jnp.where(out & pool.any(), chosen, jnp.arange(out.size))
 
 
 def draw(key: Key, pools: Bool[Array, "members members"]) -> Int[Array, "members"]:
-    """For everybody a random one of its pool; the first of all if that is empty."""
+    """Returns for everybody a random one of its pool; the first of all if that is empty."""
     place = pick(random.uniform(key, pools.shape[:1]), pools.sum(1))
     return jnp.argmax(jnp.cumsum(pools, 1) > place[:, None], 1).astype(jnp.int32)
 
 
 def pick(share: Float[Array, "..."], n) -> Int[Array, "..."]:
-    """One of 0 .. n-1 by a number in [0, 1)."""
+    """Returns one of 0 .. n-1 by a number in [0, 1)."""
     return jnp.floor(share * jnp.asarray(n, jnp.float32)).astype(jnp.int32)

@@ -28,7 +28,7 @@ class Data(eqx.Module):
 
 
 def kernel(a: Data, b: Data, scale, drift) -> Float[Array, "a b"]:
-    """How alike values are: by the distance of inputs, and (1 - drift)^(|t - t'| / 2)."""
+    """Returns how alike values are: by the distance of inputs, and (1 - drift)^(|t - t'| / 2)."""
     square = ((a.x[:, None] - b.x[None]) ** 2).sum(-1)
     apart = jnp.abs(a.time[:, None] - b.time[None])
     both = (a.known[:, None] & b.known[None]).astype(jnp.float32)
@@ -36,14 +36,14 @@ def kernel(a: Data, b: Data, scale, drift) -> Float[Array, "a b"]:
 
 
 def factor(data: Data, scale, drift, noise) -> Float[Array, "n n"]:
-    """Cholesky factor of the covariance; what is not known is independent of all."""
+    """Returns the Cholesky factor of the covariance; what is not known is independent of all."""
     return jnp.linalg.cholesky(
         kernel(data, data, scale, drift) + jnp.diag(jnp.where(data.known, noise + 1e-4, 1.0))
     )
 
 
 def fit(data: Data) -> Float[Array, "3"]:
-    """The entry of the grid under which the data are most likely."""
+    """Returns the entry of the grid under which the data are most likely."""
 
     def evidence(entry):
         lower = factor(data, *entry)
@@ -55,7 +55,7 @@ def fit(data: Data) -> Float[Array, "3"]:
 
 
 def posterior(data: Data, at: Data, entry) -> tuple[Float[Array, "m"], Float[Array, "m"]]:
-    """Mean and standard deviation of the function at other inputs and times."""
+    """Returns mean and standard deviation of the function at other inputs and times."""
     scale, drift, _ = entry
     lower = factor(data, *entry)
     cross = kernel(data, at, scale, drift)

@@ -56,17 +56,17 @@ class Uniform:
         return coordinate
 
     def at(self, share: Array) -> Array:
-        """The value that far, in [0, 1], from the one end of the range to the other."""
+        """Returns the value that far, in [0, 1], from the one end of the range to the other."""
         low, high = self.ends
         return jnp.clip(self.value(low + share * (high - low)), *self.limits)
 
     def share(self, x: Array) -> Array:
-        """The inverse: how far a value lies from the one end to the other."""
+        """Inverts `at`: returns how far a value lies from the one end to the other."""
         low, high = self.ends
         return jnp.clip((self.coordinate(x) - low) / (high - low), 0, 1)
 
     def move(self, x: Array, by: Array) -> Array:
-        """x scaled by exp(by) in its own coordinate, thrown back where it would leave the range."""
+        """Scales x by exp(by) in its own coordinate, thrown back where it would leave the range."""
         low, high = self.ends
         width = high - low
         off = (self.coordinate(x) + self.unit * by - low) % (2 * width)
@@ -109,7 +109,7 @@ KINDS = {"uniform": Uniform, "log": LogUniform, "one-minus-log": OneMinusLogUnif
 
 
 def parse(name: str, text: str) -> Uniform:
-    """A prior from KIND:LOW:HIGH, such as log:3e-5:3e-3."""
+    """Reads a prior from KIND:LOW:HIGH, such as log:3e-5:3e-3."""
     try:
         kind, low, high = text.split(":")
         found = KINDS[kind](float(low), float(high))
@@ -147,7 +147,7 @@ def prior(
     initial: bool = False,
     special: bool = False,
 ) -> Any:
-    """A field of a `Hyper` class. `low` and `high` bound what is legal, not what is likely.
+    """Declares a field of `Hyper`; `low` and `high` bound what is legal, not what is likely.
 
     What is `initial` has its effect when a member is made: it is drawn, but not changed later.
     What is `special` matters only to runs that ask for it: nobody tunes it unless it is named.
@@ -168,7 +168,7 @@ def defaults(Hyper) -> dict[str, float]:
 
 
 def check(Hyper, values: dict[str, Any], members: int = 1) -> None:
-    """Refuse unknown names, illegal numbers and lists that are not one number per member."""
+    """Refuses unknown names, illegal numbers and lists that are not one number per member."""
     known = declared(Hyper)
     for name, value in values.items():
         if name not in known:
@@ -186,7 +186,7 @@ def check(Hyper, values: dict[str, Any], members: int = 1) -> None:
 
 
 def span(legal: Declared) -> str:
-    """Which numbers may be given."""
+    """Says which numbers may be given."""
     if math.isinf(legal.low) and math.isinf(legal.high):
         return "a finite number"
     if math.isinf(legal.high):
@@ -197,7 +197,7 @@ def span(legal: Declared) -> str:
 
 
 def numbers(name: str, value: Any) -> list[float]:
-    """A number or a list of them, as plain Python numbers."""
+    """Returns a number or a list of them, as plain Python numbers."""
     try:
         given = np.asarray(value)
     except (TypeError, ValueError):  # lists of several lengths, or what is no array at all
@@ -210,7 +210,7 @@ def numbers(name: str, value: Any) -> list[float]:
 
 
 def fill(Hyper, values: dict[str, Any], members: int = 1):
-    """`Hyper` with leaves [members], from defaults and `values`: a number, or one per member."""
+    """Returns `Hyper`, leaves [members], of defaults and `values`: a number or one per member."""
     check(Hyper, values, members)
 
     def leaf(name, default):
@@ -221,7 +221,7 @@ def fill(Hyper, values: dict[str, Any], members: int = 1):
 
 
 def sample(Hyper, key: Key, members: int, priors: dict[str, Uniform] | None = None):
-    """All hyper-parameters but special ones drawn from their priors, or only those of `priors`."""
+    """Draws all hyper-parameters but special ones from their priors, or only those of `priors`."""
     if priors is None:
         priors = {name: d.prior for name, d in declared(Hyper).items() if not d.special}
     shares = random.uniform(key, (len(priors), members))

@@ -38,7 +38,7 @@ class MultiFrequencyPBT(PBT):
         self.counts(members)
 
     def counts(self, members) -> tuple[int, int]:
-        """How many are copied and replaced in each sub-population; as many again may migrate."""
+        """Returns how many are copied and replaced in each sub-population; as many may migrate."""
         groups = len(self.frequencies)
         if min(self.frequencies, default=0) < 1 or members % groups:
             raise ThespisError(

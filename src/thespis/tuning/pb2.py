@@ -60,7 +60,7 @@ class PB2(PBT):
         return memory, parents, where(replaced(parents), memory.tuned, new, copied)
 
     def learn(self, m: Gains, hps, score, parents) -> Gains:
-        """Remember what everybody gained since the last round."""
+        """Remembers what everybody gained since the last round."""
         i, gain = m.round % self.history, score - m.last
         known = jnp.isfinite(gain)
         return Gains(
@@ -73,18 +73,18 @@ class PB2(PBT):
         )
 
     def shares(self, tuned, hps) -> Float[Array, "members d"]:
-        """Where hyper-parameters lie in the ranges of their priors; 0 if they do not change."""
+        """Returns where hyper-parameters lie in their priors' ranges; 0 if they do not change."""
         found = priors(type(hps), self.tuned)
         x = jnp.stack([p.share(getattr(hps, name)) for name, p in found.items()], 1)
         return jnp.where(self.free(tuned, hps)[None], x, 0.0)
 
     def free(self, tuned, hps) -> Bool[Array, "d"]:
-        """Which of those with a prior may change."""
+        """Tells which of those with a prior may change."""
         names = list(hyper.declared(type(hps)))
         return jnp.stack([tuned[names.index(name)] for name in priors(type(hps), self.tuned)])
 
     def propose(self, m: Gains, key, copied, new: Bool[Array, "members"]):
-        """For each copy in turn that candidate whose gain may be the largest (algorithm 1)."""
+        """Chooses for each copy in turn the candidate that may gain most (algorithm 1)."""
         past, now = self.seen(m), m.round.astype(jnp.float32)
         entry = gp.fit(past)
         own = self.shares(m.tuned, copied)
@@ -112,7 +112,7 @@ class PB2(PBT):
         return replace(copied, {name: p.at(x[:, i]) for i, (name, p) in enumerate(found.items())})
 
     def seen(self, m: Gains) -> gp.Data:
-        """All gains that are remembered, in units of their spread."""
+        """Returns all gains that are remembered, in units of their spread."""
         known, gain = m.known.reshape(-1), m.gain.reshape(-1)
         count = jnp.maximum(known.sum(), 1).astype(jnp.float32)
         mean = gain.sum() / count

@@ -71,7 +71,7 @@ class PBT(Inherit):
     # --- before the start -------------------------------------------------------------------
 
     def counts(self, members: int) -> tuple[int, int]:
-        """How many are copied, and how many replaced."""
+        """Returns how many are copied, and how many replaced."""
         # A fraction is rounded down, but to one at least; 0.29 x 100 is 28.999999.
         whole = lambda x: int(x) if x >= 1 or x == 0 else max(1, int(x * members + 1e-6))
         best, replaced = whole(self.best), whole(self.replaced)
@@ -98,7 +98,7 @@ class PBT(Inherit):
         return [name for name in explored(Hyper, self.tuned) if name not in given]
 
     def begin(self, key, Hyper, given, members) -> tuple[Any, Any]:
-        """The memory is which hyper-parameters may change."""
+        """Returns hps, and as memory which hyper-parameters may change."""
         hps = drawn(key, Hyper, self.tuned, given, members)
         return hps, mask(Hyper, self.tunes(Hyper, given))
 
@@ -113,19 +113,19 @@ class PBT(Inherit):
         return memory, parents, where(replaced(parents), memory, new, copied)
 
     def select(self, key, scores, age) -> Int[Array, "members"]:
-        """Whom everybody copies."""
+        """Returns whom everybody copies."""
         exploit = self.truncation if self.exploit == "truncation" else self.t_test
         return exploit(key, scores, age)
 
     def truncation(self, key, scores, age) -> Int[Array, "members"]:
-        """The worst copy a random one of the best."""
+        """Lets the worst copy a random one of the best."""
         best, replaced = self.counts(scores.shape[0])
         rank, finite = ranked(scores)
         out = (rank >= rank.size - replaced) & (age >= self.min_age)
         return copies(key, out | ~finite, (rank < max(best, 1)) & finite)
 
     def t_test(self, key, scores, age) -> Int[Array, "members"]:
-        """Everybody compares with a random other, and copies it if it is significantly better."""
+        """Lets everybody copy a random other that is significantly better."""
         own, finite = jnp.arange(scores.shape[0]), jnp.isfinite(scores.mean(1))
         others = finite[None] & (own[None] != own[:, None])
         rival = jnp.where(others.any(1), draw(key, others), own)
@@ -133,7 +133,7 @@ class PBT(Inherit):
         return jnp.where(worse | ~finite, rival, own)
 
     def vary(self, key, hps):
-        """Every hyper-parameter that may change, changed; independently for every member."""
+        """Changes every hyper-parameter that may change, independently for every member."""
         found = priors(type(hps), self.tuned)
         members = jax.tree.leaves(hps)[0].size
         # One draw of two dimensions: more of either take seconds to compile.
@@ -155,7 +155,7 @@ class PBT(Inherit):
 def better(
     a: Float[Array, "members n"], b: Float[Array, "members n"], significance: float
 ) -> Bool[Array, "members"]:
-    """Whether the mean of a is above that of b by Welch's t-test (two-sided)."""
+    """Tells whether the mean of a is above that of b by Welch's t-test (two-sided)."""
     n = a.shape[1]
     gain = a.mean(1) - b.mean(1)
     u, v = a.var(1, ddof=1), b.var(1, ddof=1)

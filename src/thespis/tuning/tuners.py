@@ -22,7 +22,7 @@ TUNERS: dict[str, type] = {
 
 
 def tuner(name: str, **options: Any) -> Any:
-    """A tuner by its name, from options as people write them."""
+    """Returns a tuner by its name, from options as people write them."""
     kind = TUNERS[one_of("tuner", tuple(TUNERS), name)]
     known = {option.name: option for option in fields(kind)}
     for option in options:
@@ -32,6 +32,6 @@ def tuner(name: str, **options: Any) -> Any:
 
 
 def preset_hp(preset: dict[str, Any]) -> dict[str, Any]:
-    """What a preset fixes in a population that is tuned: all but those that it tunes itself."""
+    """Returns what a preset fixes in a tuned population: all but what it tunes itself."""
     tuned = {text.partition("=")[0] for text in preset.get("pbt", {}).get("tuned", ())}
     return {name: x for name, x in preset.get("hp", {}).items() if name not in tuned}

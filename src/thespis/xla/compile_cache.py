@@ -12,7 +12,7 @@ keeping = False  # whether this process is the command, whose programs program_c
 
 
 def use_cache() -> None:
-    """Keep compiled programs on disk between processes, unless the user chose a place already.
+    """Keeps compiled programs on disk between processes, unless the user chose a place already.
 
     They are run as code, by JAX too: where others may write, nothing is kept and fetched.
     """
@@ -32,7 +32,7 @@ def use_cache() -> None:
 
 @cache
 def believed(folder: str) -> bool:
-    """Whether programs may be fetched from here; one line says why not."""
+    """Tells whether programs may be fetched from here; one line says why not."""
     if "://" in folder:  # not on this machine: whoever named it knows who may write there
         return True
     why = private_files.complaint(Path(folder).absolute())

@@ -29,7 +29,7 @@ BELOW_ONE = np.nextafter(np.float32(-1), np.float32(0))
 
 @partial(jax.jit, static_argnames="shape")
 def bits(key: Key, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
-    """32 random bits each, those of `jax.random.bits`."""
+    """Returns 32 random bits each, those of `jax.random.bits`."""
     words = random.key_data(key)
     if words.shape[0] != 2 or math.prod(shape) >= 2**32:  # not Threefry, or a longer count
         return random.bits(key, shape, jnp.uint32)
@@ -47,7 +47,7 @@ def bits(key: Key, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
 
 
 def uniform(key: Key, shape: tuple[int, ...], low=0.0, high=1.0) -> Float[Array, "..."]:
-    """In [low, high), those of `jax.random.uniform`."""
+    """Draws in [low, high), as `jax.random.uniform` does."""
     mantissa = (bits(key, shape) >> 9) | jnp.uint32(0x3F800000)
     unit = jax.lax.bitcast_convert_type(mantissa, jnp.float32) - 1.0
     low, high = np.float32(low), np.float32(high)
@@ -60,7 +60,7 @@ def bernoulli(key: Key, p: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
 
 
 def normal(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """Of mean 0 and variance 1, those of `jax.random.normal` but for rounding."""
+    """Draws with mean 0 and variance 1, as `jax.random.normal` does but for rounding."""
     return _normals(shape)(key)
 
 
@@ -79,13 +79,13 @@ def _chances(p: float, shape: tuple[int, ...]):
 
 @cache
 def _normals(shape: tuple[int, ...]):
-    """Apart, since the compiler would draw them anew wherever they are used."""
+    """Draws in a call of its own: else the compiler would draw anew wherever they are used."""
     root = np.float32(math.sqrt(2))
     return no_inline(lambda key: root * erf_inv(uniform(key, shape, BELOW_ONE, 1.0)))
 
 
 def erf_inv(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The inverse of erf within (-1, 1).
+    """Returns the inverse of erf within (-1, 1).
 
     Giles 2010, https://people.maths.ox.ac.uk/gilesm/files/gems_erfinv.pdf, table 5: a polynomial
     of w = -log(1 - x^2) each for the middle and for the tails.

@@ -36,7 +36,7 @@ def join(
     process: int | None = None,
     wait: int = 120,
 ) -> None:
-    """Meet the other processes at HOST:PORT of process 0, before JAX starts.
+    """Meets the other processes at HOST:PORT of process 0, before JAX starts.
 
     With "auto" as address all else is what Slurm, Open MPI or Kubernetes tell. Whoever waits in
     vain for so many seconds ends with one line, and exit code 2.
@@ -79,7 +79,7 @@ def join(
 
 
 def launched(processes: int | None, process: int | None, wait: int) -> tuple[str, int, int, Any]:
-    """Coordinator, number of processes, own number and devices, as the launcher tells them."""
+    """Returns coordinator, number of processes, own number and devices, from the launcher."""
     from jax._src.clusters import ClusterEnv  # `initialize` asks it too late for `relay`
 
     given = os.environ.get("JAX_COORDINATOR_ADDRESS"), processes, process, None, None, wait + 60
@@ -93,7 +93,7 @@ def launched(processes: int | None, process: int | None, wait: int) -> tuple[str
 def timeout_guard(
     wait: int, where: str, process: int | None, processes: int | None
 ) -> Iterator[None]:
-    """End the process if the block takes too long: nothing else stops JAX from waiting."""
+    """Ends the process if the block takes too long: nothing else stops JAX from waiting."""
 
     def give_up() -> None:
         missing = f"not all {processes} processes came to" if process == 0 else "nobody answers at"
@@ -111,7 +111,7 @@ def timeout_guard(
 
 
 def leave(code: int) -> None:
-    """End at once if others train along: their connections break, and they end, too.
+    """Ends at once if others train along: their connections break, and they end, too.
 
     Alone, this does nothing.
     """
@@ -125,7 +125,7 @@ def leave(code: int) -> None:
 
 
 def relay(coordinator: str) -> str:
-    """An address on this host from which all goes on to the coordinator, and back.
+    """Returns an address on this host from which all goes on to the coordinator, and back.
 
     XLA aborts when its connection to process 0 breaks. This one does not: `watch` has the word.
     """
@@ -154,13 +154,13 @@ def relay(coordinator: str) -> str:
 
 
 def place_of(address: str, port: str = "") -> tuple[str, int]:
-    """HOST:PORT, or another port there."""
+    """Splits HOST:PORT, with another port if that is given."""
     host, _, own = address.rpartition(":")
     return host.strip("[]"), int(port or own)
 
 
 def watch_others(coordinator: str) -> None:
-    """Keep a connection between process 0 and every other one: when it breaks, one has died.
+    """Keeps a connection between process 0 and every other one: when it breaks, one has died.
 
     XLA notices that after a minute, and aborts with a trace of its own; the operating system at
     once. A process that has done its work says farewell.
@@ -191,7 +191,7 @@ def watch_others(coordinator: str) -> None:
 
 
 def watch(line: socket.socket) -> None:
-    """End this process when the line breaks without a farewell."""
+    """Ends this process when the line breaks without a farewell."""
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, option):  # so that a host that falls silent is noticed, too
@@ -213,7 +213,7 @@ def take_leave(line: socket.socket) -> None:
 
 
 def received(line: socket.socket, size: int) -> bytes:
-    """So many bytes; fewer if the line breaks."""
+    """Returns so many bytes; fewer if the line breaks."""
     data = b""
     with suppress(OSError):
         while len(data) < size and (more := line.recv(size - len(data))):
@@ -229,7 +229,7 @@ def several() -> bool:
 
 
 def leads() -> bool:
-    """Whether this is the process that writes and speaks."""
+    """Tells whether this is the process that writes and reports."""
     return threads.process_index_and_count()[0] == 0
 
 
@@ -237,7 +237,7 @@ def leads() -> bool:
 
 
 def collective(f: Callable, *args: Any, **choices: Any) -> Any:
-    """What comes of f, in which all processes take part; an error if one of them is gone."""
+    """Calls f, in which all processes take part; an error says if one of them is gone."""
     if not several():
         return f(*args, **choices)
     try:
@@ -252,7 +252,7 @@ def collective(f: Callable, *args: Any, **choices: Any) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what libraries print about their connections."""
+    """Hides what libraries print about their connections."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -265,7 +265,7 @@ def quiet() -> Iterator[None]:
 
 
 def read(tree: Any) -> Any:
-    """All of it as NumPy arrays, in every process."""
+    """Returns all of it as NumPy arrays, in every process."""
     return jax.tree.map(_read_leaf, tree)
 
 
@@ -277,17 +277,17 @@ def _read_leaf(x: Any) -> np.ndarray:
 
 
 def gather(tree: Any) -> Any:
-    """What each process has of its own members, put together: NumPy leaves [members, ...]."""
+    """Puts together what each process has of its members: NumPy leaves [members, ...]."""
     return from_all(tree, tiled=True)
 
 
 def of_leader(tree: Any) -> Any:
-    """What process 0 says, wherever rounding may differ between hosts."""
+    """Returns what process 0 has, where rounding may differ between hosts."""
     return jax.tree.map(lambda x: x[0], from_all(tree)) if several() else tree
 
 
 def from_all(tree: Any, tiled: bool = False) -> Any:
-    """NumPy leaves of all processes, stacked, or as longer arrays."""
+    """Returns NumPy leaves of all processes, stacked, or as longer arrays."""
     from jax.experimental.multihost_utils import process_allgather
 
     if not several():
@@ -316,7 +316,7 @@ class Rows:
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """All rows, a few at a time: nobody needs memory for a second copy of all."""
+        """Yields all rows, a few at a time: nobody needs memory for a second copy of all."""
         length = self.array.shape[0]
         size = min(length, max(1, BLOCK * self.rows // max(self.nbytes, 1)))
         if isinstance(self.array, jax.Array) and not self.array.is_fully_addressable:
@@ -333,7 +333,7 @@ class Rows:
 
 
 def parts_of(array: Any) -> list[np.ndarray]:
-    """What each device of this process has of an array that is split along its second axis.
+    """Returns what each device of this process has of an array that is split along its second axis.
 
     On a CPU nothing is copied, unlike by `np.asarray` of the whole.
     """

@@ -22,7 +22,7 @@ SHARED, MEMBERS, ROWS_OF_MEMBERS = P(), P(AXIS), P(None, AXIS)  # members nowher
 
 
 def mesh_for(members: int, devices: int) -> Mesh | None:
-    """At most that many devices of every process, so that all have as many members each."""
+    """Returns at most that many devices of every process, with as many members each."""
     processes = jax.process_count()
     n = even_share(members // processes, min(devices, jax.local_device_count()))
     if n * processes == 1:
@@ -32,14 +32,14 @@ def mesh_for(members: int, devices: int) -> Mesh | None:
 
 
 def spread(mesh: Mesh | None, f: Callable, in_specs: Any, out_specs: Any) -> Callable:
-    """f of each device's own members. A spec may stand for a whole tree."""
+    """Maps f over each device's own members. A spec may stand for a whole tree."""
     if mesh is None:
         return f
     return jax.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
 def all_of(spec: P, tree: Any) -> Any:
-    """The same spec for every leaf."""
+    """Returns the same spec for every leaf."""
     return jax.tree.map(lambda _: spec, tree)
 
 
@@ -48,7 +48,7 @@ def shardings(mesh: Mesh, specs: Any) -> Any:
 
 
 def put(mesh: Mesh | None, x: Any, specs: Any) -> Any:
-    """x where its members run; `specs` has the structure of x."""
+    """Puts x where its members run; `specs` has the structure of x."""
     if mesh is None:
         return x
     if not mesh.is_multi_process:
@@ -63,7 +63,7 @@ def put(mesh: Mesh | None, x: Any, specs: Any) -> Any:
 
 
 def to_device(tree: Any, mesh: Mesh | None = None, spec: P = SHARED) -> Any:
-    """Copies of NumPy arrays that a program may use up, with nothing to compile.
+    """Copies NumPy arrays, so that a program may use them up, with nothing to compile.
 
     On a mesh of this process alone they are where they belong; else on one device.
     """
@@ -75,14 +75,14 @@ def to_device(tree: Any, mesh: Mesh | None = None, spec: P = SHARED) -> Any:
 
 
 def local(mesh: Mesh | None) -> Mesh | None:
-    """The placement of this process's own members."""
+    """Returns the placement of this process's own members."""
     if mesh is None or not mesh.is_multi_process:
         return mesh
     return Mesh(np.array(mesh.local_devices), (AXIS,)) if len(mesh.local_devices) > 1 else None
 
 
 def mine(mesh: Mesh | None, members: int) -> slice:
-    """Which members are this process's own."""
+    """Returns which members are this process's own."""
     if mesh is None or not mesh.is_multi_process:
         return slice(0, members)
     size = members // jax.process_count()
@@ -90,7 +90,7 @@ def mine(mesh: Mesh | None, members: int) -> slice:
 
 
 def own(mesh: Mesh | None, x: Any, specs: Any) -> Any:
-    """This process's part of x, which may be whole in all of them; nothing is copied."""
+    """Returns this process's part of x, which may be whole in all of them; nothing is copied."""
     if mesh is None or not mesh.is_multi_process:
         return x
     here = local(mesh)
@@ -109,7 +109,7 @@ def own(mesh: Mesh | None, x: Any, specs: Any) -> Any:
 
 
 def whole(mesh: Mesh | None, x: Any, specs: Any) -> Any:
-    """What all processes have of x, as one; the inverse of `own`."""
+    """Returns what all processes have of x, as one; the inverse of `own`."""
     if mesh is None or not mesh.is_multi_process:
         return x
     parts = lambda x: [shard.data for shard in x.addressable_shards]
@@ -117,7 +117,7 @@ def whole(mesh: Mesh | None, x: Any, specs: Any) -> Any:
 
 
 def assembled(mesh: Mesh, spec: P, parts: list[jax.Array]) -> jax.Array:
-    """One array of the parts on this process's devices."""
+    """Returns one array of the parts on this process's devices."""
     shape = list(parts[0].shape)
     if AXIS in spec:
         shape[spec.index(AXIS)] *= mesh.size

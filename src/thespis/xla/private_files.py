@@ -14,7 +14,7 @@ OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def complaint(folder: Path) -> str | None:
-    """Make a folder if there is none -> why what lies in it cannot be believed, None if it can.
+    """Makes a folder if there is none -> why nothing in it can be believed, None if it can.
 
     Whoever may write to a folder above may put another one in its place.
     """
@@ -40,7 +40,7 @@ def complaint(folder: Path) -> str | None:
 
 
 def open_to_others(about: os.stat_result) -> bool:
-    """Whether anybody but its owner may write to it; a group of the owner alone is nobody."""
+    """Tells whether anybody but its owner may write to it; the owner's own group is nobody."""
     if about.st_mode & stat.S_IWOTH:
         return True
     return bool(about.st_mode & stat.S_IWGRP) and not alone_in(about.st_gid)
@@ -48,7 +48,7 @@ def open_to_others(about: os.stat_result) -> bool:
 
 @cache
 def alone_in(gid: int) -> bool:
-    """Whether a group is what many systems give each user: of the same name, without others."""
+    """Tells whether a group is the one that many systems give each user: without others."""
     import grp
     import pwd
 
@@ -60,7 +60,7 @@ def alone_in(gid: int) -> bool:
 
 
 def read(file: Path) -> bytes:
-    """What this user has written; `PermissionError` if it may be of anybody else."""
+    """Returns what this user has written; `PermissionError` if anybody else may have written it."""
     handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as content:
         about = os.fstat(handle)  # of what is open, whatever the name leads to by now
@@ -72,7 +72,7 @@ def read(file: Path) -> bytes:
 
 
 def write(file: Path, data: bytes) -> None:
-    """As a whole or not at all, whoever else writes it; nobody else may read it."""
+    """Writes it as a whole or not at all, whoever else writes it; nobody else may read it."""
     import tempfile  # which takes a while, and most commands write nothing
 
     handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -86,5 +86,5 @@ def write(file: Path, data: bytes) -> None:
 
 @cache
 def say(text: str) -> None:
-    """One line, once."""
+    """Prints one line, once."""
     print(f"note: {printable(text)}", file=sys.stderr)

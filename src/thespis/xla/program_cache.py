@@ -40,13 +40,13 @@ SHORTEST = "jax_persistent_cache_min_compile_time_secs"
 
 
 def compiled(f: Callable, made_of: Any, **options: Any) -> Callable:
-    """`jax.jit(f)`, kept if `made_of` decides all that f does."""
+    """Returns `jax.jit(f)`, kept on disk if `made_of` decides all that f does."""
     recipe = recipe_of(made_of) if compile_cache.keeping and cache_folder() else None
     return jax.jit(f, **options) if recipe is None else CachedProgram(f, recipe, options)
 
 
 def cache_folder() -> Path | None:
-    """Where this process keeps programs; None if it should not, or trains along with others."""
+    """Returns where this process keeps programs; None if it should not, or trains with others."""
     folder = jax.config.jax_compilation_cache_dir  # type: ignore
     on = jax.config.jax_enable_compilation_cache and jax.default_backend() == "cpu"  # type: ignore
     local = folder and "://" not in folder and threads.process_index_and_count() == (0, 1)
@@ -95,7 +95,7 @@ class CachedProgram:
         return found
 
     def compile(self, file: Path, args: tuple) -> Callable:
-        """Past JAX's own cache, under a name of its own: what comes from there cannot be kept."""
+        """Compiles past JAX's own cache, under another name: nothing from there can be kept."""
         kept = lambda *args: self.f(*args)
         kept.__name__ = KEPT + self.name
         shortest = getattr(jax.config, SHORTEST)
@@ -141,7 +141,7 @@ class Recipe(pickle.Pickler):
 
 
 def recipe_of(made_of: Any) -> bytes | None:
-    """Bytes that decide it, the same in every process; None if something is not known.
+    """Returns bytes that decide it, the same in every process; None if something is not known.
 
     What reaches code by a name (a descriptor, an environment of Brax) must hold what it found
     there: text does not tell whether the code has changed.
@@ -155,7 +155,7 @@ def recipe_of(made_of: Any) -> bytes | None:
 
 
 def version(package: str) -> str | None:
-    """That of an installed package."""
+    """Returns the version of an installed package."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -164,7 +164,7 @@ def version(package: str) -> str | None:
 
 @cache
 def settings() -> bytes:
-    """Of JAX and XLA, and the machine's instructions."""
+    """Returns the settings of JAX and XLA, and the machine's instructions."""
     versions = [module.__version__ for module in (jax, jaxlib, eqx, np)]
     versions += map(version, SIMULATORS)
     flags = sorted(jax.config.values.items(), key=lambda flag: flag[0])
@@ -178,7 +178,7 @@ def settings() -> bytes:
 
 @cache
 def source() -> bytes:
-    """The digest of all that programs are made from."""
+    """Returns the digest of all that programs are made from."""
     package, digest = Path(__file__).parents[1], hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         if file.relative_to(package).parts[0] not in APART:

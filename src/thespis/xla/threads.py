@@ -17,22 +17,22 @@ MOST = 4096  # threads or devices: XLA would try to make as many as it is told
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """Returns the cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_for(hidden: tuple[int, ...]) -> int:
-    """Small products crawl when many threads share them; wide ones gain."""
+    """Returns one thread for narrow networks, which crawl when many share them, else all cores."""
     return cores() if max(hidden, default=0) >= WIDE else 1
 
 
 def even_share(members: int, most: int) -> int:
-    """The largest number of devices up to `most` that members are split over evenly."""
+    """Returns the largest number of devices up to `most` that members are split over evenly."""
     return max(n for n in range(1, max(min(members, most), 1) + 1) if members % n == 0)
 
 
 def set_threads(threads: int, devices: int = 1) -> bool:
-    """Give XLA's pool this many threads; False if JAX has started with another number.
+    """Gives XLA's pool this many threads; False if JAX has started with another number.
 
     A CPU counts as so many devices, on which members run at the same time.
     """
@@ -48,13 +48,13 @@ def set_threads(threads: int, devices: int = 1) -> bool:
 
 
 def started() -> bool:
-    """Whether JAX has made its devices, after which nothing about them can be changed."""
+    """Tells whether JAX has made its devices, after which nothing about them can be changed."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     return bridge is not None and bridge.backends_are_initialized()
 
 
 def process_index_and_count() -> tuple[int, int]:
-    """This process's number, and how many train together (see xla/multihost.py)."""
+    """Returns this process's number, and how many train together (see xla/multihost.py)."""
     distributed = sys.modules.get("jax._src.distributed")
     known = distributed and distributed.global_state
     return (known.process_id, known.num_processes) if known and known.client else (0, 1)
