@@ -70,7 +70,7 @@ def train(
     *,
     out: str | Path = "runs",
     progress: bool = True,
-    **given: Any,
+    **options: Any,
 ) -> Run:
     """Trains and returns the run: `train("sac", env="Pendulum-v1", steps=20_000, seed=0)`.
 
@@ -81,7 +81,7 @@ def train(
     `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself.
     """
     with held():
-        config = configs.make(algo, {"env": env} | given)
+        config = configs.make(algo, {"env": env} | options)
     reporter = speaker(progress)
     threads = set_threads(config)
     if threads != config.threads:
@@ -108,12 +108,12 @@ def train(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def plan(algo: str | type, env: Any = None, *, probe: bool = True, **given: Any) -> plans.Plan:
+def plan(algo: str | type, env: Any = None, *, probe: bool = True, **options: Any) -> plans.Plan:
     """Returns what `train` with the same arguments would take: memory, placement, time by a probe.
 
     `print` it, or read `fits`, `largest` (the largest population), `member` (bytes), `times`.
     """
-    config = configs.make(algo, {"env": env} | given)
+    config = configs.make(algo, {"env": env} | options)
     threads = set_threads(config)
     return plans.plan(dataclasses.replace(config, threads=threads), probe)
 

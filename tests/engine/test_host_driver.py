@@ -291,12 +291,12 @@ def test_small_arrays_cross_into_compiled_code_as_one_of_each_type():
         "counts": [jnp.int32(3), jnp.arange(4)],
         "small": (numbers(2, 3), jnp.float32(7), None, jnp.zeros((0, 2))),
     }
-    bundle = Bundle.of(tree, join=True)
+    bundle = Bundle.from_tree(tree, join=True)
     assert [x.shape for x in bundle.pack(tree)] == [(5,), (7,), (64, 64)]
     through = jax.jit(lambda leaves: bundle.pack(bundle.unpack(leaves)))
     for leaves in (bundle.pack(tree), through(bundle.pack(tree))):
         assert_equal(bundle.unpack(leaves), tree)
-    apart = Bundle.of(tree, join=False)
+    apart = Bundle.from_tree(tree, join=False)
     assert_equal(apart.unpack(apart.pack(tree)), tree)
     assert len(apart.pack(tree)) == 6
 
@@ -322,7 +322,7 @@ def test_no_array_of_the_replay_is_copied(join):
     seeds, hps = jnp.arange(MEMBERS), hyper.fill(Clerk.Hyper, {}, MEMBERS)
     x = jax.eval_shape(driver.loop.init, seeds, hps, None, driver.arrived)
     trees = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), x), (hps, None, seeds)
-    learner, rest = (Bundle.of(tree, join) for tree in trees)
+    learner, rest = (Bundle.from_tree(tree, join) for tree in trees)
     act, store_and_learn = driver.programs(learner, rest, "explore", True)
     given = learner.pack(trees[0]), rest.pack(trees[1])
     answer = jax.eval_shape(act, *given, driver.arrived.obs)

@@ -90,9 +90,9 @@ def test_histograms_go_to_a_file_of_their_own_and_to_tensorboard(tmp_path):
     log = MetricsLog(tmp_path, COLUMNS, 1, histograms=edges)
     log.cut(20)  # as a run that goes on from there
     assert histograms(tmp_path) == {k: x for k, x in wanted.items() if k[0] <= 20}
-    again = log.histograms.of(tmp_path, 0)
+    again = log.histograms.read_member(tmp_path, 0)
     assert again[20] == {"train/chances": [20, 2], "rollout/actions/0": [3, 0, 20]}
-    assert log.histograms.of(tmp_path, 1) == {}
+    assert log.histograms.read_member(tmp_path, 1) == {}
     assert [x[0] for x in log.histograms.lines] == ["10", "20"]
 
 

@@ -18,7 +18,7 @@ from thespis.errors import ThespisError
 from thespis.runs import checkpoint, metrics
 from thespis.runs import config as configs
 from thespis.xla import multihost, threads
-from thespis.xla.placement import MEMBERS, mine, own, whole
+from thespis.xla.placement import MEMBERS, local_part, mine, whole
 
 COMMAND = [sys.executable, "-m", "thespis"]
 # JAX keeps no compiled programs for any process but the first: so compile in a hurry.
@@ -313,7 +313,7 @@ def test_members_are_shared_by_devices_of_all_processes(monkeypatch):
 def test_alone_all_is_ones_own():
     x = {"x": jnp.arange(3.0)}
     assert mine(None, 3) == slice(0, 3)
-    assert own(None, x, MEMBERS) is x
+    assert local_part(None, x, MEMBERS) is x
     assert whole(None, x, MEMBERS) is x
     assert multihost.gather(x)["x"].tolist() == [0, 1, 2]
     assert multihost.from_all(x)["x"].tolist() == [[0, 1, 2]]

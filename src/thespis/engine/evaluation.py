@@ -21,7 +21,7 @@ from thespis.engine.rollout import FrozenPolicy, Look, moments, watch
 from thespis.engine.streams import Stream, environment_seeds, member_keys
 from thespis.errors import Fault
 from thespis.xla.multihost import gather, read
-from thespis.xla.placement import MEMBERS, SHARED, all_of, local, own, spread
+from thespis.xla.placement import MEMBERS, SHARED, all_of, local, local_part, spread
 from thespis.xla.program_cache import compiled
 
 
@@ -60,19 +60,19 @@ def diversity(algo, policy: FrozenPolicy, rows: Row) -> Float[Array, "n terms"] 
 
 
 def final(
-    seen: Float[Array, "rows n size"], stepped: Bool[Array, "rows n"]
+    observed: Float[Array, "rows n size"], stepped: Bool[Array, "rows n"]
 ) -> Float[Array, "n size"]:
     """Returns what was observed after the last step of an episode."""
     last = stepped.shape[0] - 1 - jnp.argmax(stepped[::-1], 0)
-    return seen[last, jnp.arange(last.size)]
+    return observed[last, jnp.arange(last.size)]
 
 
 def average(
-    seen: Float[Array, "rows n size"], stepped: Bool[Array, "rows n"]
+    observed: Float[Array, "rows n size"], stepped: Bool[Array, "rows n"]
 ) -> Float[Array, "n size"]:
     """Returns the mean over all steps: for contacts, say, the share of the time."""
     # Chosen, not multiplied by 0: what follows the episode may be NaN.
-    total = jnp.where(stepped[..., None], seen, 0.0).sum(0)
+    total = jnp.where(stepped[..., None], observed, 0.0).sum(0)
     return total / jnp.maximum(stepped.sum(0), 1).astype(jnp.float32)[:, None]
 
 
@@ -89,14 +89,14 @@ class Descriptor:
     look: Look = lambda obs, env_state: obs
 
 
-def describe(descriptor: Descriptor, told: dict, lengths: np.ndarray) -> Array:
+def describe(descriptor: Descriptor, observations: dict, lengths: np.ndarray) -> Array:
     """Returns descriptors [members, episodes, size] from observations after each step."""
     rows = lengths.max()
-    pad = lambda seen: np.stack([*seen, *[np.zeros_like(seen[0])] * (rows - len(seen))])
-    seen = np.stack([pad(told[slot]) for slot in np.ndindex(lengths.shape)], 1)
+    pad = lambda steps: np.stack([*steps, *[np.zeros_like(steps[0])] * (rows - len(steps))])
+    observed = np.stack([pad(observations[slot]) for slot in np.ndindex(lengths.shape)], 1)
     stepped = np.arange(rows)[:, None] < lengths.reshape(-1)[None]
-    found = descriptor.reduce(jnp.asarray(seen), jnp.asarray(stepped))
-    return found.reshape(*lengths.shape, -1)
+    descriptors = descriptor.reduce(jnp.asarray(observed), jnp.asarray(stepped))
+    return descriptors.reshape(*lengths.shape, -1)
 
 
 class Episodes(NamedTuple):
@@ -115,39 +115,45 @@ class Episodes(NamedTuple):
     dependence: Any = None
 
     @classmethod
-    def of(cls, algo, returns, lengths, descriptors=None, own=None) -> Episodes:
-        """Of one member or of all; returns are as `Loop.paid` makes them.
+    def from_returns(cls, algo, returns, lengths, descriptors=None, terms=None) -> Episodes:
+        """Returns the results of one member or of all; returns are as `Loop.paid` makes them.
 
-        `own` [..., episodes, terms] are the sums of `own_terms`.
+        `terms` [..., episodes, terms] are the sums of `own_terms`.
         """
         parts = None if algo.spec.reward_dim is None else returns[..., 1:]
         returns = returns if parts is None else returns[..., 0]
         rewarding = capability(algo, SelfRewarding)
-        if own is None or rewarding is None:
+        if terms is None or rewarding is None:
             return cls(returns, lengths, descriptors, None, parts)
-        dependence = rewarding.dependence if own.ndim == 2 else jax.vmap(rewarding.dependence)
-        return cls(returns, lengths, descriptors, own[..., 0], parts, dependence(own[..., 1:]))
+        dependence = rewarding.dependence if terms.ndim == 2 else jax.vmap(rewarding.dependence)
+        return cls(returns, lengths, descriptors, terms[..., 0], parts, dependence(terms[..., 1:]))
 
 
 # --- all members ----------------------------------------------------------------------------
 
 
 def play(
-    loop: Loop, env, episodes: int, mode: Mode, descriptor: Descriptor | None, *given
+    loop: Loop,
+    env,
+    episodes: int,
+    mode: Mode,
+    descriptor: Descriptor | None,
+    policies: FrozenPolicy,
+    seeds,
+    time,
 ) -> Episodes:
-    """Plays episodes of every member in a JAX environment. `given` are policies, seeds and time."""
-    policies, seeds, time = given
+    """Plays episodes of every member in a JAX environment."""
     look = descriptor.look if descriptor else lambda obs, env_state: None
 
     def one(_, policy, key):
         k_unroll = random.fold_in(key, 0)  # the loop's own keys may be folded, not used up
         length = env.limit + 1
-        rows, seen = watch(loop.algo, env, policy, k_unroll, episodes, length, mode, look)
+        rows, observed = watch(loop.algo, env, policy, k_unroll, episodes, length, mode, look)
         stepped = first_episode(rows.final).at[0].set(False)
-        found = descriptor.reduce(seen, stepped) if descriptor else None
-        own = diversity(loop.algo, policy, rows)
+        descriptors = descriptor.reduce(observed, stepped) if descriptor else None
+        terms = diversity(loop.algo, policy, rows)
         paid = dataclasses.replace(rows, reward=loop.paid(rows.reward, rows.obs))
-        return None, Episodes.of(loop.algo, *outcome(paid), found, own)
+        return None, Episodes.from_returns(loop.algo, *outcome(paid), descriptors, terms)
 
     return loop.map_members(one, None, policies, member_keys(seeds, Stream.EVALUATE, time))[1]
 
@@ -176,15 +182,15 @@ class Evaluator:
         """Returns all results of the episodes, with descriptors if there is one."""
         if not isinstance(self.env, HostEnv):
             return read(self.on_device(policies, seeds, time))
-        given = policies, seeds
-        policies, seeds = own(self.loop.mesh, given, all_of(MEMBERS, given))
+        members = policies, seeds
+        policies, seeds = local_part(self.loop.mesh, members, all_of(MEMBERS, members))
         return gather(self.on_host(policies, seeds, time))
 
     @cached_property
     def on_device(self):
         choices = self.loop, self.env, self.episodes, self.mode, self.descriptor
-        f, given = update_wrapper(partial(play, *choices), play), (MEMBERS, MEMBERS, SHARED)
-        return compiled(spread(self.loop.mesh, f, given, MEMBERS), choices)
+        f, in_specs = update_wrapper(partial(play, *choices), play), (MEMBERS, MEMBERS, SHARED)
+        return compiled(spread(self.loop.mesh, f, in_specs, MEMBERS), choices)
 
     # --- host environments ------------------------------------------------------------------
 
@@ -200,9 +206,9 @@ class Evaluator:
         lengths = np.zeros((members, self.episodes), int)
         total = np.zeros((members, width, *vector))
         done = np.zeros((members, width), int)
-        seen = {slot: [] for slot in np.ndindex(members, width)}
-        told = {}  # what was seen in each episode
-        algo, before, own = self.loop.algo, None, np.zeros((members, width, 1))
+        observed = {slot: [] for slot in np.ndindex(members, width)}
+        observations = {}  # of each episode
+        algo, before, terms = self.loop.algo, None, np.zeros((members, width, 1))
         sums = {}  # of what the algorithm rewards itself with in each episode
 
         def act(memory, begin, obs, t):
@@ -219,19 +225,19 @@ class Evaluator:
                     obs = jax.tree.map(fold, step.obs)
                     if self.rewarding and before is not None:
                         flags = fold(step.terminated), fold(step.truncated)
-                        given = policies, *before, obs, fold(step.reward), *flags
-                        own = np.where(begin[..., None], 0, own + np.asarray(self.judge(*given)))
+                        new = self.judge(policies, *before, obs, fold(step.reward), *flags)
+                        terms = np.where(begin[..., None], 0, terms + np.asarray(new))
                     if self.descriptor:
                         looked = fold(self.descriptor.look(step.obs, None))
-                        for slot in seen:
+                        for slot in observed:
                             if begin[slot]:
-                                seen[slot] = []
+                                observed[slot] = []
                             else:
-                                seen[slot].append(looked[slot])
+                                observed[slot].append(looked[slot])
                     for m, w in zip(*np.nonzero(final & (done < share)), strict=True):
                         episode = w + done[m, w] * width
                         returns[m, episode], lengths[m, episode] = total[m, w], steps[m, w]
-                        told[m, episode], sums[m, episode] = seen[m, w], own[m, w]
+                        observations[m, episode], sums[m, episode] = observed[m, w], terms[m, w]
                         done[m, w] += 1
                     before = obs, action, extra
                     if (done >= share).all():
@@ -240,37 +246,39 @@ class Evaluator:
             m, w = divmod(fault.environment, width)
             step = f"{fault.step} of an evaluation"
             raise fault.at(w, step, int(seeds[m])) from fault.__cause__
-        found = describe(self.descriptor, told, lengths) if self.descriptor else None
+        descriptors = describe(self.descriptor, observations, lengths) if self.descriptor else None
         if not self.rewarding:
-            return Episodes.of(algo, returns, lengths, found)
+            return Episodes.from_returns(algo, returns, lengths, descriptors)
         every = np.stack([sums[slot] for slot in np.ndindex(lengths.shape)])
         every = jnp.asarray(every.reshape(*lengths.shape, -1), jnp.float32)
-        return Episodes.of(algo, returns, lengths, found, every)
+        return Episodes.from_returns(algo, returns, lengths, descriptors, every)
 
     @cached_property
     def act(self):
-        """One action of every member in every environment -> action [members, n, ...], memory,
-        and what the algorithm remembers of the step if it judges it later."""
+        """The program that acts for all members -> action [members, n, ...], memory, extra.
+
+        The extra is what the algorithm remembers of the step, if it judges it later.
+        """
 
         algo = self.loop.algo
 
         def all_members(policies, memory, begin, obs, seeds, time, t):
             def one(_, policy, memory, begin, obs, key):
-                given = memory, begin, obs, random.fold_in(key, t), self.mode
-                action, memory, extra = policy.answer(algo, *given)
+                k_act = random.fold_in(key, t)
+                action, memory, extra = policy.answer(algo, memory, begin, obs, k_act, self.mode)
                 return None, (action, memory, extra if self.rewarding else None)
 
             keys = member_keys(seeds, Stream.EVALUATE, time)
             return self.loop.map_members(one, None, policies, memory, begin, obs, keys)[1]
 
-        given = (MEMBERS,) * 5 + (SHARED, SHARED)
-        return jax.jit(spread(local(self.loop.mesh), all_members, given, MEMBERS))
+        in_specs = (MEMBERS,) * 5 + (SHARED, SHARED)
+        return jax.jit(spread(local(self.loop.mesh), all_members, in_specs, MEMBERS))
 
     @cached_property
     def judge(self):
         """The program that returns `own_terms` of a step everywhere [members, n, terms]."""
 
-        def all_members(policies, obs, action, extra, next_obs, reward, terminated, truncated):
+        def all_members(*inputs):
             def one(_, policy, obs, action, extra, *arrived):
                 next_obs, reward, terminated, truncated = arrived
                 no = jnp.zeros_like(terminated)
@@ -278,7 +286,6 @@ class Evaluator:
                 after = Row(next_obs, reward, terminated, truncated, action, extra)
                 return None, own_terms(self.rewarding, policy, row, after)
 
-            given = policies, obs, action, extra, next_obs, reward, terminated, truncated
-            return self.loop.map_members(one, None, *given)[1]
+            return self.loop.map_members(one, None, *inputs)[1]
 
         return jax.jit(spread(local(self.loop.mesh), all_members, (MEMBERS,) * 8, MEMBERS))

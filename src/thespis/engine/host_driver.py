@@ -18,7 +18,17 @@ from thespis.core import Mode, Step
 from thespis.engine.loop import Learner, Loop
 from thespis.engine.streams import Stream, environment_seeds, member_keys
 from thespis.errors import Fault, ThespisError
-from thespis.xla.placement import MEMBERS, SHARED, all_of, local, mine, own, put, spread, whole
+from thespis.xla.placement import (
+    MEMBERS,
+    SHARED,
+    all_of,
+    local,
+    local_part,
+    mine,
+    put,
+    spread,
+    whole,
+)
 from thespis.xla.program_cache import compiled
 from thespis.xla.threads import cores
 
@@ -53,17 +63,17 @@ class HostDriver:
 
     def init(self, seeds, hps, demos=None) -> Learner:
         self.open(time=0)
-        seeds, hps = self.own(seeds, hps)
-        learner = self.loop.create(seeds, hps, self.seen(demos), self.arrived)
+        seeds, hps = self.local_members(seeds, hps)
+        learner = self.loop.create(seeds, hps, self.local_demos(demos), self.arrived)
         return whole(self.mesh, learner, learner.specs)
 
-    def own(self, *given):
-        """What is given of all members, of those of this process."""
-        return own(self.mesh, given, all_of(MEMBERS, given))
+    def local_members(self, *trees):
+        """Returns of trees of all members what belongs to those of this process."""
+        return local_part(self.mesh, trees, all_of(MEMBERS, trees))
 
-    def seen(self, demos):
-        """What all members see, on this process's devices."""
-        return own(self.mesh, demos, all_of(SHARED, demos))
+    def local_demos(self, demos):
+        """Returns what all members share, on this process's devices."""
+        return local_part(self.mesh, demos, all_of(SHARED, demos))
 
     def resume(self, learner: Learner) -> Learner:
         """Begins new episodes; the row that the old ones left is cut off from what follows."""
@@ -79,18 +89,18 @@ class HostDriver:
     def run(self, x: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool) -> Learner:
         """Does `length` iterations; `x` is used up."""
         specs = x.specs
-        hps, seeds = self.own(hps, seeds)
-        trees = own(self.mesh, x, specs), (hps, self.seen(demos), seeds)
+        hps, seeds = self.local_members(hps, seeds)
+        trees = local_part(self.mesh, x, specs), (hps, self.local_demos(demos), seeds)
         # With a second core, arrays are handed over while the update runs.
         join = self.loop.mesh is None and cores() == 1
-        learner, rest = (Bundle.of(tree, join) for tree in trees)
+        learner, rest = (Bundle.from_tree(tree, join) for tree in trees)
         act, store_and_learn = self.programs(learner, rest, mode, learn)
-        leaves, given = learner.pack(trees[0]), rest.pack(trees[1])
+        leaves, rest_leaves = learner.pack(trees[0]), rest.pack(trees[1])
         try:
             for _ in range(length):
-                answer = act(leaves, given, self.arrived.obs)
+                answer = act(leaves, rest_leaves, self.arrived.obs)
                 action = np.asarray(answer[0])
-                leaves = store_and_learn(leaves, given, self.arrived, answer)
+                leaves = store_and_learn(leaves, rest_leaves, self.arrived, answer)
                 self.arrived = self.fold(self.envs.step(action.reshape(-1, *action.shape[2:])))
         except Fault as fault:
             raise self.located(fault) from fault.__cause__
@@ -99,25 +109,25 @@ class HostDriver:
     def compile(self, learner: Bundle, rest: Bundle, mode: Mode, learn: bool):
         """Compiles the two halves of an iteration, over lists: these cross into programs faster."""
 
-        def act(leaves, given, obs):
-            x, (hps, _, seeds) = learner.unpack(leaves), rest.unpack(given)
+        def act(leaves, rest_leaves, obs):
+            x, (hps, _, seeds) = learner.unpack(leaves), rest.unpack(rest_leaves)
             keys = member_keys(seeds, Stream.TRAIN, x.clock.iteration)
             return self.loop.act(x.state, hps, x.actors, obs, keys, x.clock, mode)
 
-        def store_and_learn(leaves, given, arrived, answer):
-            x, (hps, demos, seeds) = learner.unpack(leaves), rest.unpack(given)
+        def store_and_learn(leaves, rest_leaves, arrived, answer):
+            x, (hps, demos, seeds) = learner.unpack(leaves), rest.unpack(rest_leaves)
             keys = member_keys(seeds, Stream.TRAIN, x.clock.iteration)
             return learner.pack(
                 self.loop.store_and_learn(x, hps, demos, arrived, answer, keys, learn)
             )
 
         hps, demos, _ = jax.tree.unflatten(rest.structure, range(rest.structure.num_leaves))
-        given = jax.tree.leaves((all_of(MEMBERS, hps), all_of(SHARED, demos), MEMBERS))
+        rest_leaves = jax.tree.leaves((all_of(MEMBERS, hps), all_of(SHARED, demos), MEMBERS))
         x = jax.tree.unflatten(learner.structure, range(learner.structure.num_leaves))
         leaves = jax.tree.leaves(x.specs)
         over = partial(spread, self.loop.mesh)
-        act = over(act, (leaves, given, MEMBERS), MEMBERS)
-        store_and_learn = over(store_and_learn, (leaves, given, MEMBERS, MEMBERS), leaves)
+        act = over(act, (leaves, rest_leaves, MEMBERS), MEMBERS)
+        store_and_learn = over(store_and_learn, (leaves, rest_leaves, MEMBERS, MEMBERS), leaves)
         made_of = dataclasses.replace(self.loop, env=None), mode, learn
         return compiled(act, made_of), compiled(store_and_learn, made_of, donate_argnums=0)
 
@@ -151,7 +161,7 @@ class Bundle:
     """Leaves that are one array together."""
 
     @classmethod
-    def of(cls, tree: Any, join: bool) -> Bundle:
+    def from_tree(cls, tree: Any, join: bool) -> Bundle:
         leaves, structure = jax.tree.flatten(tree)
         groups: dict[Any, list[int]] = {}
         for i, x in enumerate(leaves):
@@ -174,12 +184,12 @@ class Bundle:
     def unpack(self, leaves: list) -> Any:
         """Inverts `pack`."""
         to, n = numbers_of(leaves), len(self.joined)
-        found = dict(zip(self.alone, leaves[n:]))
+        arrays = dict(zip(self.alone, leaves[n:]))
         for group, joined in zip(self.joined, leaves[:n]):
             sizes = [math.prod(self.types[i][0]) for i in group]
             parts = to.split(to.array(joined), np.cumsum(sizes)[:-1])
-            found |= {i: x.reshape(self.types[i][0]) for i, x in zip(group, parts)}
-        every = [found[i] for i in range(len(found))]
+            arrays |= {i: x.reshape(self.types[i][0]) for i, x in zip(group, parts)}
+        every = [arrays[i] for i in range(len(arrays))]
         every = every if to is jnp else jax.device_put(every)
         return jax.tree.unflatten(self.structure, every)
 

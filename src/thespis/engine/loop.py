@@ -138,10 +138,10 @@ class Loop:
             return jax.vmap(f)(carried, *xs)
 
         def visit(carried, x):
-            i, given = x
+            i, inputs = x
             at = lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, 0, keepdims=False)
             put = lambda leaf, new: jax.lax.dynamic_update_index_in_dim(leaf, new, i, 0)
-            member, out = no_inline(f)(jax.tree.map(at, carried), *given)
+            member, out = no_inline(f)(jax.tree.map(at, carried), *inputs)
             return jax.tree.map(put, carried, member), out
 
         members = jnp.arange(jax.tree.leaves(xs)[0].shape[0])
@@ -178,8 +178,9 @@ class Loop:
         replay = Replay.empty(self.capacity, row, self.rule)
         batches = jax.eval_shape(self.draw, replay, hps, demos, keys, clock)
         _, metrics, _ = jax.eval_shape(self.learn, state, hps, row, batches, keys, clock)
-        told = self.episodes(actors) | jax.eval_shape(self.rollout, row) | metrics
-        return Learner(state, actors, world, replay, MetricSums.of(told, shape[0]), clock)
+        metric_shapes = self.episodes(actors) | jax.eval_shape(self.rollout, row) | metrics
+        sums = MetricSums.empty(metric_shapes, shape[0])
+        return Learner(state, actors, world, replay, sums, clock)
 
     # --- one iteration ----------------------------------------------------------------------
 
@@ -213,17 +214,17 @@ class Loop:
         )
         ended = row.final.astype(jnp.float32)
         sums = lambda v: Mean((v.astype(jnp.float32) * ended).sum(1), ended.sum(1))
-        told = self.episodes(actors)
-        seen = {name: sums(numbers) for name, numbers in told.items()}
-        seen |= self.rollout(row)
+        episodes = self.episodes(actors)
+        metrics_now = {name: sums(numbers) for name, numbers in episodes.items()}
+        metrics_now |= self.rollout(row)
         batches = self.draw(x.replay, hps, demos, keys, x.clock) if learn else None
-        returns = told["rollout/ep_rew_mean"] if capability(self.algo, Remembering) else None
+        returns = episodes["rollout/ep_rew_mean"] if capability(self.algo, Remembering) else None
         scaled = (actors.discounted, lived.astype(jnp.float32)) if self.normalizing else None
-        given = hps, row, batches, keys, x.clock, returns, scaled
-        state, metrics, priorities = self.learn(x.state, *given)
-        seen |= metrics
+        inputs = hps, row, batches, keys, x.clock, returns, scaled
+        state, metrics, priorities = self.learn(x.state, *inputs)
+        metrics_now |= metrics
         replay = self.store(x.replay, hps, row, batches, priorities)
-        sums = x.metric_sums.add(seen, row, x.clock.iteration)
+        sums = x.metric_sums.add(metrics_now, row, x.clock.iteration)
         return Learner(state, actors, x.world, replay, sums, self.tick(x.clock, learn))
 
     def discount(self, actors: Actors, hps, row: Row) -> Array | None:
@@ -318,10 +319,10 @@ class Loop:
                 nothing = jax.tree.map(jnp.zeros_like, metrics)
                 unknown = jax.tree.map(lambda p: -jnp.ones_like(p[0]), priorities)
                 run, skip = lambda s: update(s, last), lambda s: (s, (nothing, unknown))
-                state, (more, found) = jax.lax.cond(due, run, skip, state)
+                state, (more, last_priorities) = jax.lax.cond(due, run, skip, state)
                 metrics = jax.tree.map(jnp.add, metrics, more)
                 append = lambda p, q: jnp.concatenate([p, q[None]])
-                priorities = jax.tree.map(append, priorities, found)
+                priorities = jax.tree.map(append, priorities, last_priorities)
             return state, (metrics, priorities)
 
         state, (metrics, priorities) = self.map_members(
@@ -445,8 +446,8 @@ class DeviceDriver:
             return self.loop.epoch(x, hps, demos, seeds, length, mode, learn)
 
         specs = jax.tree.unflatten(structure, range(structure.num_leaves)).specs
-        given = (specs, MEMBERS, SHARED, MEMBERS, SHARED)
-        program = spread(self.loop.mesh, epoch, given, specs)
+        in_specs = (specs, MEMBERS, SHARED, MEMBERS, SHARED)
+        program = spread(self.loop.mesh, epoch, in_specs, specs)
         return compiled(program, (self.loop, mode, learn), donate_argnums=0)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ class MetricSums(eqx.Module):
     counts: Int[Array, "bins members"] | None = None  # of all histograms, one after another
 
     @classmethod
-    def of(cls, metrics: dict[str, Any], members: int) -> MetricSums:
+    def empty(cls, metrics: dict[str, Any], members: int) -> MetricSums:
         """Returns empty sums of these metrics."""
         drawn = {name: x.edges for name, x in metrics.items() if isinstance(x, Histogram)}
         names = tuple(name for name in metrics if name not in drawn)
@@ -35,13 +35,13 @@ class MetricSums(eqx.Module):
         fault = jnp.full((3, members), -1, jnp.int32)
         return cls(names, zeros, zeros, fault, tuple(drawn.items()), counts)
 
-    def add(self, seen: dict[str, Any], row: Row, iteration: Int[Array, ""]) -> MetricSums:
+    def add(self, metrics: dict[str, Any], row: Row, iteration: Int[Array, ""]) -> MetricSums:
         """Adds metrics of [members], each a `Mean` or a `Histogram`; remembers the first fault.
 
         Those that were not seen stay as they are.
         """
         none = Mean(jnp.zeros_like(self.total[0]), jnp.zeros_like(self.total[0]))
-        means = [seen.get(name, none) for name in self.names]
+        means = [metrics.get(name, none) for name in self.names]
         total = self.total + jnp.stack([m.total for m in means])
         count = self.count + jnp.stack([m.count for m in means])
 
@@ -55,7 +55,7 @@ class MetricSums(eqx.Module):
         if counts is not None:
             members = counts.shape[1]
             nothing = lambda edges: jnp.zeros((members, len(edges) - 1), jnp.int32)
-            bins = [seen[n].count if n in seen else nothing(edges) for n, edges in self.edges]
+            bins = [metrics[n].count if n in metrics else nothing(edges) for n, edges in self.edges]
             counts = counts + jnp.concatenate(bins, 1).T
         return dataclasses.replace(self, total=total, count=count, fault=fault, counts=counts)
 

@@ -97,8 +97,8 @@ def evaluate_qd(
     """Plays episodes of every member -> returns, lengths and descriptors."""
     env, x = loop.env if env is None else env, p.learner
     rows = jnp.broadcast_to(x.clock.iteration * loop.envs, p.seeds.shape)
-    given = FrozenPolicy(x.state, p.hps, rows), p.seeds, x.clock.iteration
-    return play(loop, env, episodes, mode, descriptor, *given)
+    inputs = FrozenPolicy(x.state, p.hps, rows), p.seeds, x.clock.iteration
+    return play(loop, env, episodes, mode, descriptor, *inputs)
 
 
 def exchange(
@@ -134,7 +134,7 @@ def inherit(
     if sick is not None:
         taken = taken | (new & sick)
 
-    def member(own, parent, new):
+    def member(member_state, parent, new):
         def part(mine, theirs):
             if isinstance(mine, Running):
                 return theirs if what.normalizer == "parent" else mine
@@ -148,7 +148,7 @@ def inherit(
             return TrainState(params, opt_state, mine.optimizer)
 
         whole = lambda x: isinstance(x, TrainState | Running)
-        return jax.tree.map(part, own, parent, is_leaf=whole)
+        return jax.tree.map(part, member_state, parent, is_leaf=whole)
 
     of_parents = jax.tree.map(lambda x: x[parents], learner.state)
     replay = learner.replay
@@ -243,7 +243,9 @@ def rebuild(state):
     """Makes it whole again: moments of zero, and targets equal to their networks."""
     fresh = lambda x: jax.vmap(lambda params: TrainState.create(params, x.optimizer))(x.params)
     state = put(state, {name: fresh(getattr(state, name)) for name in learned(state)})
-    return put(state, {name: getattr(state, of).params for name, of in targets(state).items()})
+    return put(
+        state, {name: getattr(state, network).params for name, network in targets(state).items()}
+    )
 
 
 def put(state, parts: dict[str, Any]):

@@ -36,13 +36,13 @@ class Recorder:
         share = [len(range(i, self.episodes, width)) for i in range(width)]
         run = self.on_host if isinstance(self.env, HostEnv) else self.on_device
         rows = jax.tree.map(np.asarray, run(policy, seed, share))
-        final, found = rows.terminated | rows.truncated, []
+        final, episodes = rows.terminated | rows.truncated, []
         for i, many in enumerate(share):
             ends = [-1, *np.flatnonzero(final[:, i])[:many]]
             for start, end in itertools.pairwise(ends):
                 cut = slice(start + 1, end + 1)
-                found.append(self.episode(jax.tree.map(lambda x, c=cut, i=i: x[c, i], rows)))
-        return found
+                episodes.append(self.episode(jax.tree.map(lambda x, c=cut, i=i: x[c, i], rows)))
+        return episodes
 
     def episode(self, rows: Row) -> Episode:
         action = self.env.spec.single.to_env(np.asarray(rows.action[:-1]))
@@ -54,13 +54,13 @@ class Recorder:
 
     @cached_property
     def unrolled(self):
-        given = self.episodes, self.env.limit + 1, self.mode
-        return jax.jit(lambda policy, key: unroll(self.algo, self.env, policy, key, *given))
+        sizes = self.episodes, self.env.limit + 1, self.mode
+        return jax.jit(lambda policy, key: unroll(self.algo, self.env, policy, key, *sizes))
 
     def on_host(self, policy: FrozenPolicy, seed: int, share: list[int]) -> Row:
         """Returns rows [time, environments, ...] until each has played its share of episodes."""
         starts = environment_seeds([seed], Stream.DEMOS, 0, len(share))
-        act = lambda *given: self.act(policy, jnp.uint32(seed), *given)
+        act = lambda *inputs: self.act(policy, jnp.uint32(seed), *inputs)
         rows, done = [], np.zeros(len(share), int)
         with closing(moments(self.env, starts, act)) as played:
             for moment in played:

@@ -65,9 +65,9 @@ def watch(
         memory = where(begin, algo.memory(k_fresh, n), memory)
         action, memory, extra = policy.act(algo, memory, step.obs, k_act, mode)
         row = Row(step.obs, step.reward, step.terminated, step.truncated, action, extra)
-        seen = look(step.obs, world)
+        looks = look(step.obs, world)
         world, step = env.step(world, action, k_step)
-        return (world, step, memory, row.final), (row, seen)
+        return (world, step, memory, row.final), (row, looks)
 
     return jax.lax.scan(advance, start, jnp.arange(length))[1]
 

@@ -161,11 +161,11 @@ def blank(config: Config, loop: Loop) -> Learner:
     hps = hyper.fill(config.Algorithm.Hyper, {}, members)
     arrived = None
     if isinstance(loop.env, HostEnv):
-        of = lambda shape, dtype: jax.ShapeDtypeStruct((members, loop.envs, *shape), dtype)
+        struct = lambda shape, dtype: jax.ShapeDtypeStruct((members, loop.envs, *shape), dtype)
         dim = loop.algo.spec.reward_dim
-        reward = of(() if dim is None else (dim,), jnp.float32)
-        numbers = (reward, of((), bool), of((), bool))
-        arrived = Step(jax.tree.map(lambda s: of(s.shape, s.dtype), obs), *numbers)  # type: ignore
+        reward = struct(() if dim is None else (dim,), jnp.float32)
+        numbers = (reward, struct((), bool), struct((), bool))
+        arrived = Step(jax.tree.map(lambda s: struct(s.shape, s.dtype), obs), *numbers)  # type: ignore
     return jax.eval_shape(
         loop.init, jnp.asarray(config.seeds, jnp.int32), hps, shown(loop), arrived
     )

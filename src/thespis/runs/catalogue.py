@@ -27,27 +27,27 @@ def catalogue(out: Path | str = "runs") -> list[dict[str, Any]]:
     root = Path(out)
     if not root.is_dir():
         raise ThespisError(f"there is no folder {root}: name that of your runs with --out")
-    found = []
+    entries = []
     for here, folders, files in os.walk(root):
         if "config.json" in files or {*MARKS[:2]} <= {*files}:
             folders.clear()  # a run holds no runs
-            found += filter(None, [entry(Path(here))])
+            entries += filter(None, [entry(Path(here))])
         folders[:] = [name for name in folders if not name.startswith(".")]
-    return sorted(found, key=lambda run: run["active"], reverse=True)
+    return sorted(entries, key=lambda run: run["active"], reverse=True)
 
 
 def entry(folder: Path) -> dict[str, Any] | None:
     """Returns one line; its state is damaged if files cannot be read. None for what is no run."""
     known = dict.fromkeys(("algo", "env", "members", "tuner", "step", "steps", "last", "best"))
     try:
-        told = readable(folder)
+        line = readable(folder)
     except (ThespisError, AttributeError, KeyError, TypeError, ValueError):
         if not any(map(os.path.lexists, (folder / name for name in MARKS))):
             return None
-        told = {"state": "damaged"}
+        line = {"state": "damaged"}
     files = [p for name in ("config.json", *MARKS[:2]) if os.path.lexists(p := folder / name)]
     active = max((p.lstat().st_mtime for p in files), default=0.0)
-    return {"run": str(folder), "state": told["state"], **known, **told, "active": active}
+    return {"run": str(folder), "state": line["state"], **known, **line, "active": active}
 
 
 def readable(folder: Path) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def load(
     Whatever does not fit a template exactly is an error, and files that changed since are
     `Damaged`. Leaves that have a default may be missing, as in checkpoints of older versions.
     """
-    content, found, masks = manifest(path), {}, {}
+    content, specs, masks = manifest(path), {}, {}
     for part, tree in templates.items():
         if part not in content["parts"]:
             there = ", ".join(content["parts"])
@@ -188,10 +188,10 @@ def load(
             masks |= {name: places for name, places in older.items() if name in names}
         filled_in = {name: expected[name] for name in (*new, *(masks if part == "tuning" else ()))}
         _compare(path, part, saved | filled_in, expected)
-        found[part] = names, {n: np.full(leaves[n].shape, x, np.float32) for n, x in new.items()}
+        specs[part] = names, {n: np.full(leaves[n].shape, x, np.float32) for n, x in new.items()}
     filled = {}
     for part, tree in templates.items():
-        names, new = found[part]
+        names, new = specs[part]
         stored = _open_part(_file(path, part), content["parts"][part])
         leaves = (new[n] if n in new else stored[names[n]] for n in _leaves(part, tree))
         every = [x if part in later else np.asarray(x) for x in leaves]
@@ -257,8 +257,8 @@ def latest(folder: Path) -> list[Path]:
 
     files.refuse_link(folder)
     named = (p for p in folder.glob("*") if re.fullmatch(rf"[0-9]{{12,18}}{REPLACED}?", p.name))
-    own = (p for p in named if not p.is_symlink() and files.regular(p / MANIFEST))
-    return sorted(own, key=order, reverse=True)
+    complete = (p for p in named if not p.is_symlink() and files.regular(p / MANIFEST))
+    return sorted(complete, key=order, reverse=True)
 
 
 def manifest(path: Path) -> dict[str, Any]:
@@ -285,8 +285,8 @@ def shapes(path: Path, content: dict[str, Any], part: str) -> dict[str, jax.Shap
     try:
         leaves = content["parts"][part]["leaves"]
         names = formats.renamed(content["format"], leaves)
-        of = lambda x: jax.ShapeDtypeStruct(tuple(x["shape"]), x["dtype"])
-        return {name: of(leaves[old]) for name, old in names.items()}
+        struct = lambda x: jax.ShapeDtypeStruct(tuple(x["shape"]), x["dtype"])
+        return {name: struct(leaves[old]) for name, old in names.items()}
     except (KeyError, TypeError) as error:
         raise Damaged(f"{path / MANIFEST} is damaged: it does not tell what {part} is") from error
 
@@ -354,7 +354,7 @@ def _open_part(path: Path, entry: dict[str, Any]) -> dict[str, Stored]:
 def _index(path: Path, file: BinaryIO, size: int, leaves: dict[str, Any]) -> dict[str, Stored]:
     """Finds its arrays: after 8 bytes, the length of the header, and the header itself."""
     types, kept = {code: name for name, code in CODES.items()}, Kept(path, file)
-    found, fits = {}, False
+    arrays, fits = {}, False
     try:
         file.seek(0)
         length = int.from_bytes(file.read(8), "little")
@@ -364,24 +364,24 @@ def _index(path: Path, file: BinaryIO, size: int, leaves: dict[str, Any]) -> dic
         for name, spec in leaves.items() if fits else ():
             begin, end = header[name]["data_offsets"]
             shape, dtype = tuple(spec["shape"]), np.dtype(spec["dtype"])
-            found[name] = leaf = Stored(kept, 8 + length + begin, shape, dtype)
+            arrays[name] = leaf = Stored(kept, 8 + length + begin, shape, dtype)
             fits &= begin >= 0 and end == begin + leaf.nbytes and 8 + length + end <= size
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(f"{path} is damaged: it is no safetensors file") from error
     if not fits:
         raise Damaged(f"{path} is damaged: it does not hold what {MANIFEST} says")
-    return found
+    return arrays
 
 
-def _compare(path: Path, part: str, found: dict[str, Any], expected: dict[str, Any]) -> None:
+def _compare(path: Path, part: str, saved: dict[str, Any], expected: dict[str, Any]) -> None:
     def show(spec: dict[str, Any] | None) -> str:
         return f"{spec['dtype']}{spec['shape']}" if spec else "absent"
 
-    names = [*expected, *(name for name in found if name not in expected)]
+    names = [*expected, *(name for name in saved if name not in expected)]
     faults = [
-        f"{part}.{name} is {show(found.get(name))}, expected {show(expected.get(name))}"
+        f"{part}.{name} is {show(saved.get(name))}, expected {show(expected.get(name))}"
         for name in names
-        if found.get(name) != expected.get(name)
+        if saved.get(name) != expected.get(name)
     ]
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""

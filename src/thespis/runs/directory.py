@@ -70,9 +70,9 @@ def below(start: Path, depth: int = 3) -> Iterator[Path]:
             inside.clear()
 
 
-def path_of(name: str, given: Any) -> Path:
+def path_of(name: str, value: Any) -> Path:
     """Returns the path that a user wrote for the option `name`."""
-    text = convert(name, str, given)
+    text = convert(name, str, value)
     if any(ord(letter) < 32 for letter in text):
         raise ThespisError(f"{name} = {text!r}: give a path without control characters")
     return Path(text)
@@ -93,21 +93,23 @@ def status_of(folder: Path | str) -> dict[str, Any]:
     path = folder / "status.json"
     if not os.path.lexists(path):
         return {"state": "running" if busy(folder) else "stopped", "step": 0}
-    found = _status(path)
-    if found is None:
+    status = _status(path)
+    if status is None:
         return {"state": "running" if busy(folder) else "damaged", "step": 0}
-    gone = found["state"] == "running" and not busy(folder)
-    return found | {"state": "stopped"} if gone else found
+    gone = status["state"] == "running" and not busy(folder)
+    return status | {"state": "stopped"} if gone else status
 
 
 def _status(path: Path) -> dict[str, Any] | None:
     """Returns what a status.json says, or None if that makes no sense."""
     try:
-        found = read_json(path)
-        known = found["state"] in STATES and type(found["step"]) is int and found["step"] >= -1
+        content = read_json(path)
+        known = (
+            content["state"] in STATES and type(content["step"]) is int and content["step"] >= -1
+        )
     except (ThespisError, TypeError, KeyError):
         return None
-    return found if known else None
+    return content if known else None
 
 
 def programs_of(folder: Path) -> dict[str, float]:
@@ -117,9 +119,9 @@ def programs_of(folder: Path) -> dict[str, float]:
 
 def _programs(path: Path) -> dict[str, float] | None:
     with suppress(ThespisError):
-        found = read_json(path)
-        if isinstance(found, dict) and all(isinstance(x, int | float) for x in found.values()):
-            return found
+        content = read_json(path)
+        if isinstance(content, dict) and all(isinstance(x, int | float) for x in content.values()):
+            return content
     return None
 
 
@@ -166,15 +168,15 @@ def how_to_resume(folder: Path, steps: str = "") -> str:
     objects = [name for name in ("env", "eval_env", "demos") if config.get(f"{name}_given")]
     if not objects:
         return f"thespis resume {shlex.quote(str(folder))}" + (f" --steps {steps}" if steps else "")
-    given = [f"steps={steps}"] * bool(steps) + [f"{name}=..." for name in objects]
-    return f'thespis.resume("{folder}", {", ".join(given)})'
+    arguments = [f"steps={steps}"] * bool(steps) + [f"{name}=..." for name in objects]
+    return f'thespis.resume("{folder}", {", ".join(arguments)})'
 
 
 def versions() -> dict[str, str]:
     """Returns the versions that the results of a run depend on."""
     import jax
 
-    def of(package: str) -> str:
+    def version_of(package: str) -> str:
         try:
             return importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -182,7 +184,7 @@ def versions() -> dict[str, str]:
 
     return {
         "python": platform.python_version(),
-        **{package: of(package) for package in ("thespis", "jax", "jaxlib", "numpy")},
+        **{package: version_of(package) for package in ("thespis", "jax", "jaxlib", "numpy")},
         "platform": platform.platform(),
         "device": jax.devices()[0].device_kind,
     }

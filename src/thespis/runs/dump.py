@@ -28,7 +28,7 @@ from thespis.engine.evaluation import Evaluator
 from thespis.engine.loop import Clock, Learner, Loop
 from thespis.engine.metric_sums import MetricSums
 from thespis.engine.rollout import FrozenPolicy
-from thespis.engine.streams import Stream, member_keys
+from thespis.engine.streams import Stream, Use, member_keys
 from thespis.replay.priorities import Priorities
 from thespis.replay.ring import Replay
 from thespis.runs import checkpoint, config_file
@@ -91,7 +91,7 @@ class Anchor(eqx.Module):
     lost: Row | None  # the oldest rows: those that are overwritten next
 
     @classmethod
-    def of(cls, x: Learner, window: int) -> Anchor:
+    def take(cls, x: Learner, window: int) -> Anchor:
         """Copies what the replay will not keep for `window` iterations."""
         replay, lost = x.replay, None
         window = min(window, replay.capacity)
@@ -158,20 +158,20 @@ class Tracer:
         """Returns the fault; None if it does not fail again, as may be where rounding differs."""
         hps, seeds = of_one((hps, seeds), member)
         rows = of_one(now.replay.rows, member, 1)
-        given = rows, int(anchor.head), anchor.iteration, hps, demos, seeds
-        failed = self.advance(anchor.of_member(now, member), given, now.clock.now)
+        inputs = rows, int(anchor.head), anchor.iteration, hps, demos, seeds
+        failed = self.advance(anchor.of_member(now, member), inputs, now.clock.now)
         if bool(whole(failed)):
             return None
         last = failed.clock.now - 1
-        x = self.advance(anchor.of_member(now, member), given, last)
-        begun = self.moment(x, *given, learn=last >= self.start)
+        x = self.advance(anchor.of_member(now, member), inputs, last)
+        begun = self.moment(x, *inputs, learn=last >= self.start)
         return examine(self.loop, *begun, clock=x.clock)
 
-    def advance(self, x: Learner, given, end: int) -> Learner:
+    def advance(self, x: Learner, inputs, end: int) -> Learner:
         """Learns until `end`, or until something is not finite."""
         for learn, stop in ((False, min(self.start, end)), (True, end)):
             if x.clock.now < stop and bool(whole(x)):
-                x = self.follow(x, *given, jnp.int32(stop), learn=learn)
+                x = self.follow(x, *inputs, jnp.int32(stop), learn=learn)
         return x
 
     @staticmethod
@@ -231,11 +231,11 @@ def examine(loop: Loop, state, hp, row: Row, batches, key, clock: Clock) -> Foun
     if tensor := bad(row.obs, "obs") or bad(row.reward, "reward"):
         what = "reward" if tensor == "reward" else "observation"
         return Found(what, tensor, iteration, 0, 0, state, row)
-    seen = program(loop, "observe")(state, row)
-    if (tensor := bad(seen, "")) and not bad(state, ""):
-        return Found("normaliser", tensor, iteration, 0, 0, state, row, after=seen)
+    observed = program(loop, "observe")(state, row)
+    if (tensor := bad(observed, "")) and not bad(state, ""):
+        return Found("normaliser", tensor, iteration, 0, 0, state, row, after=observed)
     due = int(loop.tick(clock, True).updates - clock.updates) if batches is not None else 0
-    update, state = program(loop, "update"), seen
+    update, state = program(loop, "update"), observed
     for i in range(due):
         batch = jax.tree.map(lambda x, i=i: x[i], batches)
         after, metrics = once(update, state, hp, batch, key, clock, i)
@@ -254,7 +254,7 @@ def program(loop: Loop, name: str):
 
 def once(update, state, hp, batch, key, clock: Clock, i: int):
     """Does the update number i of an iteration, as the loop does it."""
-    k_update = random.fold_in(random.fold_in(key, 2), i)
+    k_update = random.fold_in(random.fold_in(key, Use.UPDATE), i)
     return update(state, hp, batch, k_update, clock.updates + i)[:2]
 
 
@@ -266,11 +266,11 @@ def culprit(batch, after, metrics) -> tuple[str, str] | None:
                 return what, tensor
     begins = lambda name, words: name.startswith(words)
     for what, words in METRICS.items():
-        found = [bad(x, name) for name, x in metrics.items() if begins(name, words)]
+        names = [bad(x, name) for name, x in metrics.items() if begins(name, words)]
         parts = PARTS.get(what, ())
-        found += [bad(x, name) for name, x in vars(after).items() if parts and begins(name, parts)]
-        if any(found):
-            return what, next(filter(None, found))
+        names += [bad(x, name) for name, x in vars(after).items() if parts and begins(name, parts)]
+        if any(names):
+            return what, next(filter(None, names))
     rest = [(bad(x, name), name) for name, x in (vars(after) | metrics).items()]
     return next(((name, tensor) for tensor, name in rest if tensor), None)
 
@@ -287,14 +287,14 @@ def bad(tree, name: str) -> str:
 # --- files ----------------------------------------------------------------------------------
 
 
-def write(folder: Path, found: Found, hp, member: int, seed: int, envs: int) -> Path:
+def write(folder: Path, fault: Found, hp, member: int, seed: int, envs: int) -> Path:
     """Writes a fault of a run -> where."""
-    parts = {"state": found.state, "hyper": jax.tree.map(jnp.asarray, hp)}
-    parts |= {n: x for n in ("row", "batch") if (x := getattr(found, n)) is not None}
-    info = {name: getattr(found, name) for name in ("what", "tensor", *TIME)}
+    parts = {"state": fault.state, "hyper": jax.tree.map(jnp.asarray, hp)}
+    parts |= {n: x for n in ("row", "batch") if (x := getattr(fault, n)) is not None}
+    info = {name: getattr(fault, name) for name in ("what", "tensor", *TIME)}
     info |= {"member": member, "seed": seed, "config": read_json(folder / "config.json")}
     place = inside(folder, "faults", f"member_{member}")
-    return checkpoint.save(place, found.iteration * envs, parts, info)
+    return checkpoint.save(place, fault.iteration * envs, parts, info)
 
 
 def reproduce(
@@ -323,21 +323,21 @@ def reproduce(
     shapes = {"state": less(1, x.state), "hyper": less(1, hps)}
     shapes |= {"row": less(2, x.replay.rows), "batch": less(2, batches)}
     shapes = {part: shapes[part] for part in saved["parts"]}
-    found = to_device(checkpoint.load(path, shapes))
-    state, hp = found["state"], found["hyper"]
+    parts = to_device(checkpoint.load(path, shapes))
+    state, hp = parts["state"], parts["hyper"]
 
     if info["what"] == "return":
         return played(loop, eval_env, config.eval_episodes, state, hp, seeds, info["iteration"])
     clock = Clock(jnp.array([info["iteration"], info["updates"], 0], jnp.int32))
-    if "batch" not in found:
-        return examine(loop, state, hp, found["row"], None, keys[0], clock)
-    args = state, hp, found["batch"], keys[0], clock, info["update"]
+    if "batch" not in parts:
+        return examine(loop, state, hp, parts["row"], None, keys[0], clock)
+    args = state, hp, parts["batch"], keys[0], clock, info["update"]
     after, metrics = once(program(loop, "update"), *args)
-    name = culprit(found["batch"], after, metrics)
+    name = culprit(parts["batch"], after, metrics)
     if name is None:
         return None
     at = {k: info[k] for k in TIME}
-    rest = {"row": found["row"], "batch": found["batch"], "after": after, "metrics": metrics}
+    rest = {"row": parts["row"], "batch": parts["batch"], "after": after, "metrics": metrics}
     return Found(*name, **at, state=state, **rest)
 
 

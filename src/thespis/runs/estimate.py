@@ -118,7 +118,7 @@ def plan(config: Config, probe: bool = True) -> Plan:
     """Computes sizes from shapes and, if it fits, times from a short run of the very programs."""
     one = dataclasses.replace(config, seeds=config.seeds[:1], hp={}, tuner=None, devices=1)
     loop, _ = build(one)  # refuses what not even one member can have
-    found = Plan(
+    result = Plan(
         config=config,
         env=envs.label(loop.env),
         member=sizes.of_member(loop),
@@ -126,12 +126,12 @@ def plan(config: Config, probe: bool = True) -> Plan:
         platform=jax.default_backend(),
         devices=config.devices or 1,
     )
-    if not found.fits:
-        return found
+    if not result.fits:
+        return result
     pieces = build(config)
     mesh = pieces[0].mesh
-    found = dataclasses.replace(found, devices=1 if mesh is None else mesh.size)
-    return dataclasses.replace(found, times=tried(config, pieces) if probe else None)
+    result = dataclasses.replace(result, devices=1 if mesh is None else mesh.size)
+    return dataclasses.replace(result, times=tried(config, pieces) if probe else None)
 
 
 def tried(config: Config, pieces: tuple[Loop, Any]) -> Times:
@@ -160,8 +160,8 @@ def per_iteration(trainer: Trainer, learn: bool) -> float:
     def go(length: int) -> float:
         began = time.monotonic()
         demos = trainer.demos_at(trainer.iteration)
-        given = trainer.learner, trainer.hps, demos, trainer.seeds
-        trainer.learner = jax.block_until_ready(trainer.driver.run(*given, length, mode, learn))
+        inputs = trainer.learner, trainer.hps, demos, trainer.seeds
+        trainer.learner = jax.block_until_ready(trainer.driver.run(*inputs, length, mode, learn))
         return time.monotonic() - began
 
     go(2)  # compiles

@@ -94,8 +94,8 @@ class Demonstrations:
 
             return self.loop.map_members(one, None, policies)[1]
 
-        given = (MEMBERS, SHARED)
-        return jax.jit(spread(self.loop.mesh, all_members, given, MEMBERS))
+        in_specs = (MEMBERS, SHARED)
+        return jax.jit(spread(self.loop.mesh, all_members, in_specs, MEMBERS))
 
     def pin(self, folder: Path) -> None:
         """Notes in config.json what they are, or makes sure that they are still the same."""

@@ -15,7 +15,7 @@ from thespis.runs import dump
 from thespis.runs.config import Config
 from thespis.runs.dump import Anchor, Found, Tracer
 from thespis.xla.multihost import read
-from thespis.xla.placement import SHARED, all_of, own
+from thespis.xla.placement import SHARED, all_of, local_part
 from thespis.xla.program_cache import compiled
 
 
@@ -37,7 +37,7 @@ class Faults(dict[int, str]):
         self.demos = demos
         passed = x.clock.now - self.anchor.iteration if self.anchor else 0
         if self.anchor is None or passed + length > self.loop.capacity:
-            self.anchor = Anchor.of(x, window)
+            self.anchor = Anchor.take(x, window)
 
     def forget(self) -> None:
         """Drops that moment: it belongs to members that are no more, or is long ago."""
@@ -72,18 +72,18 @@ class Faults(dict[int, str]):
             return
         # Of a replay that is shared, a member's own rows do not tell what it learned from.
         anchor = None if self.loop.shared else self.anchor
-        demos = own(self.loop.mesh, self.demos, all_of(SHARED, self.demos))
-        found = self.trace(anchor, x, hps, seeds, m, demos) if anchor else None
-        if found is None:
+        demos = local_part(self.loop.mesh, self.demos, all_of(SHARED, self.demos))
+        fault = self.trace(anchor, x, hps, seeds, m, demos) if anchor else None
+        if fault is None:
             self[m] = self.message(m, name, iteration, env)
         else:
-            self.keep(m, found, jax.tree.map(lambda x: x[m], hps), env)
+            self.keep(m, fault, jax.tree.map(lambda x: x[m], hps), env)
 
-    def keep(self, m: int, found: Found, hp: Any, env: int = 0) -> None:
+    def keep(self, m: int, fault: Found, hp: Any, env: int = 0) -> None:
         """Writes the fault of a member to a file."""
         c = self.config
-        path = dump.write(self.folder, found, hp, m, c.seeds[m], c.envs)
-        text = self.message(m, found.what, found.iteration, env)
+        path = dump.write(self.folder, fault, hp, m, c.seeds[m], c.envs)
+        text = self.message(m, fault.what, fault.iteration, env)
         self[m] = f"{text}; what failed is in {path}"
 
     def message(self, m: int, name: str, iteration: int, env: int) -> str:

@@ -54,11 +54,11 @@ def refuse_link(path: Path) -> None:
         )
 
 
-def output(folder: Path, given: Path | str | None, *names: str) -> Path:
+def output(folder: Path, wanted: Path | str | None, *names: str) -> Path:
     """Returns where the user wants something written, or its place in the run by default."""
-    if not given:
+    if not wanted:
         return inside(folder, *names)
-    path = Path(given)
+    path = Path(wanted)
     with suppress(ValueError):  # it is elsewhere
         inside(folder, path.absolute().relative_to(folder.absolute()))
     return path
@@ -184,10 +184,10 @@ def writing(path: Path) -> Iterator[None]:
 
 def _out_of_inodes(path: Path) -> bool:
     try:
-        found = os.statvfs(next(p for p in path.absolute().parents if p.is_dir()))
+        system = os.statvfs(next(p for p in path.absolute().parents if p.is_dir()))
     except OSError:
         return False
-    return found.f_files > 0 and found.f_favail == 0 and found.f_bavail > 0
+    return system.f_files > 0 and system.f_favail == 0 and system.f_bavail > 0
 
 
 # --- temporary files ------------------------------------------------------------------------

@@ -61,22 +61,22 @@ class LineageLog:
     def restore(self, saved: bytes, note: metrics.Note) -> None:
         """Restores the file as a checkpoint has it; what differs from that is kept beside it."""
         try:
-            found = files.read(self.path) if os.path.lexists(self.path) else None
+            content = files.read(self.path) if os.path.lexists(self.path) else None
         except OSError:
-            found = b""
-        if found == saved:
+            content = b""
+        if content == saved:
             return
-        if found is None:
+        if content is None:
             note(f"{self.path} was missing: it is as the checkpoint has it")
-        elif not found.startswith(saved):
-            aside = files.set_aside(self.path, found or None)
+        elif not content.startswith(saved):
+            aside = files.set_aside(self.path, content or None)
             note(f"{self.path} was damaged: it is as the checkpoint has it, and as it was {aside}")
         files.write(self.path, saved)
 
     def cut(self, rows: int) -> None:
         """Keeps this many rows, as when a checkpoint was saved."""
-        header, found = metrics.lines(self.path)
-        files.write(self.path, b"".join(map(metrics.line, [header, *found[:rows]])))
+        header, lines = metrics.lines(self.path)
+        files.write(self.path, b"".join(map(metrics.line, [header, *lines[:rows]])))
 
     @property
     def content(self) -> bytes:
@@ -93,11 +93,11 @@ def read(folder: Path, members: int | None = None) -> dict[str, np.ndarray]:
     if not os.path.lexists(path):
         return {name: np.zeros(0) for name in COLUMNS}
     table = metrics.read(path, members, strict=True)
-    told = [name for name in table if name.startswith(("before/", "after/"))]
-    pairs = {name.partition("/")[2] for name in told}
+    changes = [name for name in table if name.startswith(("before/", "after/"))]
+    pairs = {name.partition("/")[2] for name in changes}
     most = np.inf if members is None else members
-    whole = {*COLUMNS} <= {*table} and len(told) == 2 * len(pairs)
-    if not whole or not all(np.isfinite(table[name]).all() for name in told):
+    whole = {*COLUMNS} <= {*table} and len(changes) == 2 * len(pairs)
+    if not whole or not all(np.isfinite(table[name]).all() for name in changes):
         raise ThespisError(f"{path} is damaged: it lacks columns or values; restore it")
     if not ((table["parent"] >= 0) & (table["parent"] < most) & (table["parent"] % 1 == 0)).all():
         raise ThespisError(f"{path} is damaged: it names parents that are no members; restore it")

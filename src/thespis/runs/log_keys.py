@@ -39,10 +39,10 @@ SETS = {
 }
 
 
-def other_names(given: Iterable[str]) -> dict[str, str]:
+def other_names(keys: Iterable[str]) -> dict[str, str]:
     """Returns {our name: theirs} for names of sets and pairs OURS=THEIRS; the later wins."""
     names: dict[str, str] = {}
-    for word in given:
+    for word in keys:
         ours, equals, theirs = word.partition("=")
         if equals and ours and theirs:
             names[ours] = theirs

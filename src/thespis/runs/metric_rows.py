@@ -23,7 +23,7 @@ class Evaluation(NamedTuple):
     scores: dict[str, np.ndarray]  # what members may be compared by [members]
 
     @classmethod
-    def of(
+    def from_episodes(
         cls, played: Episodes, rewards: tuple[str, ...], similarity: np.ndarray | None
     ) -> Evaluation:
         """Returns the metrics of episodes; `rewards` names the numbers of a vector reward."""

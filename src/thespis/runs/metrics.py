@@ -84,7 +84,7 @@ class MetricsLog:
 
     def copy_rows(self, folder: Path, member: int, last: int) -> None:
         """Appends the rows of another run's member up to the step `last`, as those of member 0."""
-        past, counts = read(folder / "metrics.csv"), self.histograms.of(folder, member)
+        past, counts = read(folder / "metrics.csv"), self.histograms.read_member(folder, member)
         for i in np.flatnonzero((past["member"] == member) & (past["step"] <= last)):
             row = {k: x[i] for k, x in past.items() if k in self.columns and np.isfinite(x[i])}
             step = int(past["step"][i])
@@ -168,7 +168,7 @@ class Histograms:
         numbers = (int(x) if _whole(x) else 0 for x in cells[2:])
         return {name: list(islice(numbers, len(e) - 1)) for name, e in self.edges.items()}
 
-    def of(self, folder: Path, member: int) -> dict[int, dict[str, list[int]]]:
+    def read_member(self, folder: Path, member: int) -> dict[int, dict[str, list[int]]]:
         """Returns the counts of another run's member, by step."""
         path = folder / self.path.name
         rows = lines(path)[1] if self.edges and os.path.lexists(path) else []

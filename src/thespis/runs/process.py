@@ -126,12 +126,12 @@ def heard(answer: Callable[[int], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    told, tell = os.pipe()
+    reader, tell = os.pipe()
     os.set_blocking(tell, False)
     other = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
 
     def listen() -> None:
-        while number := os.read(told, 1):
+        while number := os.read(reader, 1):
             if other >= 0:  # an event loop wants to know, too
                 os.write(other, number)
             if number[0] in ENDING:
@@ -145,4 +145,4 @@ def heard(answer: Callable[[int], None]) -> Iterator[None]:
         signal.set_wakeup_fd(other)
         os.close(tell)
         thread.join()
-        os.close(told)
+        os.close(reader)

@@ -38,6 +38,6 @@ class Resets:
 
     @cached_property
     def program(self):
-        loop, given = self.loop, (MEMBERS, MEMBERS, MEMBERS, SHARED)
-        reset = spread(loop.mesh, loop.reset, given, MEMBERS)
+        loop, in_specs = self.loop, (MEMBERS, MEMBERS, MEMBERS, SHARED)
+        reset = spread(loop.mesh, loop.reset, in_specs, MEMBERS)
         return compiled(reset, dataclasses.replace(loop, env=None))

@@ -81,11 +81,11 @@ class SavedRun:
     @property
     def parents(self) -> list[int]:
         """Whom each member copied last; itself if nobody."""
-        found, table = list(range(self.config.members)), self.lineage
+        parents, table = list(range(self.config.members)), self.lineage
         for m, parent in zip(table["member"], table["parent"], strict=True):
             if m != parent:
-                found[int(m)] = int(parent)
-        return found
+                parents[int(m)] = int(parent)
+        return parents
 
     def build(self, config: Config, training: bool = True) -> tuple[Loop, Any]:
         """Returns (loop, environment of evaluations) of this run, or of a longer one."""
@@ -98,11 +98,11 @@ class SavedRun:
         trust.check(self.path, self.saved, config.trust)
         pieces = build(config, self.env, self.eval_env, training)
         if self.env is not None:
-            name, given = self.config.env, envs.label(pieces[0].env)
+            name, label = self.config.env, envs.label(pieces[0].env)
             wanted = name if self.saved.get("env_given") else envs.label(name)
-            if given != wanted:
+            if label != wanted:
                 raise ThespisError(
-                    f"env = {given}: {self.path} was trained on {wanted}; leave env out, or pass "
+                    f"env = {label}: {self.path} was trained on {wanted}; leave env out, or pass "
                     "another environment to play in as eval_env"
                 )
         return pieces
@@ -136,10 +136,10 @@ class SavedRun:
         if which == "best" and not checkpoint.latest(self.path / "best"):
             raise ThespisError(f"{self.path} has no best policy: it was never evaluated; take last")
         loop, _ = self.parts
-        found, about = self.read(which, {"state": state_shapes(self.config, loop)})
-        step = about["info"]["step"] if which == "best" else about["step"]
+        parts, manifest = self.read(which, {"state": state_shapes(self.config, loop)})
+        step = manifest["info"]["step"] if which == "best" else manifest["step"]
         steps = np.broadcast_to(np.asarray(step, np.int32), self.config.members)
-        return FrozenPolicy(found["state"], found["hyper"], jnp.asarray(steps))
+        return FrozenPolicy(parts["state"], parts["hyper"], jnp.asarray(steps))
 
     def frozen(self, member: int, which: str = "last") -> FrozenPolicy:
         """Returns the policy of one member."""
@@ -159,8 +159,8 @@ class SavedRun:
         folder = self.path / ("checkpoints" if which == "last" else "best")
         Hyper = self.config.Algorithm.Hyper
         wanted = {**shapes, "hyper": hyper.fill(Hyper, {}, self.config.members)}
-        path, found = checkpoint.load_newest(folder, wanted, note, hyper.defaults(Hyper))
-        return jax.tree.map(jnp.array, found), checkpoint.manifest(path)
+        path, parts = checkpoint.load_newest(folder, wanted, note, hyper.defaults(Hyper))
+        return jax.tree.map(jnp.array, parts), checkpoint.manifest(path)
 
     def policy(
         self,
@@ -218,20 +218,20 @@ class SavedRun:
         policy, loop = self.frozen(self.member(member, which), which), self.parts[0]
         mode = "explore" if stochastic else "greedy"
         recorder = Recorder(loop.algo, loop.env, episodes, mode)
-        found = recorder(policy, LATER + seed)
-        if text := cut_short(loop.env, [episode.length for episode in found]):
+        episodes_played = recorder(policy, LATER + seed)
+        if text := cut_short(loop.env, [episode.length for episode in episodes_played]):
             note(text)
-        return found
+        return episodes_played
 
 
-def check_which(given: Any) -> None:
-    if not isinstance(given, str) or given not in ("last", "best"):
-        raise ThespisError(f"which = {shown(given)}: give last or best")
+def check_which(which: Any) -> None:
+    if not isinstance(which, str) or which not in ("last", "best"):
+        raise ThespisError(f"which = {shown(which)}: give last or best")
 
 
-def seed_of(given: Any) -> int:
+def seed_of(value: Any) -> int:
     """Returns a seed of episodes after training."""
-    seed = convert("seed", int, given)
+    seed = convert("seed", int, value)
     if not 0 <= seed < LATER:
         raise ThespisError(f"seed = {seed}: give a number from 0 to {LATER - 1}")
     return seed
@@ -302,13 +302,13 @@ def reader(env: Any, unseen: tuple[str, ...] = ()) -> Callable[[Any], tuple[Any,
 
     What is `unseen` of a dict is left out, be it there or not.
     """
-    seen = lambda tree: {k: x for k, x in tree.items() if k not in unseen} if unseen else tree
+    visible = lambda tree: {k: x for k, x in tree.items() if k not in unseen} if unseen else tree
     if isinstance(env, Autoreset):
-        spec = seen(env.spec.obs)
+        spec = visible(env.spec.obs)
         first = jax.tree.leaves(spec)[0]
 
         def from_task(obs):
-            obs = jax.tree.map(lambda s, x: np.asarray(x, s.dtype), spec, seen(obs))
+            obs = jax.tree.map(lambda s, x: np.asarray(x, s.dtype), spec, visible(obs))
             alone = jax.tree.leaves(obs)[0].ndim == len(first.shape)
             return (jax.tree.map(lambda x: x[None], obs) if alone else obs), alone
 

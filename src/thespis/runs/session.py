@@ -50,7 +50,7 @@ class Session:
         self.demos = Demonstrations(config, self.loop) if config.demos is not None else None
         self.driver = driver(self.loop, self.seeds)
         self.resets = Resets(config, self.loop)
-        self.timetable = Timetable.of(config, self.resets.iterations)
+        self.timetable = Timetable.from_config(config, self.resets.iterations)
         self.start_of_learning = self.iterations(config.learning_starts or 1)
         self.faults = Faults(config, self.loop, folder, self.start_of_learning)
         self.ledger = CompileTimes()
@@ -96,15 +96,15 @@ class Session:
 
         -> its lineage: the number of rows, and the file's content if it has that.
         """
-        given = self.config, self.loop, self.env_label, self.rounds, members, member
-        found = snapshot.load(folder / "checkpoints", *given, self.reporter.note)
-        self.elapsed, self.ledger.programs = found.elapsed, found.programs
-        self.hps = self.used = resolve_schedule(self.config, found.hps, self.reporter.note)
+        expected = self.config, self.loop, self.env_label, self.rounds, members, member
+        loaded = snapshot.load(folder / "checkpoints", *expected, self.reporter.note)
+        self.elapsed, self.ledger.programs = loaded.elapsed, loaded.programs
+        self.hps = self.used = resolve_schedule(self.config, loaded.hps, self.reporter.note)
         if self.tuning:
-            self.tuning.rounds = found.rounds
-        self.learner, self.best = self.driver.resume(found.learner), found.best
+            self.tuning.rounds = loaded.rounds
+        self.learner, self.best = self.driver.resume(loaded.learner), loaded.best
         self.best.write(self.folder / "best")
-        return found.lineage
+        return loaded.lineage
 
     def open_logs(self, lineage: tuple[int, bytes | None] = (0, None)) -> None:
         """Opens metrics.csv, and lineage.csv of a tuned population with its past."""

@@ -28,10 +28,10 @@ from thespis.runs.skilled import Skilled
 def over_skills(env: Any, run: Any, hold: int) -> Any:
     """Returns an environment whose actions are skills of a run, each kept for `hold` steps."""
     skilled = Skilled(run)
-    wanted, given = envs.label(skilled.env), envs.label(env)
-    if wanted != given:
+    wanted, label = envs.label(skilled.env), envs.label(env)
+    if wanted != label:
         raise ThespisError(
-            f"skills_from = {run.path} was trained on {wanted}, not on {given}: give env = {wanted}"
+            f"skills_from = {run.path} was trained on {wanted}, not on {label}: give env = {wanted}"
         )
     if isinstance(skilled.env, Autoreset):
         return Autoreset(SkillTask(skilled.env.task, skilled, hold))
@@ -91,20 +91,20 @@ class SkillEnv(gymnasium.Wrapper):
         else:
             self.action_space = spaces.Box(-1, 1, kind.shape, np.float32)
 
-    def reset(self, **given):
-        self.obs, info = self.env.reset(**given)
+    def reset(self, **options):
+        self.obs, info = self.env.reset(**options)
         return self.obs, info
 
     def step(self, action):
         one_hot = isinstance(self.action_space, spaces.Discrete)
         n = self.skilled.algo.skills
         skill = np.eye(n)[action] if one_hot else np.asarray(action)
-        total, told = 0.0, self.skilled.algo.nearest(jnp.asarray(skill[None], jnp.float32))
+        total, skill_now = 0.0, self.skilled.algo.nearest(jnp.asarray(skill[None], jnp.float32))
         ended, cut, info = False, False, {}
         for _ in range(self.hold):
             obs: Any = blank(self.node, 1)
             write(self.node, obs, 0, self.obs)
-            action = np.asarray(self.skilled.act(obs, told)[0])[0]
+            action = np.asarray(self.skilled.act(obs, skill_now)[0])[0]
             action = self.rescale(action.reshape(self.env.action_space.shape))
             self.obs, reward, ended, cut, info = self.env.step(action)
             total += float(reward)

@@ -18,7 +18,7 @@ class Timetable:
     """Iterations at which members or their hyper-parameters change."""
 
     @classmethod
-    def of(cls, config: Config, resets: Sequence[int]) -> Timetable:
+    def from_config(cls, config: Config, resets: Sequence[int]) -> Timetable:
         """Returns the timetable of a run whose members are reset at these iterations."""
         steps = {name: getattr(config, f"{name}_freq") for name in ("log", "eval", "checkpoint")}
         if config.tuner:

@@ -111,7 +111,7 @@ class Trainer(Session):
         self.announce_compiling("evaluation")
         played = self.play()
         similarity = self.demos.similarity(self.policies) if self.demos else None
-        evaluation = Evaluation.of(played, self.loop.algo.spec.rewards, similarity)
+        evaluation = Evaluation.from_episodes(played, self.loop.algo.spec.rewards, similarity)
         score = evaluation.scores[self.config.judge]
         if (score > self.best.reward).any():
             state = read(self.learner.state)
@@ -193,8 +193,8 @@ class Trainer(Session):
         if sick.all() or (sick.any() and not self.tuning):
             raise ThespisError(self.faults[int(np.flatnonzero(sick)[0])])
         if sick.any() and now and self.tuning:
-            given = self.learner, self.hps, self.driver, sick, attempt
-            self.learner, self.hps = self.tuning.heal(*given)
+            inputs = self.learner, self.hps, self.driver, sick, attempt
+            self.learner, self.hps = self.tuning.heal(*inputs)
             self.used = self.hps
             for m, text in self.faults.items():
                 parent = self.tuning.parents[m]

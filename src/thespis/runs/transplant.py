@@ -20,18 +20,18 @@ from thespis.runs.directory import find
 def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
     """Returns `state` [members, ...] with parts of another run: RUN, or RUN:PART[,PART]."""
     path, parts = donor(source)
-    found = arrays(find(path), note)
-    parts = parts or sorted({name.split(".")[0] for name in found})
+    saved = arrays(find(path), note)
+    parts = parts or sorted({name.split(".")[0] for name in saved})
     for part in parts:
-        if not any(inside(name, part) for name in found):
-            tops = dict.fromkeys(name.split(".")[0] for name in found)
+        if not any(inside(name, part) for name in saved):
+            tops = dict.fromkeys(name.split(".")[0] for name in saved)
             raise ThespisError(f"init_from = {source} has no part {part!r}{or_all(part, tops)}")
 
     leaves = jax.tree_util.tree_leaves_with_path(state)
-    own = {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
-    given = {name: x for name, x in found.items() if any(inside(name, part) for part in parts)}
-    for name, x in given.items():
-        there, here = shape_of(x), shape_of(own[name]) if name in own else "absent"
+    leaves_here = {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
+    taken = {name: x for name, x in saved.items() if any(inside(name, part) for part in parts)}
+    for name, x in taken.items():
+        there, here = shape_of(x), shape_of(leaves_here[name]) if name in leaves_here else "absent"
         if there != here:
             raise ThespisError(
                 f"init_from = {source}: {name} is {there} there and {here} here; choose parts "
@@ -41,8 +41,8 @@ def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
     one = best_member(find(path))
     # Member by member if there are as many, else all from the best.
     take = lambda x: x if len(x) == members else np.broadcast_to(x[one], (members, *x.shape[1:]))
-    own |= {name: jnp.array(take(x)) for name, x in given.items()}
-    return jax.tree.unflatten(jax.tree.structure(state), list(own.values()))
+    leaves_here |= {name: jnp.array(take(x)) for name, x in taken.items()}
+    return jax.tree.unflatten(jax.tree.structure(state), list(leaves_here.values()))
 
 
 def arrays(folder: Path, note: Callable[[str], None]) -> dict[str, np.ndarray]:

@@ -25,11 +25,11 @@ IDENTITY = "identity"  # of a run that names code, in its config.json
 
 def check(folder: Path, saved: dict[str, Any], trusted: bool) -> None:
     """Refuses a run that names code which nobody but the run itself vouches for."""
-    found = {name: (m, plugins.origin(m)) for name, m in code(saved).items()}
-    found = {name: place for name, place in found.items() if place[1]}  # or nothing can happen
-    if not found or trusted or known(saved):
+    origins = {name: (m, plugins.origin(m)) for name, m in code(saved).items()}
+    origins = {name: place for name, place in origins.items() if place[1]}  # or nothing can happen
+    if not origins or trusted or known(saved):
         return
-    what = ", ".join(f"{name} imports {m} from {file}" for name, (m, file) in found.items())
+    what = ", ".join(f"{name} imports {m} from {file}" for name, (m, file) in origins.items())
     raise ThespisError(
         f"{folder} was not trained by you here, and its config.json names code: {what}; if you "
         "trust it, give --trust (in Python trust=True)"
@@ -39,15 +39,15 @@ def check(folder: Path, saved: dict[str, Any], trusted: bool) -> None:
 def code(saved: dict[str, Any]) -> dict[str, str]:
     """Returns what in a config.json names code, and the module that would be imported."""
     algo = saved.get("algo")
-    found = {f"algo = {algo}": registry.module_of(algo)} if isinstance(algo, str) else {}
+    modules = {f"algo = {algo}": registry.module_of(algo)} if isinstance(algo, str) else {}
     for name in ("env", "eval_env"):
         value = saved.get(name)
         if isinstance(value, str) and not saved.get(f"{name}_given"):
-            found[f"{name} = {value}"] = envs.module_of(value)
+            modules[f"{name} = {value}"] = envs.module_of(value)
     for name, value in saved.get("options", {}).items():
         if isinstance(value, str) and selection.is_function(value):
-            found[f"{name} = {value}"] = value.partition(":")[0]
-    return {name: module for name, module in found.items() if module}
+            modules[f"{name} = {value}"] = value.partition(":")[0]
+    return {name: module for name, module in modules.items() if module}
 
 
 def remember(folder: Path) -> None:
@@ -79,5 +79,5 @@ def records() -> Path:
 
 def record(saved: dict[str, Any]) -> Path:
     named = [(name, module, plugins.origin(module)) for name, module in code(saved).items()]
-    told = json.dumps([saved[IDENTITY], sorted(named)])
-    return records() / hashlib.sha256(told.encode()).hexdigest()
+    text = json.dumps([saved[IDENTITY], sorted(named)])
+    return records() / hashlib.sha256(text.encode()).hexdigest()

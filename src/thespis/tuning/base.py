@@ -33,14 +33,14 @@ class Tuner(Protocol):
         """Refuses what cannot work, before anything starts."""
         ...
 
-    def tunes(self, Hyper, given: dict[str, Any]) -> list[str]:
+    def tunes(self, Hyper, fixed: dict[str, Any]) -> list[str]:
         """Returns the hyper-parameters it may change: those of lineage.csv."""
         ...
 
-    def begin(self, key: Key, Hyper, given: dict[str, Any], members: int) -> tuple[Any, Any]:
+    def begin(self, key: Key, Hyper, fixed: dict[str, Any], members: int) -> tuple[Any, Any]:
         """-> hps, leaves [members], and the tuner's memory, a pytree of arrays.
 
-        What was `given` (a number, or one per member) is not tuned.
+        What is `fixed` (a number, or one per member) is not tuned.
         """
         ...
 
@@ -99,14 +99,14 @@ def priors(Hyper, tuned: Any) -> dict[str, Uniform]:
     known = hyper.declared(Hyper)
     if tuned is None:
         return {name: d.prior for name, d in known.items() if not d.special}
-    found = {}
+    chosen = {}
     for text in tuned:
         name, equals, prior = text.partition("=")
         if name not in known:
             raise ThespisError(f"tuned = {name}: unknown hyper-parameter{or_all(name, known)}")
-        found[name] = hyper.parse(name, prior) if equals else known[name].prior
-        hyper.check(Hyper, {name: list(found[name].limits)}, 2)
-    return found
+        chosen[name] = hyper.parse(name, prior) if equals else known[name].prior
+        hyper.check(Hyper, {name: list(chosen[name].limits)}, 2)
+    return chosen
 
 
 def explored(Hyper, tuned: Any) -> list[str]:
@@ -125,11 +125,11 @@ def written(name: Any, prior: Any) -> str:
     return f"{name}={kind}:{prior.low!r}:{prior.high!r}"
 
 
-def drawn(key: Key, Hyper, tuned, given: dict[str, Any], members: int):
+def drawn(key: Key, Hyper, tuned, fixed: dict[str, Any], members: int):
     """Draws what is tuned and not given from its prior; all else is as given, or the default."""
-    chosen = {n: p for n, p in priors(Hyper, tuned).items() if n not in given}
+    chosen = {n: p for n, p in priors(Hyper, tuned).items() if n not in fixed}
     hps = hyper.sample(Hyper, key, members, chosen)
-    return replace(hps, {name: getattr(hyper.fill(Hyper, given, members), name) for name in given})
+    return replace(hps, {name: getattr(hyper.fill(Hyper, fixed, members), name) for name in fixed})
 
 
 def replace(hps, values: dict[str, Array]):
@@ -137,10 +137,10 @@ def replace(hps, values: dict[str, Array]):
     return eqx.tree_at(lambda h: [getattr(h, n) for n in values], hps, list(values.values()))
 
 
-def varying(tuner: Tuner, Hyper, given: dict[str, Any]) -> list[str]:
+def varying(tuner: Tuner, Hyper, fixed: dict[str, Any]) -> list[str]:
     """Returns in what members may differ: what is tuned, or was given one per member."""
-    each = [name for name, value in given.items() if len(hyper.numbers(name, value)) > 1]
-    return [*tuner.tunes(Hyper, given), *each]
+    each = [name for name, value in fixed.items() if len(hyper.numbers(name, value)) > 1]
+    return [*tuner.tunes(Hyper, fixed), *each]
 
 
 def mask(Hyper, names: list[str]) -> Bool[Array, "hypers"]:
@@ -181,8 +181,8 @@ def decide(
 # --- members --------------------------------------------------------------------------------
 
 
-def of(parents: Int[Array, "members"], hps):
-    """The hyper-parameters of everybody's parent."""
+def from_parents(parents: Int[Array, "members"], hps):
+    """Returns the hyper-parameters of everybody's parent."""
     return jax.tree.map(lambda x: x[parents], hps)
 
 
@@ -194,10 +194,10 @@ def ranked(
     scores: Float[Array, "members n"],
 ) -> tuple[Int[Array, "members"], Bool[Array, "members"]]:
     """Returns the rank of every member by its mean score, 0 the best; and if that is finite."""
-    mean, own = scores.mean(1), jnp.arange(scores.shape[0])
+    mean, number = scores.mean(1), jnp.arange(scores.shape[0])
     finite = jnp.isfinite(mean)
     mean = jnp.where(finite, mean, -jnp.inf)
-    tie = (mean[None] == mean[:, None]) & (own[None] < own[:, None])
+    tie = (mean[None] == mean[:, None]) & (number[None] < number[:, None])
     return ((mean[None] > mean[:, None]) | tie).sum(1), finite
 
 

@@ -22,12 +22,12 @@ class RandomSearch(Inherit):
     def check(self, Hyper, members, episodes) -> None:
         priors(Hyper, self.tuned)
 
-    def tunes(self, Hyper, given) -> list[str]:
-        return [name for name in priors(Hyper, self.tuned) if name not in given]
+    def tunes(self, Hyper, fixed) -> list[str]:
+        return [name for name in priors(Hyper, self.tuned) if name not in fixed]
 
-    def begin(self, key, Hyper, given, members):
-        hps = drawn(key, Hyper, self.tuned, given, members)
-        return hps, mask(Hyper, self.tunes(Hyper, given))
+    def begin(self, key, Hyper, fixed, members):
+        hps = drawn(key, Hyper, self.tuned, fixed, members)
+        return hps, mask(Hyper, self.tunes(Hyper, fixed))
 
     def exchange(self, memory, key, hps, scores, age):
         k_parents, k_draw = random.split(key)
@@ -44,11 +44,11 @@ class NoTuning(Inherit):
     def check(self, Hyper, members, episodes) -> None:
         pass
 
-    def tunes(self, Hyper, given) -> list[str]:
+    def tunes(self, Hyper, fixed) -> list[str]:
         return []
 
-    def begin(self, key, Hyper, given, members):
-        return hyper.fill(Hyper, given, members), None
+    def begin(self, key, Hyper, fixed, members):
+        return hyper.fill(Hyper, fixed, members), None
 
     def exchange(self, memory, key, hps, scores, age):
         _, finite = ranked(scores)

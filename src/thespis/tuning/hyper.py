@@ -112,16 +112,16 @@ def parse(name: str, text: str) -> Uniform:
     """Reads a prior from KIND:LOW:HIGH, such as log:3e-5:3e-3."""
     try:
         kind, low, high = text.split(":")
-        found = KINDS[kind](float(low), float(high))
-        legal = math.isfinite(found.low) and found.low < found.high < math.inf
-        if not legal or (kind != "uniform" and found.low <= 0):
+        prior = KINDS[kind](float(low), float(high))
+        legal = math.isfinite(prior.low) and prior.low < prior.high < math.inf
+        if not legal or (kind != "uniform" and prior.low <= 0):
             raise ValueError
     except (KeyError, ValueError):
         raise ThespisError(
             f"prior {name} = {text}: give KIND:LOW:HIGH such as log:3e-5:3e-3, with KIND one of "
             f"{', '.join(KINDS)} and LOW below HIGH"
         ) from None
-    return found
+    return prior
 
 
 @dataclass(frozen=True)
@@ -173,15 +173,15 @@ def check(Hyper, values: dict[str, Any], members: int = 1) -> None:
     for name, value in values.items():
         if name not in known:
             raise ThespisError(f"unknown hyper-parameter {name!r}{or_all(name, known)}")
-        legal, given = known[name], numbers(name, value)
-        for x in given:
+        legal, listed = known[name], numbers(name, value)
+        for x in listed:
             if not (abs(x) <= LARGEST and legal.low <= x <= legal.high):
                 raise ThespisError(
                     f"hyper-parameter {name} = {x:g} is out of range: give {span(legal)}"
                 )
-        if len(given) not in (1, members):
+        if len(listed) not in (1, members):
             raise ThespisError(
-                f"hyper-parameter {name} has {len(given)} values for {members} members"
+                f"hyper-parameter {name} has {len(listed)} values for {members} members"
             )
 
 
@@ -199,14 +199,14 @@ def span(legal: Declared) -> str:
 def numbers(name: str, value: Any) -> list[float]:
     """Returns a number or a list of them, as plain Python numbers."""
     try:
-        given = np.asarray(value)
+        array = np.asarray(value)
     except (TypeError, ValueError):  # lists of several lengths, or what is no array at all
-        given = np.asarray(None)
-    if given.dtype.kind not in "iuf" or given.ndim > 1:
+        array = np.asarray(None)
+    if array.dtype.kind not in "iuf" or array.ndim > 1:
         raise ThespisError(
             f"hyper-parameter {name} = {shown(value)}: give a number, or a list of one per member"
         )
-    return given.reshape(-1).tolist()
+    return array.reshape(-1).tolist()
 
 
 def fill(Hyper, values: dict[str, Any], members: int = 1):
@@ -214,8 +214,8 @@ def fill(Hyper, values: dict[str, Any], members: int = 1):
     check(Hyper, values, members)
 
     def leaf(name, default):
-        given = np.asarray(values.get(name, default), np.float32)
-        return jax.device_put(np.broadcast_to(given, members))
+        value = np.asarray(values.get(name, default), np.float32)
+        return jax.device_put(np.broadcast_to(value, members))
 
     return Hyper(**{name: leaf(name, d.default) for name, d in declared(Hyper).items()})
 

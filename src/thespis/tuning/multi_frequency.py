@@ -10,7 +10,7 @@ from jax import random
 from jaxtyping import Array, Bool, Int
 
 from thespis.errors import ThespisError
-from thespis.tuning.base import copies, draw, of, priors, ranked, replaced, where
+from thespis.tuning.base import copies, draw, from_parents, priors, ranked, replaced, where
 from thespis.tuning.pbt import PBT
 from thespis.values import show
 
@@ -55,8 +55,8 @@ class MultiFrequencyPBT(PBT):
             )
         return best, worst
 
-    def begin(self, key, Hyper, given, members):
-        hps, tuned = super().begin(key, Hyper, given, members)
+    def begin(self, key, Hyper, fixed, members):
+        hps, tuned = super().begin(key, Hyper, fixed, members)
         return hps, Memory(tuned, jnp.zeros((), jnp.int32))
 
     def exchange(self, memory: Memory, key, hps, scores, age):
@@ -64,12 +64,12 @@ class MultiFrequencyPBT(PBT):
         self.check(type(hps), members, scores.shape[1])
         k_own, k_sick, k_explore = random.split(key, 3)
         best, worst = self.counts(members)
-        size, own = members // len(self.frequencies), jnp.arange(members)
+        size, number = members // len(self.frequencies), jnp.arange(members)
         every = jnp.repeat(jnp.array(self.frequencies), size)
         memory = Memory(memory.tuned, memory.round + 1)
 
         overall, finite = ranked(scores)
-        kin = own[:, None] // size == own[None] // size
+        kin = number[:, None] // size == number[None] // size
         above = overall[None] < overall[:, None]  # [i, j]: j is better than i
         rank = (above & kin).sum(1)
         due = (memory.round % every == 0) & (age >= self.min_age) & finite
@@ -77,7 +77,7 @@ class MultiFrequencyPBT(PBT):
         # The worst copy one of the best of their own sub-population.
         elite = kin & ((rank < best) & finite)[None]
         out = due & (rank >= size - worst)
-        parents = jnp.where(out, draw(k_own, elite), own)
+        parents = jnp.where(out, draw(k_own, elite), number)
 
         # The k-th of those above them gives way to the k-th of all strangers, if that is better.
         place = rank - (size - 2 * worst)
@@ -89,11 +89,11 @@ class MultiFrequencyPBT(PBT):
         give_way = give_way & (overall[stranger] < overall)
         leader = jnp.argmax(kin & (rank == 0)[None], 1)
         steadier, hastier = every[stranger] > every, every[stranger] < every
-        hypers = jnp.where(steadier, stranger, jnp.where(hastier, leader, own))
+        hypers = jnp.where(steadier, stranger, jnp.where(hastier, leader, number))
 
         parents = jnp.where(give_way, stranger, parents)
         parents = jnp.where(finite, parents, copies(k_sick, ~finite, finite)).astype(jnp.int32)
-        copied = of(jnp.where(give_way, hypers, parents), hps)
+        copied = from_parents(jnp.where(give_way, hypers, parents), hps)
         new = self.vary(k_explore, copied)
         return (
             memory,

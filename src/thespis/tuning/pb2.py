@@ -11,7 +11,7 @@ from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
 from thespis.tuning import gp, hyper
-from thespis.tuning.base import of, priors, replace, replaced, where
+from thespis.tuning.base import from_parents, priors, replace, replaced, where
 from thespis.tuning.pbt import PBT
 
 
@@ -35,8 +35,8 @@ class PB2(PBT):
     candidates: int = 256
     """Hyper-parameters that are compared for every copy."""
 
-    def begin(self, key, Hyper, given, members):
-        hps, tuned = super().begin(key, Hyper, given, members)
+    def begin(self, key, Hyper, fixed, members):
+        hps, tuned = super().begin(key, Hyper, fixed, members)
         past = (self.history, members)
         return hps, Gains(
             tuned=tuned,
@@ -51,7 +51,7 @@ class PB2(PBT):
         self.check(type(hps), *scores.shape)
         k_exploit, k_explore = random.split(key)
         parents = self.select(k_exploit, scores, age)
-        copied = of(parents, hps)
+        copied = from_parents(parents, hps)
         memory = self.learn(memory, hps, scores.mean(1), parents)
         if priors(type(hps), self.tuned) and (self.replaced or self.exploit == "t-test"):
             new = self.propose(memory, k_explore, copied, replaced(parents))
@@ -74,8 +74,8 @@ class PB2(PBT):
 
     def shares(self, tuned, hps) -> Float[Array, "members d"]:
         """Returns where hyper-parameters lie in their priors' ranges; 0 if they do not change."""
-        found = priors(type(hps), self.tuned)
-        x = jnp.stack([p.share(getattr(hps, name)) for name, p in found.items()], 1)
+        known = priors(type(hps), self.tuned)
+        x = jnp.stack([p.share(getattr(hps, name)) for name, p in known.items()], 1)
         return jnp.where(self.free(tuned, hps)[None], x, 0.0)
 
     def free(self, tuned, hps) -> Bool[Array, "d"]:
@@ -85,13 +85,13 @@ class PB2(PBT):
 
     def propose(self, m: Gains, key, copied, new: Bool[Array, "members"]):
         """Chooses for each copy in turn the candidate that may gain most (algorithm 1)."""
-        past, now = self.seen(m), m.round.astype(jnp.float32)
+        past, now = self.standardized(m), m.round.astype(jnp.float32)
         entry = gp.fit(past)
-        own = self.shares(m.tuned, copied)
-        members, d = own.shape
+        parent_shares = self.shares(m.tuned, copied)
+        members, d = parent_shares.shape
         some = random.uniform(key, (members * self.candidates, d)).reshape(members, -1, d)
         # Half of them are anywhere, half near the parent's own.
-        near = jnp.clip(own[:, None] + 0.3 * (some - 0.5), 0, 1)
+        near = jnp.clip(parent_shares[:, None] + 0.3 * (some - 0.5), 0, 1)
         some = jnp.where((jnp.arange(self.candidates) % 2 == 0)[None, :, None], some, near)
         some = jnp.where(self.free(m.tuned, copied)[None, None], some, 0.0)
         bold = jnp.sqrt(0.2 + jnp.log(jnp.maximum(0.4 * now, 1.0)))
@@ -106,12 +106,12 @@ class PB2(PBT):
             x = tried.x.at[i].set(jnp.where(new[i], best, tried.x[i]))
             return gp.Data(x, tried.time, tried.y, tried.known.at[i].set(True))
 
-        others = eqx.tree_at(lambda data: data.known, unseen(own), ~new)
+        others = eqx.tree_at(lambda data: data.known, unseen(parent_shares), ~new)
         x = jax.lax.fori_loop(0, members, choose, others).x
-        found = priors(type(copied), self.tuned)
-        return replace(copied, {name: p.at(x[:, i]) for i, (name, p) in enumerate(found.items())})
+        known = priors(type(copied), self.tuned)
+        return replace(copied, {name: p.at(x[:, i]) for i, (name, p) in enumerate(known.items())})
 
-    def seen(self, m: Gains) -> gp.Data:
+    def standardized(self, m: Gains) -> gp.Data:
         """Returns all gains that are remembered, in units of their spread."""
         known, gain = m.known.reshape(-1), m.gain.reshape(-1)
         count = jnp.maximum(known.sum(), 1).astype(jnp.float32)

@@ -18,8 +18,8 @@ from thespis.tuning.base import (
     draw,
     drawn,
     explored,
+    from_parents,
     mask,
-    of,
     pick,
     priors,
     ranked,
@@ -94,13 +94,13 @@ class PBT(Inherit):
                 f"{episodes}: raise members or eval_episodes, or choose truncation"
             )
 
-    def tunes(self, Hyper, given) -> list[str]:
-        return [name for name in explored(Hyper, self.tuned) if name not in given]
+    def tunes(self, Hyper, fixed) -> list[str]:
+        return [name for name in explored(Hyper, self.tuned) if name not in fixed]
 
-    def begin(self, key, Hyper, given, members) -> tuple[Any, Any]:
+    def begin(self, key, Hyper, fixed, members) -> tuple[Any, Any]:
         """Returns hps, and as memory which hyper-parameters may change."""
-        hps = drawn(key, Hyper, self.tuned, given, members)
-        return hps, mask(Hyper, self.tunes(Hyper, given))
+        hps = drawn(key, Hyper, self.tuned, fixed, members)
+        return hps, mask(Hyper, self.tunes(Hyper, fixed))
 
     # --- one round --------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class PBT(Inherit):
         self.check(type(hps), *scores.shape)
         k_exploit, k_explore = random.split(key)
         parents = self.select(k_exploit, scores, age)
-        copied = of(parents, hps)
+        copied = from_parents(parents, hps)
         new = self.vary(k_explore, copied)
         return memory, parents, where(replaced(parents), memory, new, copied)
 
@@ -126,18 +126,18 @@ class PBT(Inherit):
 
     def t_test(self, key, scores, age) -> Int[Array, "members"]:
         """Lets everybody copy a random other that is significantly better."""
-        own, finite = jnp.arange(scores.shape[0]), jnp.isfinite(scores.mean(1))
-        others = finite[None] & (own[None] != own[:, None])
-        rival = jnp.where(others.any(1), draw(key, others), own)
+        number, finite = jnp.arange(scores.shape[0]), jnp.isfinite(scores.mean(1))
+        others = finite[None] & (number[None] != number[:, None])
+        rival = jnp.where(others.any(1), draw(key, others), number)
         worse = better(scores[rival], scores, self.significance) & (age >= self.min_age)
-        return jnp.where(worse | ~finite, rival, own)
+        return jnp.where(worse | ~finite, rival, number)
 
     def vary(self, key, hps):
         """Changes every hyper-parameter that may change, independently for every member."""
-        found = priors(type(hps), self.tuned)
+        known = priors(type(hps), self.tuned)
         members = jax.tree.leaves(hps)[0].size
         # One draw of two dimensions: more of either take seconds to compile.
-        drawn = random.uniform(key, (4 * len(found), members))
+        drawn = random.uniform(key, (4 * len(known), members))
         which, power, chance, share = jnp.split(drawn, 4)
         factors = jnp.log(jnp.array(self.factors))
         # A power of its own, so that two copies of one parent never have the same value.
@@ -147,7 +147,7 @@ class PBT(Inherit):
             hps,
             {
                 name: jnp.where(anew[i], p.at(share[i]), p.move(getattr(hps, name), by[i]))
-                for i, (name, p) in enumerate(found.items())
+                for i, (name, p) in enumerate(known.items())
             },
         )
 

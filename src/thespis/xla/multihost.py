@@ -82,8 +82,8 @@ def launched(processes: int | None, process: int | None, wait: int) -> tuple[str
     """Returns coordinator, number of processes, own number and devices, from the launcher."""
     from jax._src.clusters import ClusterEnv  # `initialize` asks it too late for `relay`
 
-    given = os.environ.get("JAX_COORDINATOR_ADDRESS"), processes, process, None, None, wait + 60
-    address, count, number, devices = ClusterEnv.auto_detect_unset_distributed_params(*given)
+    settings = os.environ.get("JAX_COORDINATOR_ADDRESS"), processes, process, None, None, wait + 60
+    address, count, number, devices = ClusterEnv.auto_detect_unset_distributed_params(*settings)
     if address is None or count is None or number is None:
         raise ValueError("no launcher")
     return address, count, number, devices
@@ -155,8 +155,8 @@ def relay(coordinator: str) -> str:
 
 def place_of(address: str, port: str = "") -> tuple[str, int]:
     """Splits HOST:PORT, with another port if that is given."""
-    host, _, own = address.rpartition(":")
-    return host.strip("[]"), int(port or own)
+    host, _, there = address.rpartition(":")
+    return host.strip("[]"), int(port or there)
 
 
 def watch_others(coordinator: str) -> None:

@@ -89,7 +89,7 @@ def mine(mesh: Mesh | None, members: int) -> slice:
     return slice(jax.process_index() * size, (jax.process_index() + 1) * size)
 
 
-def own(mesh: Mesh | None, x: Any, specs: Any) -> Any:
+def local_part(mesh: Mesh | None, x: Any, specs: Any) -> Any:
     """Returns this process's part of x, which may be whole in all of them; nothing is copied."""
     if mesh is None or not mesh.is_multi_process:
         return x
@@ -109,7 +109,7 @@ def own(mesh: Mesh | None, x: Any, specs: Any) -> Any:
 
 
 def whole(mesh: Mesh | None, x: Any, specs: Any) -> Any:
-    """Returns what all processes have of x, as one; the inverse of `own`."""
+    """Returns what all processes have of x, as one; the inverse of `local_part`."""
     if mesh is None or not mesh.is_multi_process:
         return x
     parts = lambda x: [shard.data for shard in x.addressable_shards]

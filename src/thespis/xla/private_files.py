@@ -22,15 +22,15 @@ def complaint(folder: Path) -> str | None:
         for path in reversed([folder, *folder.parents]):
             if not path.exists():
                 path.mkdir(0o700, exist_ok=True)
-        found = folder.resolve()
-        for path in (found, *found.parents):
+        real = folder.resolve()
+        for path in (real, *real.parents):
             about = path.stat()
-            if about.st_uid != os.geteuid() and (path == found or about.st_uid != 0):
+            if about.st_uid != os.geteuid() and (path == real or about.st_uid != 0):
                 return f"{path} belongs to another user"
-            kept = path != found and about.st_mode & stat.S_ISVTX  # as in /tmp
+            kept = path != real and about.st_mode & stat.S_ISVTX  # as in /tmp
             if open_to_others(about) and not kept:
                 return f"others may write to {path}"
-        with os.scandir(found) as entries:  # some may be from when it was open to others
+        with os.scandir(real) as entries:  # some may be from when it was open to others
             for entry in entries:
                 if entry.stat(follow_symlinks=False).st_uid != os.geteuid():
                     return f"{entry.path} belongs to another user"

@@ -78,8 +78,8 @@ class CachedProgram:
 
     def file(self, args: tuple) -> Path:
         types = [str(jax.typeof(x)) for x in jax.tree.leaves(args)], str(jax.tree.structure(args))
-        given = repr((self.name, types, self.options)).encode()
-        digest = hashlib.sha256(b"".join([self.recipe, given, settings(), source()]))
+        call = repr((self.name, types, self.options)).encode()
+        digest = hashlib.sha256(b"".join([self.recipe, call, settings(), source()]))
         return cache_folder() / f"thespis-{self.name}-{digest.hexdigest()}"  # type: ignore
 
     def fetch(self, file: Path, args: tuple) -> Callable | None:
@@ -87,12 +87,12 @@ class CachedProgram:
         try:
             program, result = pickle.loads(private_files.read(file))
             trees = jax.tree.structure((args, {})), jax.tree.structure(result)
-            found = deserialize_and_load(program, *trees, execution_devices=jax.devices()[:1])
+            loaded = deserialize_and_load(program, *trees, execution_devices=jax.devices()[:1])
         except Exception:  # not there, damaged, or made for another machine: compile it anew
             return None
         spent = time.monotonic() - began
         jax.monitoring.record_event_duration_secs(FETCHED, spent, fun_name=self.name)
-        return found
+        return loaded
 
     def compile(self, file: Path, args: tuple) -> Callable:
         """Compiles past JAX's own cache, under another name: nothing from there can be kept."""
