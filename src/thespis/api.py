@@ -9,8 +9,8 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,13 +99,9 @@ def train(
         )
     if config.init_from:  # refuse what does not fit before there is a folder
         transplant(state_shapes(config, pieces[0]), config.init_from, reporter.note)
-    folder = place(out, config.algo, pieces[0].env)
-    try:
+    with new_folder(out, config.algo, pieces[0].env) as folder:
         config_file.write(folder, config, shlex.join(sys.argv))
         return finish(config, pieces, folder, reporter)
-    finally:
-        if not newest(folder):  # it could not even begin
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def plan(algo: str | type, env: Any = None, *, probe: bool = True, **options: Any) -> plans.Plan:
@@ -153,7 +149,7 @@ def resume(
         number = run.member(member)
         if config.members > 1:
             return branch(run, config, number, out, reporter)
-    if finished(run) and (steps is None or config.steps == done):
+    if run.status["state"] == "done" and (steps is None or config.steps == done):
         files.clear(folder)  # it may have been killed after that was known
         if trust and multihost.leads():
             remember(folder)
@@ -286,16 +282,11 @@ def derive(
     """Trains a run made of another one, in a folder of its own."""
     compare(run, config, reporter)
     pieces = run.build(config)
-    folder = place(out, config.algo, pieces[0].env)
-    try:
-        names = ("seeds", "hp", "steps", "tuner", "pbt", "schedule", "devices")
-        changed = {name: getattr(config, name) for name in names}
-        changed["command"] = shlex.join(sys.argv)
+    names = ("seeds", "hp", "steps", "tuner", "pbt", "schedule", "devices")
+    changed = {name: getattr(config, name) for name in names} | {"command": shlex.join(sys.argv)}
+    with new_folder(out, config.algo, pieces[0].env) as folder:
         write_json(folder / "config.json", run.saved | changed)
         return finish(config, pieces, folder, reporter, restore)
-    finally:
-        if not newest(folder):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def fail(folder: Path, error: BaseException) -> None:
@@ -310,11 +301,6 @@ def fail(folder: Path, error: BaseException) -> None:
             status(folder, "failed", step, error=str(error) or type(error).__name__)
     if isinstance(error, ThespisError) and step:
         raise ThespisError(f"{error}; saved up to step {step}: {how_to_resume(folder)}") from error
-
-
-def finished(run: Run) -> bool:
-    """Tells whether it came to its end, which may be early if the wanted reward was reached."""
-    return run.status["state"] == "done"
 
 
 def set_threads(config: Config) -> int:
@@ -333,9 +319,18 @@ def speaker(progress: bool) -> Silent:
     return Terminal() if convert("progress", bool, progress) else Silent()
 
 
-def place(out: str | Path, algo: str, env: Any) -> Path:
-    """Makes a new folder for a run; of several processes only the first keeps its own."""
-    return create(out, algo, envs.label(env)) if multihost.leads() else shadow()
+@contextmanager
+def new_folder(out: str | Path, algo: str, env: Any) -> Iterator[Path]:
+    """Makes the folder of a run, and removes it if the run could not even begin.
+
+    Of several processes only the first keeps its own.
+    """
+    folder = create(out, algo, envs.label(env)) if multihost.leads() else shadow()
+    try:
+        yield folder
+    finally:
+        if not newest(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def shadow(folder: Path | None = None) -> Path:

@@ -235,23 +235,16 @@ def forget(sums: MetricSums, who: Bool[Array, "members"]) -> MetricSums:
 def empty(state):
     """Returns a state [members, ...] without optimiser moments and targets, to keep many."""
     bare = lambda x: TrainState(x.params, None, x.optimizer)
-    state = put(state, {name: bare(getattr(state, name)) for name in learned(state)})
-    return put(state, dict.fromkeys(targets(state)))
+    kept = {name: bare(getattr(state, name)) for name in learned(state)}
+    return dataclasses.replace(state, **kept, **dict.fromkeys(targets(state)))
 
 
 def rebuild(state):
     """Makes it whole again: moments of zero, and targets equal to their networks."""
     fresh = lambda x: jax.vmap(lambda params: TrainState.create(params, x.optimizer))(x.params)
-    state = put(state, {name: fresh(getattr(state, name)) for name in learned(state)})
-    return put(
-        state, {name: getattr(state, network).params for name, network in targets(state).items()}
-    )
-
-
-def put(state, parts: dict[str, Any]):
-    """Returns the state with these parts."""
-    places = lambda s: [getattr(s, name) for name in parts]
-    return eqx.tree_at(places, state, list(parts.values()), is_leaf=lambda x: x is None)
+    made = {name: fresh(getattr(state, name)) for name in learned(state)}
+    copies = {name: made[network].params for name, network in targets(state).items()}
+    return dataclasses.replace(state, **made, **copies)
 
 
 def learned(state) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -144,31 +143,20 @@ def tried(config: Config, pieces: tuple[Loop, Any]) -> Times:
         start, end = trainer.start_of_learning, trainer.iterations(config.steps)
         warm_up = per_iteration(trainer, learn=False) * start
         learning = per_iteration(trainer, learn=True) * (end - start)
-        began, compiled = time.monotonic(), trainer.ledger.seconds
-        x = trainer.learner
-        trainer.evaluate(trainer.policies, trainer.seeds, x.clock.iteration)
-        evaluating = time.monotonic() - began - (trainer.ledger.seconds - compiled)
+        began = trainer.busy
+        trainer.evaluate(trainer.policies, trainer.seeds, trainer.learner.clock.iteration)
+        evaluating = max(trainer.busy - began, 0.0)
         evaluations = config.steps // (config.eval_freq or config.steps)
-        compiling = trainer.ledger.seconds
-        return Times(compiling, warm_up, learning, max(evaluating, 0.0) * evaluations)
+        return Times(trainer.ledger.seconds, warm_up, learning, evaluating * evaluations)
 
 
 def per_iteration(trainer: Trainer, learn: bool) -> float:
     """Measures the seconds of an iteration, without compilation."""
-    mode = "explore" if learn or trainer.config.warm_up == "policy" else "random"
-
-    def go(length: int) -> float:
-        began = time.monotonic()
-        demos = trainer.demos_at(trainer.iteration)
-        inputs = trainer.learner, trainer.hps, demos, trainer.seeds
-        trainer.learner = jax.block_until_ready(trainer.driver.run(*inputs, length, mode, learn))
-        return time.monotonic() - began
-
-    go(2)  # compiles
-    length, spent = 2, go(2)
+    trainer.epoch(2, learn)  # compiles
+    length, spent = 2, trainer.epoch(2, learn)
     while spent < SECONDS / 4 and length < 10**6:
-        length = max(2 * length, int(min(SECONDS / max(spent, 1e-6), 16) * length))
-        spent = go(length)
+        length = max(2 * length, int(min(SECONDS / spent, 16) * length))
+        spent = trainer.epoch(length, learn)
     return spent / length
 
 

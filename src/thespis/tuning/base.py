@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import random
@@ -129,12 +128,8 @@ def drawn(key: Key, Hyper, tuned, fixed: dict[str, Any], members: int):
     """Draws what is tuned and not given from its prior; all else is as given, or the default."""
     chosen = {n: p for n, p in priors(Hyper, tuned).items() if n not in fixed}
     hps = hyper.sample(Hyper, key, members, chosen)
-    return replace(hps, {name: getattr(hyper.fill(Hyper, fixed, members), name) for name in fixed})
-
-
-def replace(hps, values: dict[str, Array]):
-    """Returns hps with these values."""
-    return eqx.tree_at(lambda h: [getattr(h, n) for n in values], hps, list(values.values()))
+    filled = hyper.fill(Hyper, fixed, members)
+    return replace(hps, **{name: getattr(filled, name) for name in fixed})
 
 
 def varying(tuner: Tuner, Hyper, fixed: dict[str, Any]) -> list[str]:
@@ -151,8 +146,7 @@ def mask(Hyper, names: list[str]) -> Bool[Array, "hypers"]:
 def where(who: Bool[Array, "members"], which: Bool[Array, "hypers"], a, b):
     """Takes some hyper-parameters of some members from `a`, all others from `b`."""
     pick = lambda i, x, y: jnp.where(who & which[i], x, y)
-    values = {n: pick(i, getattr(a, n), x) for i, (n, x) in enumerate(vars(b).items())}
-    return replace(b, values)
+    return type(b)(**{n: pick(i, getattr(a, n), x) for i, (n, x) in enumerate(vars(b).items())})
 
 
 # --- rounds ---------------------------------------------------------------------------------
@@ -175,7 +169,7 @@ def decide(
     memory, parents, new = tuner.exchange(memory, key, hps, scores, age)
     broken = ~jnp.isfinite(scores.mean(1))
     kept = {name: jnp.where(broken, getattr(new, name), getattr(hps, name)) for name in placed}
-    return memory, parents, replace(new, kept)
+    return memory, parents, replace(new, **kept)
 
 
 # --- members --------------------------------------------------------------------------------

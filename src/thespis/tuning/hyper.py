@@ -153,8 +153,7 @@ def prior(
     What is `special` matters only to runs that ask for it: nobody tunes it unless it is named.
     """
     about = {"prior": distribution, "help": help, "low": low, "high": high}
-    about |= {"initial": initial, "special": special}
-    return eqx.field(default=default, metadata=about)
+    return eqx.field(default=default, metadata=about | {"initial": initial, "special": special})
 
 
 def declared(Hyper) -> dict[str, Declared]:
@@ -226,8 +225,4 @@ def sample(Hyper, key: Key, members: int, priors: dict[str, Uniform] | None = No
         priors = {name: d.prior for name, d in declared(Hyper).items() if not d.special}
     shares = random.uniform(key, (len(priors), members))
     drawn = {name: p.at(share) for share, (name, p) in zip(shares, priors.items(), strict=True)}
-    return eqx.tree_at(
-        lambda hps: [getattr(hps, name) for name in drawn],
-        fill(Hyper, {}, members),
-        list(drawn.values()),
-    )
+    return dataclasses.replace(fill(Hyper, {}, members), **drawn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ from jax import random
 from jaxtyping import Array, Bool, Float, Int
 
 from thespis.tuning import gp, hyper
-from thespis.tuning.base import from_parents, priors, replace, replaced, where
+from thespis.tuning.base import from_parents, priors, replaced, where
 from thespis.tuning.pbt import PBT
 
 
@@ -109,7 +109,7 @@ class PB2(PBT):
         others = eqx.tree_at(lambda data: data.known, unseen(parent_shares), ~new)
         x = jax.lax.fori_loop(0, members, choose, others).x
         known = priors(type(copied), self.tuned)
-        return replace(copied, {name: p.at(x[:, i]) for i, (name, p) in enumerate(known.items())})
+        return replace(copied, **{name: p.at(x[:, i]) for i, (name, p) in enumerate(known.items())})
 
     def standardized(self, m: Gains) -> gp.Data:
         """Returns all gains that are remembered, in units of their spread."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -23,7 +23,6 @@ from thespis.tuning.base import (
     pick,
     priors,
     ranked,
-    replace,
     replaced,
     where,
 )
@@ -143,13 +142,11 @@ class PBT(Inherit):
         # A power of its own, so that two copies of one parent never have the same value.
         by = factors[pick(which, factors.size)] * (0.5 + power)
         anew = chance < {"perturb": 0.0, "resample": 1.0, "both": self.resample}[self.explore]
-        return replace(
-            hps,
-            {
-                name: jnp.where(anew[i], p.at(share[i]), p.move(getattr(hps, name), by[i]))
-                for i, (name, p) in enumerate(known.items())
-            },
-        )
+        new = {
+            name: jnp.where(anew[i], p.at(share[i]), p.move(getattr(hps, name), by[i]))
+            for i, (name, p) in enumerate(known.items())
+        }
+        return replace(hps, **new)
 
 
 def better(
