@@ -42,7 +42,7 @@ class Histogram(eqx.Module):
 
     @classmethod
     def of(cls, x: Array, valid: Array, edges: tuple[float, ...]) -> Histogram:
-        """Counts of every entry [...] by itself, none where it is not valid."""
+        """Returns counts of every entry [...] by itself, none where it is not valid."""
         inner = edges[1:-1]
         bounds = np.array([[-np.inf, *inner], [*inner, np.inf]], np.float32)
         low, high = bounds.reshape(2, *(1 for _ in x.shape), -1)
@@ -51,7 +51,7 @@ class Histogram(eqx.Module):
         return cls(inside.astype(jnp.int32), edges)
 
     def over(self, *axes: int) -> Histogram:
-        """Summed over some of the entries' axes."""
+        """Returns the sum over some of the entries' axes."""
         return Histogram(self.count.sum(axes), self.edges)
 
 
@@ -76,10 +76,10 @@ class Box:
         return low, high
 
     def to_env(self, action: Any) -> Any:
-        """The environment's own units and shape, of flat vectors [n, size] in [-1, 1].
+        """Returns flat vectors [n, size] in [-1, 1] in the environment's units and shape.
 
-        Of NumPy's arrays or JAX's. Exact at -1 and 1, which low + (action + 1) / 2 * (high - low)
-        is not.
+        They are arrays of NumPy or JAX. This is exact at -1 and 1, unlike
+        low + (action + 1) / 2 * (high - low).
         """
         to = jnp if isinstance(action, jax.Array) else np
         low, high = (bound[None] for bound in self.bounds)
@@ -87,7 +87,7 @@ class Box:
         return (0.5 * ((1 - action) * low + (1 + action) * high)).astype(np.float32)
 
     def rescaler(self, dtype: Any) -> Callable[[np.ndarray], np.ndarray]:
-        """`to_env` of actions in the environment's shape, for those who step it in Python.
+        """Returns `to_env` for actions in the environment's shape, for those who step it in Python.
 
         In float64, which costs nothing there, and rounded to what the environment takes.
         """
@@ -100,13 +100,13 @@ class Box:
         return rescale
 
     def to_unit(self, action: np.ndarray) -> np.ndarray:
-        """The inverse."""
+        """Inverts `to_env`."""
         low, high = (x.astype(np.float64) for x in self.bounds)
         scaled = (2 * np.asarray(action, np.float64) - low - high) / (high - low)
         return np.clip(scaled, -1, 1).reshape(-1, self.size).astype(np.float32)
 
     def misfit(self, action: np.ndarray) -> str:
-        """Why these are no actions [n, ...] in the environment's own units; nothing if they are."""
+        """Says why these are no actions [n, ...] in the environment's units, if they are not."""
         if action.shape[1:] != self.shape:
             return f"have shape {action.shape[1:]}, but the environment's {self.shape}"
         (low, high), worst = self.bounds, (action.min(), action.max())
@@ -124,15 +124,15 @@ class Discrete:
     start: int = 0
 
     def to_env(self, action: Any) -> Any:
-        """As the environment counts."""
+        """Returns actions as the environment counts."""
         return action + self.start
 
     def to_unit(self, action: np.ndarray) -> np.ndarray:
-        """The inverse."""
+        """Inverts `to_env`."""
         return (action - self.start).reshape(-1).astype(np.int32)
 
     def misfit(self, action: np.ndarray) -> str:
-        """Why these are no actions [n] as the environment counts; nothing if they are."""
+        """Says why these are no actions [n] as the environment counts, if they are not."""
         last = self.start + self.n - 1
         if action.ndim != 1 or not np.issubdtype(action.dtype, np.integer):
             have = f"{action.dtype} of shape {action.shape[1:]}"
@@ -167,32 +167,32 @@ class Spec:
 
     @property
     def actions(self) -> tuple[Box | Discrete, ...]:
-        """Of every agent."""
+        """The action space of every agent."""
         return self.action if isinstance(self.action, tuple) else (self.action,)
 
     @property
     def single(self) -> Box | Discrete:
-        """Of the one agent there is."""
+        """The action space of the one agent there is."""
         if self.agents:
             raise ThespisError(f"there are {len(self.agents)} agents: demonstrations are of one")
         return self.actions[0]
 
     @property
     def action_shape(self) -> tuple[int, ...]:
-        """Of what algorithms give one environment: one integer or a vector, of each agent."""
+        """The shape of an action in one environment: one integer or a vector, for each agent."""
         sizes = [kind.size for kind in self.actions if isinstance(kind, Box)]
         return (*((len(self.agents),) if self.agents else ()), *((max(sizes),) if sizes else ()))
 
     @property
     def legal(self) -> np.ndarray:
-        """Discrete actions that there are, bool [n], or [agents, n] of several."""
+        """The discrete actions that there are, bool [n], or [agents, n] of several."""
         sizes = [kind.n for kind in self.actions if isinstance(kind, Discrete)]
         legal = np.arange(max(sizes))[None] < np.array(sizes)[:, None]
         return legal if self.agents else legal[0]
 
     @property
     def rewards(self) -> tuple[str, ...]:
-        """Names of the numbers in a vector reward; none where it is one number."""
+        """The names of the numbers in a vector reward; none where it is one number."""
         numbers = tuple(map(str, range(self.reward_dim or 0)))
         return self.agents if len(self.agents) == len(numbers) else numbers
 
@@ -233,7 +233,7 @@ class JaxEnv(Protocol):
     def name(self) -> str: ...
 
     def reset(self, key: Key, n: int) -> tuple[Any, Step]:
-        """n new episodes -> their states, and what arrived."""
+        """Begins n new episodes -> their states, and what arrived."""
         ...
 
     def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Step]:
@@ -256,7 +256,7 @@ class HostEnv(Protocol):
     def name(self) -> str: ...
 
     def open(self, n: int, seed: int | Sequence[int], render_mode: str | None = None) -> HostEnvs:
-        """n running environments, with seed, seed + 1, ..., or one each."""
+        """Opens n environments, with seed, seed + 1, ..., or one each."""
         ...
 
 
@@ -267,7 +267,7 @@ class HostEnvs(Protocol):
     """
 
     def reset(self) -> Step:
-        """A new episode everywhere."""
+        """Begins a new episode everywhere."""
         ...
 
     def step(self, action: Any) -> Step:
@@ -275,14 +275,14 @@ class HostEnvs(Protocol):
         ...
 
     def end(self, which: Any) -> None:
-        """Let the next step start a new episode in these, bool [n], as well.
+        """Lets the next step start a new episode in these, bool [n], as well.
 
         Evaluations end what has no end of its own, exchanges what another member began.
         """
         ...
 
     def render(self) -> list[Any]:
-        """One frame per environment."""
+        """Returns one frame per environment."""
         ...
 
     def close(self) -> None: ...
@@ -336,27 +336,27 @@ class Algorithm(Protocol):
     Hyper: Any  # every real hyper-parameter, as traced data: see tuning/hyper.py
 
     def init(self, key: Key, hp) -> Any:
-        """Networks, targets, optimisers and statistics, as one pytree of arrays."""
+        """Returns networks, targets, optimisers and statistics, as one pytree of arrays."""
         ...
 
     def memory(self, key: Key, n: int) -> PyTree:
-        """What each of n environments carries at the start of an episode; usually None."""
+        """Returns what each of n environments carries at the start of an episode; usually None."""
         ...
 
     def act(self, state, hp, memory, obs, key: Key, step: Array, mode: Mode) -> tuple:
-        """-> action [n, ...], memory, extra (stored in the row). `step` counts rows."""
+        """Returns action [n, ...], memory, extra (stored in the row). `step` counts rows."""
         ...
 
     def observe(self, state, rows: Row) -> Any:
-        """Running statistics: once per stored row, never in evaluation. Most have none."""
+        """Updates running statistics: once per stored row, never in evaluation. Most have none."""
         ...
 
     def sample(self, replay, demos, hp, key: Key, step: Array) -> Any:
-        """The batch of one update, drawn from one member's view of the replay."""
+        """Draws the batch of one update from one member's view of the replay."""
         ...
 
     def update(self, state, hp, batch, key: Key, step: Array) -> tuple[Any, Metrics, Array]:
-        """One gradient step of every network -> state, metrics, priorities [batch].
+        """Does one gradient step of every network -> state, metrics, priorities [batch].
 
         The replay gets these back for the rows in `batch.drawn`, if it has any use for them.
         `step` counts updates, alike for all members, so delays stay real branches.
@@ -370,7 +370,7 @@ T = TypeVar("T")
 
 
 def capability(algo: Any, kind: type[T]) -> T | None:
-    """What to ask for one of the capabilities below of an algorithm or its class; None without it.
+    """Returns what to ask for a capability of an algorithm or its class; None if it lacks that.
 
     Nobody else looks for attributes of algorithms, so those around another need no more than
     to say what they offer (see `Wrapping`).
@@ -384,7 +384,7 @@ class Wrapping(Protocol):
     """An algorithm around another. Only `capability` calls it."""
 
     def offered(self, kind: type) -> Any:
-        """Who has that capability, if anybody: as a rule the algorithm inside."""
+        """Returns who has that capability, if anybody: as a rule the algorithm inside."""
         ...
 
 
@@ -396,11 +396,11 @@ class Prioritised(Protocol):
     """
 
     def rule(self, envs: int) -> Any:
-        """A `Rule` (replay/priorities.py) of which rows may be drawn, None if all are alike."""
+        """Returns a `Rule` (replay/priorities.py) of what may be drawn; None if all are alike."""
         ...
 
     def beta(self, hp, step: Array) -> Array:
-        """The exponent of importance weights after so many updates."""
+        """Returns the exponent of importance weights after so many updates."""
         ...
 
 
@@ -409,7 +409,7 @@ class Weighing(Protocol):
     """It makes one number of vector rewards: for whoever sums returns, with every reward."""
 
     def scalar_reward(self, reward: Any, obs: PyTree) -> Any:
-        """Rewards [..., reward_dim] that came with these observations -> [...]."""
+        """Turns rewards [..., reward_dim] that came with these observations into [...]."""
         ...
 
 
@@ -435,7 +435,7 @@ class Remembering(Protocol):
     """It learns from returns. The loop calls it with every new row, after `observe`."""
 
     def remember(self, state, rows: Row, returns: Float[Array, "n"]) -> Any:
-        """The state after new rows, given the returns of their episodes so far."""
+        """Returns the state after new rows, given the returns of their episodes so far."""
         ...
 
 
@@ -459,7 +459,7 @@ class Reporting(Protocol):
     """It tells more of what it did. The loop logs it of every new row as `rollout/`."""
 
     def report(self, rows: Row) -> dict[str, Mean | Histogram]:
-        """Sums and counts of every row [...]."""
+        """Returns sums and counts of every row [...]."""
         ...
 
 
@@ -479,7 +479,7 @@ class Complaining(Protocol):
     """It knows when learning cannot work. The trainer asks with every row of metrics it logs."""
 
     def complaint(self, metrics: dict[str, Any]) -> str | None:
-        """One line that says why, which ends the run; None if nothing is wrong."""
+        """Returns one line that says why, which ends the run; None if nothing is wrong."""
         ...
 
 
@@ -488,15 +488,15 @@ class SelfRewarding(Protocol):
     """It rewards itself. Evaluations ask for it in every step of their episodes."""
 
     def diversity_reward(self, state, hp, row: Row, after: Row) -> Float[Array, "n"]:
-        """The reward of its own for the steps from rows to those after them, leaves [n, ...]."""
+        """Returns its own reward for the steps from rows to those after them, leaves [n, ...]."""
         ...
 
     def dependence_terms(self, state, hp, row: Row, after: Row) -> Float[Array, "n terms"]:
-        """Of the same steps what `dependence` needs; evaluations sum it over every episode."""
+        """Returns what `dependence` needs of the same steps, summed over every episode."""
         ...
 
     def dependence(self, terms: Float[Array, "n terms"]) -> Float[Array, "n"]:
-        """How much each episode depended on its skill, in a unit no hyper-parameter changes."""
+        """Returns how much each episode depended on its skill, whatever the hyper-parameters."""
         ...
 
 
@@ -506,7 +506,7 @@ class Judged(Protocol):
 
     @classmethod
     def judged_by(cls, options: dict[str, Any]) -> str:
-        """The metric of an evaluation that says how well it does what it is for, given its options.
+        """Returns the metric of an evaluation that says how well it does what it is for.
 
         The best policy is chosen by it, and populations are tuned by it unless told otherwise.
         """
@@ -521,23 +521,23 @@ class WithSkills(Protocol):
     skill_kind: str  # "one-hot" if skills can be counted
 
     def draw_skills(self, key: Key, n: int) -> Float[Array, "n size"]:
-        """Skills from their prior."""
+        """Draws skills from their prior."""
         ...
 
     def nearest(self, skill: Float[Array, "... size"]) -> Float[Array, "... size"]:
-        """The skill that numbers are nearest to."""
+        """Returns the skill that numbers are nearest to."""
         ...
 
     def follow(self, memory: Any, skill: Float[Array, "n size"]) -> Any:
-        """The memory of n environments in which these skills are followed from now on."""
+        """Returns the memory of n environments that follow these skills from now on."""
         ...
 
     def describe(self, obs: PyTree) -> Float[Array, "... size"]:
-        """Where a state is: that in which skills differ."""
+        """Returns where a state is: that in which skills differ."""
         ...
 
     def diversity_between(self, state, hp, obs, next_obs, skill) -> Float[Array, "n"]:
-        """The diversity reward between observations."""
+        """Returns the diversity reward between observations."""
         ...
 
 
@@ -549,19 +549,19 @@ class Repeating(Protocol):
 
 
 def privileged(algo: Any) -> tuple[str, ...]:
-    """The keys of an observation that only critics see."""
+    """Returns the keys of an observation that only critics see."""
     hiding = capability(algo, Hiding)
     return hiding.privileged if hiding else ()
 
 
 def imitates(algo: Any) -> bool:
-    """Whether an algorithm, or its class, learns from demonstrations."""
+    """Tells whether an algorithm, or its class, learns from demonstrations."""
     imitating = capability(algo, Imitating)
     return imitating is not None and imitating.demonstrated
 
 
 def scalar_reward(algo: Any, reward: Any, obs: PyTree) -> Any:
-    """Rewards as one number [...], which they are unless they are vectors."""
+    """Returns rewards as one number [...], which they are unless they are vectors."""
     weighing = None if algo.spec.reward_dim is None else capability(algo, Weighing)
     return weighing.scalar_reward(reward, obs) if weighing else reward
 
@@ -572,12 +572,12 @@ LIMIT = 1000  # steps of an episode whose environment names no time limit
 
 
 def longest(env: JaxEnv | HostEnv) -> int:
-    """Steps after which an episode is cut outside training, be it that it would never end."""
+    """Returns the steps after which an episode is cut outside training, if nothing else ends it."""
     return env.limit or LIMIT
 
 
 def cut_short(env: JaxEnv | HostEnv, lengths: Any) -> str:
-    """What to say of episodes if some were cut that might have gone on; nothing if none was."""
+    """Returns a note if episodes were cut that might have gone on; nothing if none was."""
     if env.limit is not None or np.max(lengths) < LIMIT:
         return ""
     return (
@@ -590,17 +590,17 @@ def cut_short(env: JaxEnv | HostEnv, lengths: Any) -> str:
 
 
 def mean(x: Array, valid: Array) -> Array:
-    """The mean of x [..., batch] over its valid entries; 0 if there are none."""
+    """Returns the mean of x [..., batch] over its valid entries; 0 if there are none."""
     return (x * valid).sum(-1) / jnp.maximum(valid.sum(-1), 1.0)
 
 
 def polyak(target, online, tau):
-    """target <- (1 - tau) target + tau online."""
+    """Returns (1 - tau) target + tau online."""
     return jax.tree.map(lambda t, o: t + tau * (o - t), target, online)
 
 
 def where(mask: Array, a, b):
-    """Choose whole rows of two pytrees by a mask over their leading axes."""
+    """Chooses whole rows of two pytrees by a mask over their leading axes."""
 
     def pick(x, y):
         return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, y)
