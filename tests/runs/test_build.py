@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import thespis
-from tests.small import arguments
+from tests import small
 from thespis.algos.sac import SAC
 from thespis.tuning.hyper import Uniform, prior
 
@@ -25,6 +25,10 @@ class Decaying(SAC):
         state, metrics, priorities = super().update(state, hp, batch, key, step)
         left = 1 - step.astype(jnp.float32) / hp.schedule_updates
         return state, metrics | {"left": left}, priorities
+
+
+def arguments(**changes):
+    return small.arguments(**{"lr_schedule": "linear"} | changes)
 
 
 def lengths(run) -> list[float]:
@@ -76,3 +80,11 @@ def test_members_of_a_population_have_it_and_leave_with_it(tmp_path):
     assert lengths(left)[-1] == 300
     again = thespis.rerun(run.path, 1, out=tmp_path, progress=False)
     assert thespis.resume(again.path, steps=400, progress=False).config.hp["schedule_updates"] == 0
+
+
+def test_a_run_without_a_schedule_has_no_length_of_it(tmp_path, capsys):
+    """So that a longer run equals one that was meant to be long."""
+    run = thespis.train(Decaying, out=tmp_path, **arguments(steps=200, lr_schedule="constant"))
+    thespis.resume(run.path, steps=300, progress=False)
+    assert lengths(run) == [0, 0, 0]
+    assert capsys.readouterr().err == ""

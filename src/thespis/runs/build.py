@@ -140,11 +140,16 @@ def resolve_schedule(config: Config, hps: Any, note: Callable[[str], None] | Non
 
 
 def spans_run(config: Config) -> np.ndarray:
-    """Returns bool [members]: whose schedule lasts as long as the run, and is not tuned."""
+    """Returns bool [members]: whose schedule lasts as long as the run, if there is a schedule.
+
+    There is none if it is tuned how long one lasts, or if lr_schedule is constant.
+    """
     Hyper, members = config.Algorithm.Hyper, config.members
     known = hyper.defaults(Hyper)
     tuned = config.tuning.tunes(Hyper, config.hp) if config.tuner else []
-    if SCHEDULE not in known or SCHEDULE in tuned:
+    default = getattr(config.Algorithm, "lr_schedule", None)
+    constant = config.options.get("lr_schedule", default) == "constant"
+    if SCHEDULE not in known or SCHEDULE in tuned or constant:
         return np.zeros(members, bool)
     return np.broadcast_to(np.asarray((known | config.hp)[SCHEDULE]) == 0, members)
 
