@@ -218,6 +218,8 @@ def finish(
     ):
         files.clear(folder)
         restore(trainer)
+        if trainer.saved < 0:
+            trainer.driver.prepare()
         if multihost.leads():
             remember(folder)
         with reporter.watching(config, folder, max(trainer.saved, 0)):

@@ -23,7 +23,7 @@ class Decaying(SAC):
 
     def update(self, state, hp, batch, key, step):
         state, metrics, priorities = super().update(state, hp, batch, key, step)
-        left = 1 - step.astype(jnp.float32) / hp.schedule_updates
+        left = 1 - step.astype(jnp.float32) / jnp.maximum(hp.schedule_updates, 1)
         return state, metrics | {"left": left}, priorities
 
 

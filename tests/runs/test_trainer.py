@@ -670,4 +670,5 @@ def test_a_replay_is_loaded_with_no_second_copy_of_all(tmp_path, monkeypatch):
     saved = load_file(run.path / "checkpoints" / "000000000200" / "replay.safetensors")
     for name, x in replay.rows.obs.items():
         np.testing.assert_array_equal(x[:200], saved[f"rows.obs.{name}"])
-    assert found["peak"] < sum(x.nbytes for x in saved.values())  # some leaves, never all
+    # Some leaves, never all of them twice; what Python itself takes meanwhile is some 2 MB.
+    assert found["peak"] < sum(x.nbytes for x in saved.values()) + 2e6

@@ -20,7 +20,7 @@ from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import DeviceDriver
 from thespis.envs import brax as adapter
 from thespis.runs import config as configs
-from thespis.runs import trainer
+from thespis.runs import session
 from thespis.runs.build import build
 from thespis.runs.metrics import read
 from thespis.xla import compile_cache, private_files, program_cache
@@ -155,7 +155,7 @@ def test_code_of_users_is_never_kept(folder, traced, made_of):
 def test_a_descriptor_that_is_written_anew_is_learned_from_anew(folder, tmp_path, monkeypatch):
     """Its name stays the same, and says nothing of its code."""
     for name, its_own in {"DeviceDriver": DeviceDriver, "Evaluator": Evaluator}.items():
-        monkeypatch.setattr(trainer, name, its_own)  # other tests share their programs
+        monkeypatch.setattr(session, name, its_own)  # other tests share their programs
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     given = {"hidden": (4,), "batch_size": 8, "learning_starts": 20, "log_freq": 20, "steps": 40}
@@ -207,7 +207,7 @@ def test_plug_ins_are_never_kept(tmp_path, monkeypatch, algo, changes):
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_of_plug_ins_leaves_no_program_of_theirs(folder, tmp_path, monkeypatch):
     for name, its_own in {"DeviceDriver": DeviceDriver, "Evaluator": Evaluator}.items():
-        monkeypatch.setattr(trainer, name, its_own)  # other tests share their programs
+        monkeypatch.setattr(session, name, its_own)  # other tests share their programs
     (tmp_path / "own.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -246,8 +246,8 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(folder, traced):
 @pytest.mark.usefixtures("undrawn")
 def test_training_with_fetched_programs_is_the_same_training(folder, tmp_path, monkeypatch):
     for name, its_own in {"DeviceDriver": DeviceDriver, "HostDriver": HostDriver}.items():
-        monkeypatch.setattr(trainer, name, its_own)  # other tests share their programs
-    monkeypatch.setattr(trainer, "Evaluator", Evaluator)
+        monkeypatch.setattr(session, name, its_own)  # other tests share their programs
+    monkeypatch.setattr(session, "Evaluator", Evaluator)
     given = {"hidden": (8,), "batch_size": 8, "learning_starts": 20, "log_freq": 20}
     given |= {"eval_freq": 60, "eval_episodes": 1, "progress": False, "out": tmp_path / "runs"}
     for env in ("jax:pendulum", "Pendulum-v1"):

@@ -16,7 +16,7 @@ from thespis.algos.held_noise import Held
 from thespis.algos.hyper_parameters import Discounting, LearningRates
 from thespis.algos.presets.td3 import PRESETS
 from thespis.core import Mean, Metrics, Mode, Transition, mean, polyak
-from thespis.nn.networks import MLP, Critics, EncodedNetwork
+from thespis.nn.networks import Critics
 from thespis.nn.train_state import TrainState
 from thespis.tuning.hyper import Uniform, prior
 from thespis.xla import fast_random
@@ -25,7 +25,7 @@ from thespis.xla import fast_random
 class State(eqx.Module):
     actor: TrainState
     critic: TrainState
-    target_actor: MLP | EncodedNetwork
+    target_actor: Any
     target_critic: Critics | None  # None if critics have no targets
     stats: Any  # running statistics of the observations, or None
     reward_stats: Any  # of the returns, or None

@@ -61,8 +61,13 @@ class HostDriver:
         except Fault as fault:
             raise self.located(fault) from fault.__cause__
 
-    def init(self, seeds, hps, demos=None) -> Learner:
+    def prepare(self) -> None:
+        """Opens the environments of a new run, so that faults in them show before it begins."""
         self.open(time=0)
+
+    def init(self, seeds, hps, demos=None) -> Learner:
+        if self.envs is None:
+            self.prepare()
         seeds, hps = self.local_members(seeds, hps)
         learner = self.loop.create(seeds, hps, self.local_demos(demos), self.arrived)
         return whole(self.mesh, learner, learner.specs)

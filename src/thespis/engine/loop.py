@@ -426,6 +426,9 @@ class DeviceDriver:
         self.loop = loop
         self.programs = cache(self.compile)
 
+    def prepare(self) -> None:
+        """Has nothing to open."""
+
     def init(self, seeds, hps, demos=None) -> Learner:
         return self.loop.create(seeds, hps, demos)
 
