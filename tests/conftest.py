@@ -10,6 +10,7 @@ import gc
 import os
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 from functools import partial
@@ -30,6 +31,9 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="thespis-tests-")  # records of runs
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+
+# Tests interrupt commands, and shells let what they start in the background ignore that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.fsync = os.fstat  # refuses what is no open file, but waits for no disk
 
