@@ -373,32 +373,42 @@ def sac(algo, state, hp, b, noise, updates, subset=None):
         raw = np.clip(raw, low, high)
         return *tanh_gaussian(np.concatenate([mean, raw], -1), "exp", "exact", noise), new
 
-    action, log_p, _ = act(state["actor"].params, next_obs)
-    targets = state["target"]
-    if subset is not None:
-        targets = [targets[i] for i in subset]
-    critic, q_loss, each, error, after = learn_critics(
-        algo, state, targets, hp, b, obs, next_obs, action, -alpha * log_p
-    )
+    actor_first = algo.order == "actor-first"
+    due = updates % algo.actor_every == (0 if actor_first else algo.actor_every - 1)
+    new, log_p_now = dict(state), averaged(act(state["actor"].params, obs, valid)[1], b["valid"])
 
-    def actor_loss(actor):
-        action, log_p, _ = act(actor, obs, valid)
-        out, _ = critics_of(algo, critic.params, obs, action)
-        worth = value(algo, reduced(algo, out, algo.actor_reduce))
-        return averaged(alpha * log_p - worth, b["valid"])
+    def learn_acting(critics):
+        """The new actor and temperature, if it is their turn -> their metrics."""
+        if not due:
+            return {}
 
-    new = dict(state, critic=critic)
-    due = (updates + 1) % algo.actor_every == 0
-    log_p_now = averaged(act(state["actor"].params, obs, valid)[1], b["valid"])
-    if due:
+        def actor_loss(actor):
+            action, log_p, _ = act(actor, obs, valid)
+            out, _ = critics_of(algo, critics, obs, action)
+            worth = value(algo, reduced(algo, out, algo.actor_reduce))
+            return averaged(alpha * log_p - worth, b["valid"])
+
         forwards = lambda actor: act(actor, obs, valid)[2]
         new["actor"], pi_loss = learn_actor(algo, state, actor_loss, hp, forwards)
         surplus = -log_p_now - hp["target_entropy"] * algo.spec.action.size
         new["temperature"], x_loss = state["temperature"].descend(
             lambda x: x * surplus, hp["alpha_lr"]
         )
+        return {"actor_loss": pi_loss, "ent_coef_loss": x_loss, "log_prob": log_p_now}
+
+    more = learn_acting(state["critic"].params) if actor_first else {}
+    action, log_p, _ = act(new["actor"].params, next_obs)
+    bonus = -np.exp(new["temperature"].params) * log_p
+    targets = state["target"]
+    if subset is not None:
+        targets = [targets[i] for i in subset]
+    critic, q_loss, each, error, after = learn_critics(
+        algo, state, targets, hp, b, obs, next_obs, action, bonus
+    )
+    more = more if actor_first else learn_acting(critic.params)
+    new["critic"] = critic
     new["target"] = new_target(algo, hp, state["target"], critic.params, updates)
-    next_value = value(algo, after) - alpha * log_p
+    next_value = value(algo, after) + bonus
     error = np.abs(error).mean(0)
     metrics = {
         "critic_loss": q_loss,
@@ -406,9 +416,7 @@ def sac(algo, state, hp, b, noise, updates, subset=None):
         "td_error": averaged(error, kept(algo, b)),
         "target_value": averaged(next_value, kept(algo, b)),
     }
-    if due:
-        metrics |= {"actor_loss": pi_loss, "ent_coef_loss": x_loss, "log_prob": log_p_now}
-    return new, metrics, error
+    return new, metrics | more, error
 
 
 def td3(algo, state, hp, b, noise, updates):

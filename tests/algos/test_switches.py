@@ -83,9 +83,11 @@ OF_SAC = {
     "tanh": {"std": "tanh", "log_std_range": (-3.0, 1.0)},
     "range": {"log_std_range": (-0.1, 0.1)},
     "every third": {"actor_every": 3},
+    "actor first": {"order": "actor-first", "actor_every": 2},
 }
 named = lambda switches: pytest.mark.parametrize("options", switches.values(), ids=switches)
-TIMED = {"copy", "rarely", "linear", "cosine", "every third"}  # other things at other updates
+# Those that do other things at other updates.
+TIMED = {"copy", "rarely", "linear", "cosine", "every third", "actor first"}
 CASES = [(name, 5) for name in SWITCHES | OF_SAC] + [(name, 4) for name in sorted(TIMED)]
 
 

@@ -308,3 +308,22 @@ def test_defaults_are_the_papers_and_preset_qdax_differs_where_that_does():
         got = got | vars(TD3.Hyper(**preset.get("hp", {})))
         assert {name: got[name] for name in wanted} == wanted
     assert TD3.presets["qdax"]["train"] == {"warm_up": "policy"}
+
+
+def test_every_episode_may_have_noise_of_its_own():
+    """FastTD3: standard deviations are drawn between noise_low and noise with each memory."""
+    algo = TD3(reference.spec(), hidden=(4,), noise_per_episode=True)
+    hp = reference.scalars(TD3.Hyper, {"noise": 0.4, "noise_low": 0.1})
+    state = reference.quick(algo.init)(random.key(0), hp)
+    n, draws = 3, 4000
+    memory, obs = algo.memory(random.key(1), n), jnp.zeros((n, *algo.spec.obs.shape))
+    act = lambda key, mode: algo.act(state, hp, memory, obs, key, jnp.int32(0), mode)
+    noisy, after, _ = jax.jit(jax.vmap(lambda key: act(key, "explore")))(
+        random.split(random.key(2), draws)
+    )
+    assert reference.difference(jax.tree.map(lambda x: x[0], after), memory) == 0
+    wanted = 0.1 + np.asarray(memory.share) * 0.3
+    found = (np.asarray(noisy) - np.asarray(act(random.key(3), "greedy")[0])).std((0, 2))
+    np.testing.assert_allclose(found, wanted, rtol=0.05)
+    assert len(set(np.asarray(memory.share))) == n
+    assert (np.asarray(algo.memory(random.key(4), n).share) != np.asarray(memory.share)).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -47,8 +48,9 @@ class SAC(ActorCritic):
     """Of tanh in log-probabilities: exact, or log(1 - a^2 + 1e-6)."""
     temperature: Form = "log"
     """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
-    order: Literal["sequential", "simultaneous"] = "sequential"
-    """The actor maximises the new critics' values, or those before this update."""
+    order: Literal["sequential", "simultaneous", "actor-first"] = "sequential"
+    """The actor maximises the new critics' values, or those before this update; actor-first, the
+    critics then learn from the new actor and temperature."""
     actor_every: int = 1
     """Updates of the critics per update of the actor and the temperature."""
     critic_loss: Literal["sum", "half-mean"] = "sum"
@@ -116,32 +118,43 @@ class SAC(ActorCritic):
         hp, b = self.scheduled(hp, step), self.scale_rewards(state, b)
         obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
         alpha = self.alpha(state, hp)
+        learn = partial(self.actor_step, hp=hp, b=b, obs=obs, alpha=alpha, key=k_now, step=step)
+        actor_first = self.order == "actor-first"
+        acting, more = learn(state, state.critic.params) if actor_first else (state, {})
 
         # Critics: regress every Q_i on the soft Bellman target (eq. 5).
-        actor = self.with_encoder(state.actor.params, state.critic.params)
+        actor = self.with_encoder(acting.actor.params, state.critic.params)
         next_action, next_log_p = self.policy(actor, next_obs).sample(k_next)
         now, then = (obs, b.action), (next_obs, next_action)
-        arguments = hp, b, now, then, -alpha * next_log_p, k_now
-        critic, result = self.learn_critics(state, state.target, *arguments)
+        bonus = -self.alpha(acting, hp) * next_log_p
+        critic, result = self.learn_critics(state, state.target, hp, b, now, then, bonus, k_now)
 
-        # Actor and temperature, every so many updates.
-        critic_for_actor = critic.params if self.order == "sequential" else state.critic.params
-        learn = lambda: self.learn_actor(state, critic_for_actor, hp, b, obs, alpha, k_now)
+        if not actor_first:
+            sequential = self.order == "sequential"
+            acting, more = learn(state, critic.params if sequential else state.critic.params)
         if self.actor_every == 1:
-            actor, temperature, more = learn()
             more["total_loss"] = more["actor_loss"] + result.loss + more["ent_coef_loss"]
-        else:
-            due = (step + 1) % self.actor_every == 0
-            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(learn)[2])
-            skip = lambda: (state.actor, state.temperature, nothing)
-            actor, temperature, more = jax.lax.cond(due, learn, skip)
-            more = {name: Mean(x, due.astype(jnp.float32)) for name, x in more.items()}
 
         seen = {"ent_coef": alpha, "obs_mean": obs.mean(), "obs_std": obs.std()}
         metrics = result.metrics | more | seen
         target = self.update_target(hp, state.target, critic.params, step)
-        parts = {"actor": actor, "critic": critic, "target": target, "temperature": temperature}
-        return dataclasses.replace(state, **parts), metrics, result.td_error
+        return dataclasses.replace(acting, critic=critic, target=target), metrics, result.td_error
+
+    def actor_step(
+        self, state: State, critic, hp, b: Transition, obs, alpha, key, step
+    ) -> tuple[State, dict[str, Any]]:
+        """Learns actor and temperature, every so many updates -> state, metrics."""
+        learn = lambda: self.learn_actor(state, critic, hp, b, obs, alpha, key)
+        if self.actor_every == 1:
+            actor, temperature, metrics = learn()
+        else:
+            first = 0 if self.order == "actor-first" else self.actor_every - 1
+            due = step % self.actor_every == first
+            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(learn)[2])
+            skip = lambda: (state.actor, state.temperature, nothing)
+            actor, temperature, found = jax.lax.cond(due, learn, skip)
+            metrics = {name: Mean(x, due.astype(jnp.float32)) for name, x in found.items()}
+        return dataclasses.replace(state, actor=actor, temperature=temperature), metrics
 
     def learn_actor(
         self, state: State, critic, hp, b: Transition, obs, alpha, key

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import random
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.held_noise import Held
@@ -31,6 +31,13 @@ class State(eqx.Module):
     reward_stats: Any  # of the returns, or None
 
 
+class Memory(eqx.Module):
+    """What each of n environments carries, where its noise has a standard deviation of its own."""
+
+    held: Held | None
+    share: Float[Array, "n"]  # of the way from noise_low to noise
+
+
 @dataclass(frozen=True)
 class TD3(ActorCritic):
     """Deterministic actor-critic with smoothed targets and a delayed actor."""
@@ -45,9 +52,14 @@ class TD3(ActorCritic):
     """The actor maximises the smallest of the critics' values, their mean, or the first."""
     noise_repeat: int = 1
     """Most steps that share one exploration noise; k of them have a chance like 1 / k^2."""
+    noise_per_episode: bool = False
+    """Draw the std of the exploration noise anew for every episode, between noise_low and noise."""
 
     class Hyper(Discounting, LearningRates):
         noise: float = prior(0.1, Uniform(0, 0.2), "std of the exploration noise", low=0)
+        noise_low: float = prior(
+            0.0, Uniform(0, 0.1), "lowest std of noise_per_episode", low=0, special=True
+        )
         target_noise: float = prior(0.2, Uniform(0, 1), "std of the target's noise", low=0)
         noise_clip: float = prior(0.5, Uniform(0, 1), "bound of the target's noise", low=0)
 
@@ -72,8 +84,9 @@ class TD3(ActorCritic):
             reward_stats=self.make_reward_stats(),
         )
 
-    def memory(self, key, n: int) -> Held | None:
-        return Held.none(n, self.box.size) if self.noise_repeat > 1 else None
+    def memory(self, key, n: int) -> Held | Memory | None:
+        held = Held.none(n, self.box.size) if self.noise_repeat > 1 else None
+        return Memory(held, fast_random.uniform(key, (n,))) if self.noise_per_episode else held
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode):
         actor = self.with_encoder(state.actor.params, state.critic.params)
@@ -81,12 +94,15 @@ class TD3(ActorCritic):
         if mode == "random":
             action = fast_random.uniform(key, action.shape, -1, 1)
         if mode == "explore":
+            held, noise = memory, hp.noise
+            if self.noise_per_episode:
+                held = memory.held
+                noise = (hp.noise_low + memory.share * (hp.noise - hp.noise_low))[:, None]
             if self.noise_repeat > 1:
-                memory = memory.next(key, self.noise_repeat)
-                draw = memory.draw
-            else:
-                draw = fast_random.normal(key, action.shape)
-            action = jnp.clip(action + hp.noise * draw, -1, 1)
+                held = held.next(key, self.noise_repeat)
+            draw = fast_random.normal(key, action.shape) if held is None else held.draw
+            action = jnp.clip(action + noise * draw, -1, 1)
+            memory = replace(memory, held=held) if self.noise_per_episode else held
         return action, memory, None
 
     # --- learning ---------------------------------------------------------------------------

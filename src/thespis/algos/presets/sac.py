@@ -56,6 +56,7 @@ SIMBAV2 = {
     "std": "tanh",
     "log_std_range": (-10.0, 2.0),
     "lr_schedule": "linear",
+    "order": "actor-first",
 }
 # FlashSAC, 2026, https://arxiv.org/abs/2604.04539.
 FLASHSAC = {
@@ -68,6 +69,7 @@ FLASHSAC = {
     "log_std_range": (-10.0, 2.0),
     "lr_schedule": "cosine",
     "noise_repeat": 16,
+    "order": "actor-first",
 }
 
 PRESETS: dict[str, dict] = {

@@ -14,6 +14,7 @@ PRESETS: dict[str, dict] = {
             "value_bound": 250.0,
             "normalize_observations": True,
             "optimizer": "adamw",
+            "noise_per_episode": True,
             "batch_size": 32_768,
         },
         "hp": {
@@ -21,7 +22,8 @@ PRESETS: dict[str, dict] = {
             "critic_lr": 3e-4,
             "weight_decay": 0.1,
             "tau": 0.1,
-            "noise": 0.2,
+            "noise": 0.4,
+            "noise_low": 0.001,
             "target_noise": 0.001,
         },
         "train": {
