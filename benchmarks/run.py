@@ -191,21 +191,41 @@ def scaling(hidden: int, args, members: int = 8) -> dict:
     return line | {"ratios": ratios, "ratio": ratio, "wanted": wanted, "met": ratio >= wanted}
 
 
-def share(algo: str, args) -> dict:
-    """How much of the machine's own rate of matrix products the update reaches."""
-    update = Case("", f"updates --algo {algo}", {})
-    products = Case("", f"matmul --algo {algo}", {})
-    ours, theirs, ratios = [], [], []
-    for _ in range(args.rounds):
-        ours.append(rate(update, work("thespis", update, args)))
-        done = work("thespis", products, args)
-        theirs.append(rate(products, done))
-        ratios.append(ours[-1] / theirs[-1])
-    gflops = statistics.median(theirs) * done["flops"] / 1e9
-    line = {"case": f"updates {algo} 256", "place": "one core", "unit": "/CPU-s"}
-    line |= {"peer": f"products alone ({gflops:.0f} GFLOP/s)", "ours": ours, "theirs": theirs}
+def gflops(case: Case, done: dict) -> float:
+    """Operations of matrix products per CPU-second, in billions."""
+    return rate(case, done) * done["flops"] / 1e9
+
+
+SMALL = ("crossq-cpu", "xqc-cpu", "simba-cpu", "flashsac-cpu")
+LARGE = ("crossq", "droq", "redq", "tqc", "simba", "simbav2", "xqc", "flashsac")
+SHARES = [
+    ("sac", None, "matmul"),
+    ("td3", None, "matmul"),
+    ("sac", 0.8, "blas"),
+    *((f"sac {preset}", 0.85, "matmul") for preset in (*SMALL, *LARGE)),
+]
+
+
+def share(update: str, wanted: float | None, yardstick: str, args) -> dict:
+    """How much of the machine's own rate of matrix products an update reaches.
+
+    The yardstick is `matmul`, the products of an update of SAC or TD3 and nothing else, as XLA
+    makes them, or `blas`, those of a hidden layer by NumPy's BLAS.
+    """
+    words, algo = update.split(), "td3" if update == "td3" else "sac"
+    chosen = f"--preset {words[1]}" if words[1:] else f"--algo {algo}"
+    ours, theirs = Case("", f"updates {chosen}", {}), Case("", f"{yardstick} --algo {algo}", {})
+    rounds = [
+        [gflops(case, work("thespis", case, args)) for case in (ours, theirs)]
+        for _ in range(args.rounds)
+    ]
+    ratios = [a / b for a, b in rounds]
     ratio = statistics.median(ratios)
-    return line | {"ratios": ratios, "ratio": ratio, "wanted": None, "met": None}
+    met = None if wanted is None else ratio >= wanted
+    peer = {"matmul": "products alone", "blas": "NumPy's BLAS"}[yardstick]
+    line = {"case": f"products of {update} 256", "place": "one core", "unit": "GFLOP/CPU-s"}
+    line |= {"peer": peer, "ours": [a for a, _ in rounds], "theirs": [b for _, b in rounds]}
+    return line | {"ratios": ratios, "ratio": ratio, "wanted": wanted, "met": met}
 
 
 def windows(args) -> dict:
@@ -328,8 +348,9 @@ def main() -> None:
         sys.exit("the benchmark pins processes with taskset (util-linux): install it")
 
     jobs = [(case.name, lambda case=case: compare(case, args)) for case in cases()]
-    for algo in ("sac", "td3"):
-        jobs.append((f"updates {algo} products", lambda algo=algo: [share(algo, args)]))
+    for of, wanted, yardstick in SHARES:
+        name, given = f"products of {of} by {yardstick}", (of, wanted, yardstick)
+        jobs.append((name, lambda given=given: [share(*given, args)]))
     jobs.append(("updates taac 256", lambda: [windows(args)]))
     for preset in PRICES:
         name = f"updates {preset} price"

@@ -26,7 +26,7 @@ MEMBER_ROWS = 20_000  # rows of the replay of each member of a population
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    works = ["updates", "steps", "ondevice", "first", "matmul", "population", "cores"]
+    works = ["updates", "steps", "ondevice", "first", "matmul", "blas", "population", "cores"]
     parser.add_argument("work", choices=works)
     parser.add_argument("--algo", choices=["sac", "td3", "dads", "discrete-sac"], default="sac")
     parser.add_argument("--variant", choices=["crossq", "tqc", "droq"], help="of `updates` of sac")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import random
 
 from workers.common import ACTION, BATCH, OBS, measure, report
@@ -93,3 +94,18 @@ def matmul(args) -> None:
         return 2
 
     report("updates", measure(args.seconds, run), flops=flops)
+
+
+def blas(args) -> None:
+    """Reports the same of NumPy's BLAS: products of a batch and a hidden layer, again and again."""
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.standard_normal(shape, np.float32)
+    batch, weights = draw(BATCH, args.hidden), draw(args.hidden, args.hidden)
+    out = np.empty_like(batch)
+
+    def run(n: int = 100) -> int:
+        for _ in range(n):
+            np.matmul(batch, weights, out=out)
+        return n
+
+    report("updates", measure(args.seconds, run), flops=2 * BATCH * args.hidden**2)

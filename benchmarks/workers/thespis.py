@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import tempfile
 
@@ -38,7 +39,7 @@ from workers.common import (
     report,
     report_first,
 )
-from workers.products import matmul
+from workers.products import blas, matmul
 
 
 def random_replay(rows: int, skills: bool = False, members: int = 1, block=1_000) -> Replay:
@@ -77,23 +78,51 @@ def algorithm(args):
     return Algorithm(spec, **ungrouped(Algorithm, choices))
 
 
-def updates(args, at_once: int = 60) -> None:
+def products(jaxpr, period: int) -> float:
+    """Operations of an update's matrix products; those behind a `cond` are done once a period."""
+    total = 0.0
+    for equation in jaxpr.eqns:
+        inner = [products(part, period) for part in jax.core.jaxprs_in_params(equation.params)]
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            left, out = equation.invars[0].aval.shape, equation.outvars[0].aval.size
+            total += 2 * out * math.prod(left[i] for i in contracted)
+        elif equation.primitive.name == "cond":
+            total += max(inner) / period
+        else:
+            total += sum(inner)
+    return total
+
+
+def updates(args) -> None:
     """Sampling and updating, scanned."""
     algo = algorithm(args)
     skilled = args.algo == "dads"
     hp = algo.Hyper()
+    replay = random_replay(5_000, skilled)
+
+    def draw(replay, hp, key, i):
+        return algo.sample(replay.view(jnp.asarray(0)), None, hp, key, i)
+
+    key, first = random.key(0), jnp.asarray(0)
+    shapes = jax.eval_shape(algo.init, key, hp), hp, jax.eval_shape(draw, replay, hp, key, first)
+    flops = products(
+        jax.make_jaxpr(algo.update)(*shapes, key, first).jaxpr,
+        getattr(algo, "actor_every", getattr(algo, "delay", 1)),
+    )
+    at_once = 60 if flops < 3e9 else 12  # multiples of the actors' periods
 
     @jax.jit
     def many(state, replay, hp, step):
         def one(state, i):
             k_sample, k_update = random.split(random.fold_in(random.key(0), i))
-            batch = algo.sample(replay.view(jnp.asarray(0)), None, hp, k_sample, i)
+            batch = draw(replay, hp, k_sample, i)
             state, metrics, _ = algo.update(state, hp, batch, k_update, i)
             return state, metrics
 
         return jax.lax.scan(one, state, step + jnp.arange(at_once))
 
-    state, replay, step = jax.jit(algo.init)(random.key(0), hp), random_replay(5_000, skilled), 0
+    state, step = jax.jit(algo.init)(random.key(0), hp), 0
 
     def run() -> int:
         nonlocal state, step
@@ -102,7 +131,7 @@ def updates(args, at_once: int = 60) -> None:
         step += at_once
         return at_once
 
-    report("updates", measure(args.seconds, run))
+    report("updates", measure(args.seconds, run), flops=flops)
 
 
 def population(args) -> None:
@@ -200,5 +229,5 @@ def first(args) -> None:
 
 if __name__ == "__main__":
     args = arguments()
-    works = (updates, steps, ondevice, first, matmul, population, cores)
+    works = (updates, steps, ondevice, first, matmul, blas, population, cores)
     {work.__name__: work for work in works}[args.work](args)
