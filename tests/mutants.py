@@ -319,29 +319,37 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "return mass / mass.sum(-1, keepdims=True)":
             "return mass",
     }),
-    ("algos/actor_critic.py", "tests/algos/test_switches.py -k 'numpy or scaled or reset'", {
+    ("algos/critic_learning.py", "tests/algos/test_switches.py -k numpy", {
         "valid = jnp.concatenate([b.valid, b.valid])":
             "valid = jnp.ones(2 * len(b.valid))",
         "return out, stop_gradient(next_out), new":
             "return out, next_out, new",
         "due = (step + 1) % self.target_every == 0":
             "due = step % self.target_every == 0",
+    }),
+    ("algos/optimization.py", "tests/algos/test_switches.py -k 'numpy or scaled'", {
         "factor = hp.lr_end + (1.0 - hp.lr_end) * left":
             "factor = left",
         'hp.weight_decay if self.optimizer == "adamw"':
             'hp.weight_decay if self.optimizer == "adam"',
+    }),
+    ("algos/actor_critic.py", "tests/algos/test_switches.py -k reset", {
         'if name.endswith("stats")':
             'if name == "stats"',
     }),
-    ("algos/actor_critic.py", "tests/algos/test_sac.py tests/algos/test_actor_critic.py tests/engine/test_loop.py -k 'numpy or normalised or statistics or number_of_prioritised'", {
+    ("algos/critic_learning.py", "tests/algos/test_sac.py -k numpy", {
         "b.valid * (1.0 - b.truncated) if self.drop_truncated":
             "b.valid if self.drop_truncated",
         "mean(b.weight[None] * losses, valid[None])":
             "mean(losses, valid[None])",
         "self.outputs(target_critic, *then, key=k_then), critic":
             "self.outputs(critic, *then, key=k_then), critic",
+    }),
+    ("algos/actor_critic_networks.py", "tests/algos/test_sac.py tests/algos/test_actor_critic.py -k 'numpy or normalised or statistics'", {
         "else normalization.normalise(state.stats, obs)":
             "else obs",
+    }),
+    ("algos/actor_critic.py", "tests/algos/test_sac.py tests/engine/test_loop.py -k 'numpy or number_of_prioritised'", {
         "hp.priority_beta + (1.0 - hp.priority_beta) * done":
             "hp.priority_beta",
     }),

@@ -22,10 +22,10 @@ from jax import nn, random
 from jaxtyping import Array, Float
 
 from thespis.algos import sac
-from thespis.algos.actor_critic import OF_REWARDS
 from thespis.algos.held_noise import Held
 from thespis.algos.metra import METRA
 from thespis.algos.presets.dads import PRESETS
+from thespis.algos.rewards import OF_REWARDS
 from thespis.algos.sac import SAC
 from thespis.algos.skill_dynamics import SkillDynamics
 from thespis.algos.skill_views import SkillViews

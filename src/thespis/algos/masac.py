@@ -20,7 +20,7 @@ from jax import nn, random
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from thespis.algos.actor_critic import OF_CRITICS, numbered
+from thespis.algos.critic_learning import OF_CRITICS, numbered
 from thespis.algos.epsilon import Schedule, epsilon_of, with_random_actions
 from thespis.algos.multi_agent import MultiAgent, Team, TeamObservation
 from thespis.algos.presets.masac import PRESETS

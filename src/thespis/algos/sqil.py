@@ -19,9 +19,10 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, Float
 
-from thespis.algos.actor_critic import OF_REWARDS, ActorCritic
+from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.discrete_sac import DiscreteSAC
 from thespis.algos.presets.sqil import PRESETS
+from thespis.algos.rewards import OF_REWARDS
 from thespis.algos.sac import SAC
 from thespis.algos.temperature import Form, alpha_of
 from thespis.core import Box, Key, Metrics, Mode, ThespisError, Transition, mean

@@ -18,9 +18,11 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
 from thespis.algos.action_repeats import PROBABILITY_EDGES, histograms, repetitions
-from thespis.algos.actor_critic import OF_CRITICS, OF_REWARDS, ActorCritic, numbered
+from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.critic_learning import OF_CRITICS, numbered
 from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.taac import PRESETS
+from thespis.algos.rewards import OF_REWARDS
 from thespis.algos.taac_networks import Actor, EncodedCritics
 from thespis.algos.temperature import alpha_of, init_temperature, update_temperature
 from thespis.core import Histogram, Mean, Metrics, Mode, Row, ThespisError, mean, polyak, where

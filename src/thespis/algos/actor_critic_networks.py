@@ -1,0 +1,172 @@
+"""The networks of an actor-critic: what they see of an observation, and how they are built."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import random
+from jaxtyping import Array
+
+from thespis.core import MASK, Row, Spec, ThespisError
+from thespis.nn import normalization
+from thespis.nn.encoders import Conv, Encoder, Layers, features, image, layers_for, width
+from thespis.nn.layers import Init
+from thespis.nn.networks import MLP, Critics, EncodedNetwork, Network
+
+
+@dataclass(frozen=True)
+class ActorCriticNetworks:
+    """Builds actors and critics, and makes what they read of observations."""
+
+    spec: Spec
+    hidden: tuple[int, ...] = (256, 256)
+    """Hidden layers of the actor, and of the critics unless critic_hidden says otherwise."""
+    critic_hidden: tuple[int, ...] | None = None
+    """Hidden layers of the critics."""
+    critics: int = 2
+    """Number of critics."""
+    weight_init: Init = "torch"
+    """Initial weights: +-1/sqrt(n) with biases, or +-sqrt(3/n) without."""
+    actor_network: Network = field(default=Network(), metadata={"group": "actor"})
+    """The actor's network."""
+    critic_network: Network = field(default=Network(), metadata={"group": "critic"})
+    """The network of each critic."""
+    normalize_observations: bool = False
+    """Networks see observations normalised by running statistics; the replay keeps them raw."""
+    conv_channels: tuple[int, ...] | None = None
+    """Channels of the convolutions that read images, by default those that suit their size."""
+    conv_kernels: tuple[int, ...] | None = None
+    """Their kernels, in pixels."""
+    conv_strides: tuple[int, ...] | None = None
+    """Their strides, in pixels."""
+    shared_encoder: bool = True
+    """The actor reads images by the critics' convolutions, which only the critics train."""
+    privileged: tuple[str, ...] = ()
+    """Keys of a dict observation that only the critics see: acting does without them."""
+
+    # --- what networks see ------------------------------------------------------------------
+
+    def see(self, state, obs) -> Array:
+        """What the networks read: one normalised vector [..., n].
+
+        Where privileged parts are missing they are 0: then only an actor can read it.
+        """
+        if self.privileged and not set(self.privileged) <= obs.keys():
+            first = next(iter(self.spec.obs.keys() - set(self.privileged)))
+            lead = obs[first].shape[: obs[first].ndim - len(self.spec.obs[first].shape)]
+            blank = lambda key: jnp.zeros((*lead, *self.spec.obs[key].shape))
+            dark = {key: blank(key).astype(self.spec.obs[key].dtype) for key in self.privileged}
+            obs = {**obs, **dark}
+        obs = obs if state.stats is None else normalization.normalise(state.stats, obs)
+        return features(self.spec.obs, obs)
+
+    @property
+    def inputs(self) -> int:
+        """Numbers that stand for an observation: as many as `see` returns."""
+        return width(self.spec.obs)
+
+    @property
+    def images(self) -> list[tuple[int, int, int]]:
+        return [size for leaf in jax.tree.leaves(self.spec.obs) if (size := image(leaf))]
+
+    @property
+    def layers(self) -> Layers | None:
+        """Convolutions, if they were chosen."""
+        chosen = self.conv_channels, self.conv_kernels, self.conv_strides
+        return None if None in chosen else Layers(*chosen)  # pyright: ignore
+
+    @property
+    def unseen(self) -> tuple[int, ...]:
+        """The leaves of an observation that the actor does not see."""
+        if not self.privileged:
+            return ()
+        leaves = enumerate(jax.tree_util.tree_leaves_with_path(self.spec.obs))
+        return tuple(i for i, (path, _) in leaves if path[0].key in self.privileged)
+
+    def check_encoder(self) -> None:
+        """Refuse convolutions that do not fit, and privileged keys that are not there."""
+        chosen = (self.conv_channels, self.conv_kernels, self.conv_strides)
+        if any(x is not None for x in chosen) and len({x and len(x) for x in chosen}) > 1:
+            raise ThespisError(
+                "conv_channels, conv_kernels and conv_strides go together: give all three, with "
+                "one number per layer each"
+            )
+        for size in self.images:
+            if not Conv.width(size, self.layers or layers_for(size)):
+                raise ThespisError(
+                    f"an image of {size[0]} x {size[1]} pixels is too small for its convolutions: "
+                    "give smaller conv_kernels and conv_strides"
+                )
+        keys = self.spec.obs if isinstance(self.spec.obs, dict) else {}
+        for key in self.privileged:
+            if key not in keys or key == MASK or len(self.privileged) >= len(keys):
+                there = f"has the keys {', '.join(keys)}" if keys else "is no dict"
+                raise ThespisError(
+                    f"privileged = {key}: the observation {there}; name some that actors can do "
+                    "without"
+                )
+
+    def make_stats(self):
+        return normalization.statistics(self.spec.obs) if self.normalize_observations else None
+
+    def observe(self, state, rows: Row):
+        if state.stats is None:
+            return state
+        return eqx.tree_at(lambda s: s.stats, state, normalization.update(state.stats, rows.obs))
+
+    # --- how they are built -----------------------------------------------------------------
+
+    def make_network(self, key, outputs: int) -> MLP | EncodedNetwork:
+        """Of an actor: from what `see` returns to `outputs`."""
+        own = bool(self.unseen) if not self.images else not self.shared_encoder
+        encoder = self.make_encoder(key) if own else None
+        body = self.built_actor.build(key, self.reads(self.unseen), outputs)
+        return body if encoder is None else EncodedNetwork(encoder, body, self.unseen)
+
+    def make_critic(self, key, inputs: int, outputs: int = 1) -> Critics:
+        """Critics of the observation and `inputs` more numbers."""
+        sizes = (self.reads() + inputs, outputs)
+        encoder = self.make_encoder(key) if self.images else None
+        build = self.built_critic.build
+        return Critics(key, self.critics, sizes, encoder=encoder, build=build)
+
+    def make_encoder(self, key) -> Encoder:
+        return Encoder(random.fold_in(key, 0), self.spec.obs, self.layers, self.weight_init)
+
+    def with_encoder(self, actor, critic) -> Any:
+        """The actor as a function of what `see` returns: with the critics' encoder if it shares it.
+
+        It is no part of what the actor learns, so no gradient of its loss reaches it.
+        """
+        shares = self.images and self.shared_encoder
+        return EncodedNetwork(critic.encoder, actor, self.unseen) if shares else actor
+
+    def reads(self, skip: tuple[int, ...] = ()) -> int:
+        """Numbers that a network reads of what `see` returns, by way of an encoder."""
+        total = self.inputs
+        for i, leaf in enumerate(jax.tree.leaves(self.spec.obs)):
+            size, flat = image(leaf), math.prod(leaf.shape)
+            made = Conv.width(size, self.layers or layers_for(size)) if size else flat
+            total += (0 if i in skip else made) - flat
+        return total
+
+    @property
+    def built_actor(self) -> Network:
+        """Returns all choices of the actor's network."""
+        return self.complete(self.actor_network, self.hidden)
+
+    @property
+    def built_critic(self) -> Network:
+        """Returns all choices of a critic's network."""
+        hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
+        return self.complete(self.critic_network, hidden)
+
+    def complete(self, network: Network, hidden: tuple[int, ...]) -> Network:
+        """Returns the choices of a network with what it leaves to the algorithm."""
+        chosen = hidden if network.hidden is None else network.hidden
+        return replace(network, hidden=chosen, init=network.init or self.weight_init)

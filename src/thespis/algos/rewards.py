@@ -1,0 +1,60 @@
+"""Rewards as critics learn from them: one number each, scaled by running statistics if wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from thespis.core import Spec, Transition
+from thespis.nn.normalization import ReturnScale
+
+OF_REWARDS = ("reward_norm",)  # choices that those with rewards of their own do not have
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """Weighs the dimensions of rewards, and scales them by the returns that they make."""
+
+    spec: Spec
+    reward_weights: tuple[float, ...] | None = None
+    """Weights of the dimensions of a vector reward, by default 1 each."""
+    reward_norm: Literal["none", "std", "bounded"] = "none"
+    """Scale rewards by the running deviation of discounted returns, and no returns beyond
+    value_bound if bounded; the replay keeps them raw."""
+    value_bound: float = 5.0
+    """Returns reach from minus this to this, with reward_norm = bounded and a categorical head."""
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Of the reward's dimensions [d]; a reward of one number has one."""
+        given = self.reward_weights or (1.0,) * (self.spec.reward_dim or 1)
+        return np.asarray(given, np.float32)
+
+    def scalar(self, reward):  # no annotation: the arrays of host environments are NumPy's
+        """Rewards as one number [...], by their weights; what is one number already stays."""
+        return reward if self.spec.reward_dim is None else reward @ self.weights
+
+    def scalar_reward(self, reward, obs):
+        """The same of rewards that came with these observations, of which returns are made."""
+        return self.scalar(reward)
+
+    @property
+    def normalizes_rewards(self) -> bool:
+        return self.reward_norm != "none"
+
+    def make_reward_stats(self) -> ReturnScale | None:
+        return ReturnScale.of() if self.normalizes_rewards else None
+
+    def observe_returns(self, state, returns: Float[Array, "n"], valid: Float[Array, "n"]) -> Any:
+        """Returns the state after new rows with these discounted returns."""
+        return replace(state, reward_stats=state.reward_stats.update(returns, valid))
+
+    def scale_rewards(self, state, b: Transition) -> Transition:
+        """Returns a batch whose rewards are scaled by the returns that they make, if wanted."""
+        if not self.normalizes_rewards:
+            return b
+        bound = self.value_bound if self.reward_norm == "bounded" else None
+        return replace(b, reward=state.reward_stats.factor(bound) * b.reward)
