@@ -129,7 +129,10 @@ def compare(file: Path, only: str) -> int:
         if only not in name:
             continue
         with tempfile.TemporaryDirectory() as out:
-            found[name] = digest(train(case, Path(out)))
+            run = train(case, Path(out))
+            if run.status["state"] != "done":  # by a signal: its digest would tell of that alone
+                sys.exit(f"{name} was stopped at step {run.status['step']}: run it again")
+            found[name] = digest(run)
         same = before.get(name, found[name]) == found[name]
         different += not same
         print(f"{'same' if same else 'DIFFERENT'}  {name}", flush=True)

@@ -224,6 +224,26 @@ def test_python_environments_have_experts_too(tmp_path):
     assert np.isfinite(run.metrics["eval/similarity"]).any()
 
 
+class Uneven(Toy):
+    """Its episodes have 5 to 14 steps, and no time limit is known."""
+
+    def step(self, action):
+        obs, reward, *_ = super().step(action)
+        return obs, reward, self.time >= 5 + int(10 * self.start), False, {}
+
+
+def test_what_an_expert_shows_does_not_depend_on_what_it_showed_before(tmp_path):
+    """So a resume learns from the same: it begins in the middle, with an expert of its own."""
+    few = {"env": Uneven, "steps": 101, "updates_per_step": 0}
+    expert = thespis.train("sac", out=tmp_path, **arguments(**few))
+    config = dataclasses.replace(expert.config, demos=str(expert.path), demo_episodes=3)
+    loop, _ = build(config, Uneven)
+    whole, rows = Demonstrations(config, loop), lambda view: np.asarray(view.ring.rows.obs)
+    for time in range(4):
+        alone = Demonstrations(config, loop).at(time)
+        np.testing.assert_array_equal(rows(whole.at(time)), rows(alone))
+
+
 # --- populations ----------------------------------------------------------------------------
 
 

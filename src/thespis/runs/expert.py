@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from thespis.core import longest
 from thespis.engine import recorder
 from thespis.engine.loop import Loop
 from thespis.engine.recorder import Recorder
@@ -41,13 +42,12 @@ class Demonstrations:
         self.expert = expert_of(self.source, loop, episodes, config.trust)
         self.time = -1
         if self.expert:
-            self.checksum, length = self.expert.checksum, self.expert.recorder.env.limit
+            self.checksum = self.expert.checksum
         else:
             episodes = chosen(demonstrations.load(self.source), config.demo_episodes, self.name)
             demonstrations.check(self.spec, episodes, self.name)
-            self.checksum, length = demonstrations.checksum(episodes), None
+            self.checksum = demonstrations.checksum(episodes)
             self.put(episodes)
-        self.rows = length and length + 1  # that an expert's episode may have
 
     @property
     def name(self) -> str:
@@ -64,22 +64,15 @@ class Demonstrations:
         """Splits episodes into those to learn from and those to be judged by."""
         held = max(1, round(HELD_OUT * len(episodes))) if len(episodes) > 1 else 0
         learned, judged = episodes[: len(episodes) - held], episodes[len(episodes) - held :]
-        self.view, self.held_out = (
-            self.placed(demonstrations.view(self.spec, part, self.capacity(i, part)))
-            for i, part in enumerate((learned, judged or episodes))
-        )
+        self.view, self.held_out = map(self.placed, (learned, judged or episodes))
 
-    def capacity(self, i: int, episodes: list[Episode]) -> int | None:
-        """Returns the rows of any episodes of an expert, so that programs compile once."""
-        if not self.expert:
-            return None
-        if self.rows:
-            return self.rows * len(episodes)
-        if self.time < 0:  # no limit is known: later ones have the room of the first
-            return None
-        return (self.view, self.held_out)[i].ring.capacity
+    def placed(self, episodes: list[Episode]) -> View:
+        """Puts episodes where members are; those of an expert have room for the longest.
 
-    def placed(self, view: View) -> View:
+        So programs compile once, and no episode depends on those before it.
+        """
+        rows = len(episodes) * (longest(self.loop.env) + 1) if self.expert else None
+        view = demonstrations.view(self.spec, episodes, rows)
         return put(self.loop.mesh, view, all_of(SHARED, view))
 
     def similarity(self, policies: FrozenPolicy) -> np.ndarray:
