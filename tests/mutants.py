@@ -342,8 +342,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "b.valid if self.drop_truncated",
         "mean(b.weight[None] * losses, valid[None])":
             "mean(losses, valid[None])",
-        "self.outputs(target_critic, *then, key=k_then), critic":
-            "self.outputs(critic, *then, key=k_then), critic",
+        "return out, target_critic(*next_inputs, key=k_then), critic":
+            "return out, critic(*next_inputs, key=k_then), critic",
     }),
     ("algos/actor_critic_networks.py", "tests/algos/test_sac.py tests/algos/test_actor_critic.py -k 'numpy or normalised or statistics'", {
         "else normalization.normalise(state.stats, obs)":

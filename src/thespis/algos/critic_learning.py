@@ -122,20 +122,29 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
         k_now, k_then, k_subset = (random.fold_in(key, i) for i in range(3))
         if self.subset is not None:
             target_critic = target_critic.draw(k_subset, self.subset)
+        inputs, next_inputs = self.network_inputs(*now), self.network_inputs(*then)
         if not critic.batched:
-            out = self.outputs(critic, *now, key=k_now)
-            return out, self.outputs(target_critic, *then, key=k_then), critic
-        both = tuple(jnp.concatenate(pair) for pair in zip(now, then, strict=True))
+            out = self.taken(critic(*inputs, key=k_now), now[1])
+            return out, target_critic(*next_inputs, key=k_then), critic
+        both = tuple(jnp.concatenate(pair) for pair in zip(inputs, next_inputs, strict=True))
         valid = jnp.concatenate([b.valid, b.valid])
         halves, new = critic.train(*both, valid=valid, key=k_now)
         out, next_out = jnp.split(halves, 2, 1)
         if self.target_update != "none":
             next_out = target_critic.train(*both, valid=valid, key=k_then)[0][:, len(b.valid) :]
-        return out, stop_gradient(next_out), new
+        return self.taken(out, now[1]), stop_gradient(next_out), new
+
+    def network_inputs(self, obs, action) -> tuple[Array, ...]:
+        """Returns what the networks of critics read of (s, a)."""
+        return obs, action
+
+    def taken(self, out: Array, action) -> Array:
+        """Returns the part of the networks' outputs that is of these actions: here all."""
+        return out
 
     def outputs(self, critic: Any, obs, action, key=None) -> Array:
         """Returns what every critic says of (s, a): [critics, batch, outputs of the head]."""
-        return critic(obs, action, key=key)
+        return self.taken(critic(*self.network_inputs(obs, action), key=key), action)
 
     def q(self, critic: Any, obs, action) -> Array:
         """Returns Q_i(s, a) for every critic i: [critics, batch]."""

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import nn, random
 from jaxtyping import Array, Float
 
-from thespis.algos import sac
+from thespis.algos import soft_actor_critic
 from thespis.algos.held_noise import Held
 from thespis.algos.metra import METRA
 from thespis.algos.presets.dads import PRESETS
@@ -42,7 +42,7 @@ from thespis.values import Reference
 EDGE = 1e-6  # actions nearer than this to a bound count as if there
 
 
-class State(sac.State):
+class State(soft_actor_critic.State):
     dynamics: TrainState  # the network of the objective: skill dynamics q, or METRA's phi
     change_stats: Running | None  # of what is predicted
     input_stats: Running | None  # of what the dynamics see

@@ -7,34 +7,24 @@ Options `reduce` mean and `clip_q`: Zhou et al. 2022, https://arxiv.org/abs/2209
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import random
-from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.critic_learning import numbered
 from thespis.algos.epsilon import Schedule, epsilon_of, with_random_actions
 from thespis.algos.held_noise import Held
 from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.discrete_sac import PRESETS
-from thespis.algos.sac import State
-from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
-from thespis.core import (
-    MASK,
-    Discrete,
-    Metrics,
-    Mode,
-    ThespisError,
-    Transition,
-    mean,
-    where,
-)
+from thespis.algos.soft_actor_critic import SoftActorCritic, State
+from thespis.algos.temperature import update_temperature
+from thespis.core import MASK, Discrete, Metrics, Mode, ThespisError, Transition, mean, where
 from thespis.nn.distributions import Categorical
 from thespis.nn.heads import smallest
-from thespis.nn.networks import Critics
+from thespis.nn.networks import MLP, Critics, EncodedNetwork
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 from thespis.xla import fast_random
 
@@ -47,11 +37,9 @@ class Memory(eqx.Module):
 
 
 @dataclass(frozen=True)
-class DiscreteSAC(ActorCritic):
+class DiscreteSAC(SoftActorCritic):
     """Maximum-entropy actor-critic for discrete actions, some of which may be illegal."""
 
-    temperature: Form = "log"
-    """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
     entropy_unit: Literal["log-actions", "actions"] = "log-actions"
     """What target_entropy multiplies: the log of the number of legal actions, or the number."""
     reduce: Literal["min", "mean"] = "min"
@@ -110,19 +98,11 @@ class DiscreteSAC(ActorCritic):
 
     # --- life cycle -------------------------------------------------------------------------
 
-    def init(self, key, hp) -> State:
-        k_actor, k_critic = random.split(key)
-        actor = self.make_network(k_actor, self.actions)
-        critic = self.make_critic(k_critic, 0, self.actions)
-        temperature = init_temperature(self.temperature, hp.alpha)
-        return State(
-            self.train_state(actor),
-            self.train_state(critic),
-            self.make_target(critic),
-            temperature,
-            self.make_stats(),
-            self.make_reward_stats(),
-        )
+    def make_actor(self, key) -> MLP | EncodedNetwork:
+        return self.make_network(key, self.actions)
+
+    def make_critics(self, key) -> Critics:
+        return self.make_critic(key, 0, self.actions)
 
     def memory(self, key, n: int) -> Memory | None:
         if self.noise_repeat == 1:
@@ -149,7 +129,7 @@ class DiscreteSAC(ActorCritic):
     def update(self, state: State, hp, b: Transition, key, step) -> tuple[State, Metrics, Array]:
         hp, b = self.scheduled(hp, step), self.scale_rewards(state, b)
         obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
-        alpha = alpha_of(self.temperature, state.temperature, hp.alpha)
+        alpha = self.alpha(state, hp)
 
         # Critics: regress every Q_i on the soft Bellman target (eq. 4, with V of eq. 10).
         after = self.policy(state, self.acting(state), b.next_obs)
@@ -175,6 +155,7 @@ class DiscreteSAC(ActorCritic):
             self.temperature, state.temperature, entropy - wanted, hp.alpha_lr
         )
 
+        anyhow = Categorical(jnp.zeros_like(after.logits), after.legal)  # all legal actions alike
         metrics = result.metrics | {
             "actor_loss": pi_loss,
             "ent_coef": alpha,
@@ -182,10 +163,8 @@ class DiscreteSAC(ActorCritic):
             "total_loss": pi_loss + result.loss + alpha_loss,
             "entropy": entropy,
             "target_entropy": wanted,
+            **numbered("q_value", (mean(anyhow.expect(q), result.valid) for q in result.next_out)),
         }
-        anyhow = Categorical(jnp.zeros_like(after.logits), after.legal)  # all legal actions alike
-        for i, q in enumerate(result.next_out, 1):
-            metrics[f"q_value_{i}"] = mean(anyhow.expect(q), result.valid)
         if self.store_logits and b.extra is not None:
             then = Categorical(b.extra["logits"], policy.legal)
             metrics["behaviour_entropy"] = mean(then.entropy(), b.valid)
@@ -195,9 +174,6 @@ class DiscreteSAC(ActorCritic):
 
     # --- what variants override -------------------------------------------------------------
 
-    def acting(self, state: State) -> Any:
-        return self.with_encoder(state.actor.params, state.critic.params)
-
     def policy(self, state: State, actor, obs) -> Categorical:
         """The policy at observations as the environment gives them."""
         return self.distribution(actor(self.see(state, obs)), obs)
@@ -206,25 +182,12 @@ class DiscreteSAC(ActorCritic):
         """The policy, of what the actor's network says of observations."""
         return Categorical.of(logits, obs[MASK].astype(bool) if self.masked else None)
 
-    def outputs(self, critic: Critics, obs, action, key=None) -> Array:
-        """Returns what every critic says of discrete actions: [critics, batch, 1]."""
-        return self.taken(critic(obs, key=key), action)
+    def network_inputs(self, obs, action) -> tuple[Array, ...]:
+        return (obs,)
 
-    def taken(self, q: Float[Array, "critics batch n"], action) -> Float[Array, "critics batch 1"]:
-        """Returns the values of the actions that were taken."""
-        return jnp.take_along_axis(q, action[None, :, None], -1)
-
-    def critic_passes(self, critic, target_critic, now, then, b: Transition, key) -> tuple:
-        k_now, k_then = random.fold_in(key, 0), random.fold_in(key, 1)
-        if not critic.batched:
-            out = self.outputs(critic, *now, key=k_now)
-            return out, target_critic(then[0], key=k_then), critic
-        both, valid = jnp.concatenate([now[0], then[0]]), jnp.concatenate([b.valid, b.valid])
-        halves, new = critic.train(both, valid=valid, key=k_now)
-        out, next_out = jnp.split(halves, 2, 1)
-        if self.target_update != "none":
-            next_out = target_critic.train(both, valid=valid, key=k_then)[0][:, len(b.valid) :]
-        return self.taken(out, now[1]), stop_gradient(next_out), new
+    def taken(self, out: Float[Array, "critics batch n"], action) -> Array:
+        """Returns the values of the actions that were taken: [critics, batch, 1]."""
+        return jnp.take_along_axis(out, action[None, :, None], -1)
 
     def reduce_target(self, out, then: tuple, key) -> Array:
         """Returns the value that the policy expects: [batch, 1]."""

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
-from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.held_noise import Held
 from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.sac import PRESETS
-from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
+from thespis.algos.soft_actor_critic import SoftActorCritic, State
+from thespis.algos.temperature import update_temperature
 from thespis.core import Mean, Metrics, Mode, ThespisError, Transition, mean
 from thespis.nn.distributions import RANGE, LogDerivative, Std, TanhGaussian
 from thespis.nn.networks import MLP, Critics, EncodedNetwork
@@ -26,17 +25,8 @@ from thespis.tuning.hyper import LogUniform, Uniform, prior
 from thespis.xla import fast_random
 
 
-class State(eqx.Module):
-    actor: TrainState
-    critic: TrainState
-    target: Critics | None  # None if critics have no targets
-    temperature: TrainState | None  # of log alpha, or alpha if linear; None if fixed
-    stats: Any  # running statistics of the observations, or None
-    reward_stats: Any  # of the returns, or None
-
-
 @dataclass(frozen=True)
-class SAC(ActorCritic):
+class SAC(SoftActorCritic):
     """Maximum-entropy actor-critic for continuous actions."""
 
     std: Std = "exp"
@@ -46,8 +36,6 @@ class SAC(ActorCritic):
     """Lowest and highest logarithm of the standard deviation."""
     log_derivative: LogDerivative = "exact"
     """Of tanh in log-probabilities: exact, or log(1 - a^2 + 1e-6)."""
-    temperature: Form = "log"
-    """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
     order: Literal["sequential", "simultaneous", "actor-first"] = "sequential"
     """The actor maximises the new critics' values, or those before this update; actor-first, the
     critics then learn from the new actor and temperature."""
@@ -78,29 +66,19 @@ class SAC(ActorCritic):
 
     # --- life cycle -------------------------------------------------------------------------
 
-    def init(self, key, hp) -> State:
-        k_actor, k_critic = random.split(key)
-        critic = self.make_critic(k_critic, self.box.size, self.value_head.outputs)
-        return State(
-            actor=self.train_state(self.make_actor(k_actor)),
-            critic=self.train_state(critic),
-            target=self.make_target(critic),
-            temperature=init_temperature(self.temperature, hp.alpha),
-            stats=self.make_stats(),
-            reward_stats=self.make_reward_stats(),
-        )
-
     def make_actor(self, key) -> MLP | EncodedNetwork:
         k_net, k_last = random.split(key)
         actor = self.make_network(k_net, 2 * self.box.size)
         return actor if self.init_w is None else actor.with_last(k_last, self.init_w)
 
+    def make_critics(self, key) -> Critics:
+        return self.make_critic(key, self.box.size, self.value_head.outputs)
+
     def memory(self, key, n: int) -> Any:
         return Held.none(n, self.box.size) if self.noise_repeat > 1 else None
 
     def act(self, state: State, hp, memory, obs, key, step, mode: Mode) -> Any:
-        actor = self.with_encoder(state.actor.params, state.critic.params)
-        policy = self.policy(actor, self.see(state, obs))
+        policy = self.policy(self.acting(state), self.see(state, obs))
         if mode == "random":
             action = fast_random.uniform(key, policy.mean.shape, -1, 1)
         elif mode == "explore" and self.noise_repeat > 1:
@@ -123,8 +101,7 @@ class SAC(ActorCritic):
         acting, more = learn(state, state.critic.params) if actor_first else (state, {})
 
         # Critics: regress every Q_i on the soft Bellman target (eq. 5).
-        actor = self.with_encoder(acting.actor.params, state.critic.params)
-        next_action, next_log_p = self.policy(actor, next_obs).sample(k_next)
+        next_action, next_log_p = self.policy(self.acting(acting), next_obs).sample(k_next)
         now, then = (obs, b.action), (next_obs, next_action)
         bonus = -self.alpha(acting, hp) * next_log_p
         critic, result = self.learn_critics(state, state.target, hp, b, now, then, bonus, k_now)
@@ -195,6 +172,3 @@ class SAC(ActorCritic):
 
     def total_critic_loss(self, losses) -> Array:
         return losses.sum() if self.critic_loss == "sum" else 0.5 * losses.mean()
-
-    def alpha(self, state: State, hp) -> Array:
-        return alpha_of(self.temperature, state.temperature, hp.alpha)

@@ -20,11 +20,13 @@ from jax import random
 from jaxtyping import Array, Float
 
 from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.critic_learning import numbered
 from thespis.algos.discrete_sac import DiscreteSAC
 from thespis.algos.presets.sqil import PRESETS
 from thespis.algos.rewards import OF_REWARDS
 from thespis.algos.sac import SAC
-from thespis.algos.temperature import Form, alpha_of
+from thespis.algos.soft_actor_critic import SoftActorCritic
+from thespis.algos.temperature import Form
 from thespis.core import Box, Key, Metrics, Mode, ThespisError, Transition, mean
 from thespis.nn.distributions import LogDerivative, Std
 from thespis.tuning.hyper import LogUniform, Uniform, prior
@@ -97,16 +99,15 @@ class SQIL(ActorCritic):
         _ = self.base  # refuses what it cannot work with
 
     @property
-    def base(self) -> ContinuousBase | DiscreteBase:
-        """What learns from the batches: SAC for this kind of actions."""
-        names = [f.name for f in fields(ActorCritic)] + ["temperature", "objective"]
-        shared: Any = {name: getattr(self, name) for name in names}
+    def base(self) -> ContinuousImitator | DiscreteImitator:
+        """Returns what learns from the batches: SAC for this kind of actions."""
+        shared: Any = {f.name: getattr(self, f.name) for f in fields(Imitator)}
         spec = replace(self.spec, reward_dim=None)  # whatever the environment pays
         shared |= {"spec": spec, "reward_weights": None}
         if not isinstance(self.spec.action, Box):
-            return DiscreteBase(**shared, store_logits=self.store_policy, noise_repeat=1)
+            return DiscreteImitator(**shared, store_logits=self.store_policy, noise_repeat=1)
         names = ("std", "log_derivative", "init_w", "store_policy")
-        return ContinuousBase(**shared, **{name: getattr(self, name) for name in names})
+        return ContinuousImitator(**shared, **{name: getattr(self, name) for name in names})
 
     def numbers(self, hp) -> Any:
         """The hyper-parameters as the base has them."""
@@ -168,28 +169,24 @@ class SQIL(ActorCritic):
             metrics["bc_loss"], new = self.clone(state, new, hp, b, step)
 
         obs, valid = base.see(state, b.obs), base.learned_from(b)
-        for i, q in enumerate(base.q(state.critic.params, obs, b.action), 1):
-            metrics[f"q_value_{i}"] = mean(q, valid)  # of what was done
+        done = base.q(state.critic.params, obs, b.action)
+        metrics |= numbered("q_value", (mean(q, valid) for q in done))
         for who, error, of in zip(("agent", "demo"), halves(td_error), halves(valid)):
             metrics[f"{who}_td_error"] = mean(error, of)
         if self.monitor_gradients:
             metrics |= self.compare(state, new.critic.params, hp, b, k_monitor)
-        if self.monitor_policy and isinstance(base, SAC):
-            acting = base.with_encoder(state.actor.params, state.critic.params)
-            policy = base.policy(acting, obs)
-            metrics["mu"] = mean(policy.mean.mean(-1), b.valid)
-            metrics["sigma"] = mean(jnp.exp(policy.log_std).mean(-1), b.valid)
-            metrics["entropy"] = -metrics["log_prob"]  # of the squashed actions
-        elif not self.monitor_policy:
+        if self.monitor_policy:
+            metrics |= base.policy_metrics(state, obs, b.valid, metrics)
+        else:
             metrics.pop("entropy", None)
         return new, metrics, td_error
 
     def compare(self, state, critic, hp, b: Transition, key: Key) -> Metrics:
         """The actor's loss of each half alone, and the cosine of the two gradients."""
-        alpha = alpha_of(self.temperature, state.temperature, hp.alpha)
+        alpha = self.base.alpha(state, hp)
 
         def losses(actor) -> Float[Array, "2"]:
-            value = self.soft_value(state, actor, critic, alpha, b.obs, key)
+            value = self.base.actor_values(state, actor, critic, alpha, b.obs, key)
             return -jnp.stack([mean(*half) for half in zip(halves(value), halves(b.valid))])
 
         loss, pull = jax.vjp(losses, state.actor.params)
@@ -204,15 +201,6 @@ class SQIL(ActorCritic):
             "cos_similarity": (agent @ demo) / jnp.maximum(lengths, 1e-12),
         }
 
-    def soft_value(self, state, actor, critic, alpha, obs, key) -> Float[Array, "batch"]:
-        """What the actor climbs, at observations as the environment gives them."""
-        base, seen = self.base, self.base.see(state, obs)
-        actor = base.with_encoder(actor, critic)
-        if isinstance(base, SAC):
-            return base.soft_value(base.policy(actor, seen), critic, alpha, seen, key)[0]
-        policy = base.policy(state, actor, obs)
-        return policy.expect(base.reduced(critic(seen))) + alpha * policy.entropy()
-
     # --- behaviour cloning ------------------------------------------------------------------
 
     def clone(self, state, new, hp, b: Transition, step) -> tuple[Array, Any]:
@@ -220,27 +208,19 @@ class SQIL(ActorCritic):
         obs, action, valid = jax.tree.map(lambda x: halves(x)[1], (b.obs, b.action, b.valid))
 
         def loss(actor):
-            return -mean(self.log_prob(state, actor, obs, action), valid), None
+            return -mean(self.base.log_prob(state, actor, obs, action), valid), None
 
         follow = lambda: state.actor.apply_gradient(loss, hp.actor_lr)[0]
         actor = jax.lax.cond(step < self.bc_steps, follow, lambda: new.actor)
         return loss(state.actor.params)[0], eqx.tree_at(lambda s: s.actor, new, actor)
-
-    def log_prob(self, state, actor, obs, action) -> Float[Array, "batch"]:
-        """log pi(a|s) of actions that were not drawn here."""
-        base = self.base
-        actor = base.with_encoder(actor, state.critic.params)
-        if isinstance(base, SAC):
-            return base.policy(actor, base.see(state, obs)).log_prob(action)
-        return jnp.take_along_axis(base.policy(state, actor, obs).log_p, action[:, None], -1)[:, 0]
 
 
 # --- what learns from the batches ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class ContinuousBase(SAC):
-    """SAC whose critics learn an objective."""
+class Imitator(SoftActorCritic):
+    """Learns critics by an objective; kinds of actions differ in how a policy is asked."""
 
     objective: Objective = "sqil"
 
@@ -250,29 +230,58 @@ class ContinuousBase(SAC):
     def extra_critic_loss(self, state, hp, critic, b: Transition, valid, key) -> Array | float:
         if self.objective != "iq":
             return 0.0
-        obs, acting = (
-            self.see(state, b.obs),
-            self.with_encoder(state.actor.params, state.critic.params),
-        )
-        action, _ = self.policy(acting, obs).sample(key)
-        return contrast(hp, self.q(critic, obs, action), self.q(critic, obs, b.action), valid)
+        obs = self.see(state, b.obs)
+        value = self.policy_values(state, critic, b, obs, key)
+        return contrast(hp, value, self.q(critic, obs, b.action), valid)
 
 
 @dataclass(frozen=True)
-class DiscreteBase(DiscreteSAC):
-    """Discrete SAC whose critics learn an objective."""
+class ContinuousImitator(Imitator, SAC):
+    """SAC whose critics learn an objective."""
 
-    objective: Objective = "sqil"
+    def policy_values(self, state, critic, b: Transition, obs, key) -> Array:
+        """Returns Q_i(s, pi): [critics, batch], of one action each."""
+        action, _ = self.policy(self.acting(state), obs).sample(key)
+        return self.q(critic, obs, action)
 
-    def bellman_target(self, hp, b: Transition, after, bonus) -> tuple[Any, Array]:
-        return super().bellman_target(hp, b, *within_reach(self.objective, hp, after, bonus))
+    def actor_values(self, state, actor, critic, alpha, obs, key) -> Float[Array, "batch"]:
+        """Returns what the actor maximises, at observations as the environment gives them."""
+        seen = self.see(state, obs)
+        policy = self.policy(self.with_encoder(actor, critic), seen)
+        return self.soft_value(policy, critic, alpha, seen, key)[0]
 
-    def extra_critic_loss(self, state, hp, critic, b: Transition, valid, key) -> Array | float:
-        if self.objective != "iq":
-            return 0.0
-        obs, policy = self.see(state, b.obs), self.policy(state, self.acting(state), b.obs)
-        value = jnp.stack([policy.expect(q) for q in critic(obs)])
-        return contrast(hp, value, self.q(critic, obs, b.action), valid)
+    def log_prob(self, state, actor, obs, action) -> Float[Array, "batch"]:
+        """Returns log pi(a|s) of actions that were not drawn here."""
+        actor = self.with_encoder(actor, state.critic.params)
+        return self.policy(actor, self.see(state, obs)).log_prob(action)
+
+    def policy_metrics(self, state, obs, valid, metrics: Metrics) -> Metrics:
+        """Returns mean and deviation of the policy, and the entropy of the squashed actions."""
+        policy = self.policy(self.acting(state), obs)
+        mu = mean(policy.mean.mean(-1), valid)
+        sigma = mean(jnp.exp(policy.log_std).mean(-1), valid)
+        return {"mu": mu, "sigma": sigma, "entropy": -metrics["log_prob"]}
+
+
+@dataclass(frozen=True)
+class DiscreteImitator(Imitator, DiscreteSAC):
+    """Discrete SAC whose critics learn an objective. All expectations are exact."""
+
+    def policy_values(self, state, critic, b: Transition, obs, key) -> Array:
+        policy = self.policy(state, self.acting(state), b.obs)
+        return jnp.stack([policy.expect(q) for q in critic(obs)])
+
+    def actor_values(self, state, actor, critic, alpha, obs, key) -> Float[Array, "batch"]:
+        seen = self.see(state, obs)
+        policy = self.policy(state, self.with_encoder(actor, critic), obs)
+        return policy.expect(self.reduced(critic(seen))) + alpha * policy.entropy()
+
+    def log_prob(self, state, actor, obs, action) -> Float[Array, "batch"]:
+        policy = self.policy(state, self.with_encoder(actor, state.critic.params), obs)
+        return jnp.take_along_axis(policy.log_p, action[:, None], -1)[:, 0]
+
+    def policy_metrics(self, state, obs, valid, metrics: Metrics) -> Metrics:
+        return {}  # its update has told the entropy
 
 
 def contrast(hp, value: Array, q: Array, valid: Array) -> Array:

@@ -1,0 +1,61 @@
+"""What SAC for continuous and for discrete actions have in common: a temperature, and a state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+from jax import random
+from jaxtyping import Array
+
+from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.temperature import Form, alpha_of, init_temperature
+from thespis.nn.networks import MLP, Critics, EncodedNetwork
+from thespis.nn.train_state import TrainState
+
+
+class State(eqx.Module):
+    actor: TrainState
+    critic: TrainState
+    target: Critics | None  # None if critics have no targets
+    temperature: TrainState | None  # of log alpha, or alpha if linear; None if fixed
+    stats: Any  # running statistics of the observations, or None
+    reward_stats: Any  # of the returns, or None
+
+
+@dataclass(frozen=True)
+class SoftActorCritic(ActorCritic):
+    """Maximises rewards and entropy, weighed by a temperature."""
+
+    temperature: Form = "log"
+    """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
+
+    def init(self, key, hp) -> Any:
+        """Makes actor, critics, temperature and statistics."""
+        k_actor, k_critic = random.split(key)
+        critic = self.make_critics(k_critic)
+        return State(
+            actor=self.train_state(self.make_actor(k_actor)),
+            critic=self.train_state(critic),
+            target=self.make_target(critic),
+            temperature=init_temperature(self.temperature, hp.alpha),
+            stats=self.make_stats(),
+            reward_stats=self.make_reward_stats(),
+        )
+
+    def make_actor(self, key) -> MLP | EncodedNetwork:
+        """Returns a new actor for this kind of actions."""
+        raise NotImplementedError
+
+    def make_critics(self, key) -> Critics:
+        """Returns new critics for this kind of actions."""
+        raise NotImplementedError
+
+    def acting(self, state: State) -> Any:
+        """Returns the actor as a function of what `see` returns."""
+        return self.with_encoder(state.actor.params, state.critic.params)
+
+    def alpha(self, state: State, hp) -> Array:
+        """Returns the temperature."""
+        return alpha_of(self.temperature, state.temperature, hp.alpha)
