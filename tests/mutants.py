@@ -322,8 +322,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
     ("algos/critic_learning.py", "tests/algos/test_switches.py -k numpy", {
         "valid = jnp.concatenate([b.valid, b.valid])":
             "valid = jnp.ones(2 * len(b.valid))",
-        "return out, stop_gradient(next_out), new":
-            "return out, next_out, new",
+        "now[1]), stop_gradient(next_out), new":
+            "now[1]), next_out, new",
         "due = (step + 1) % self.target_every == 0":
             "due = step % self.target_every == 0",
     }),

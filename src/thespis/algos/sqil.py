@@ -234,13 +234,16 @@ class Imitator(SoftActorCritic):
         value = self.policy_values(state, critic, b, obs, key)
         return contrast(hp, value, self.q(critic, obs, b.action), valid)
 
+    def policy_values(self, state, critic, b: Transition, obs, key) -> Array:
+        """Returns Q_i(s, pi): [critics, batch]; `obs` is what critics see of s."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class ContinuousImitator(Imitator, SAC):
     """SAC whose critics learn an objective."""
 
     def policy_values(self, state, critic, b: Transition, obs, key) -> Array:
-        """Returns Q_i(s, pi): [critics, batch], of one action each."""
         action, _ = self.policy(self.acting(state), obs).sample(key)
         return self.q(critic, obs, action)
 
