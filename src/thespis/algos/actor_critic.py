@@ -61,11 +61,7 @@ class ActorCritic(CriticLearning):
             special=True,
         )
         schedule_updates: float = prior(
-            0.0,
-            Uniform(0, 1e6),
-            "updates of lr_schedule, 0 for all of the run",
-            0,
-            special=True,
+            0.0, Uniform(0, 1e6), "updates of lr_schedule, 0 for all of the run", 0, special=True
         )
 
     several: ClassVar[bool] = False  # agents

@@ -1,7 +1,7 @@
 """Presets of DADS."""
 
 from thespis.algos.presets.sac import PRESETS as OF_SAC
-from thespis.algos.presets.sac import RATES
+from thespis.algos.presets.sac import RATES, rates
 
 QDAX = OF_SAC["qdax"]
 
@@ -37,9 +37,7 @@ PRESETS: dict[str, dict] = {
             "normalize_input": False,
         },
         "hp": {
-            "actor_lr": 1e-4,
-            "critic_lr": 1e-4,
-            "alpha_lr": 1e-4,
+            **rates(1e-4),
             "dynamics_lr": 1e-4,
             "alpha": 0.01,
         },

@@ -1,10 +1,10 @@
 """Presets of Discrete SAC."""
 
-from thespis.algos.presets.sac import RATES
+from thespis.algos.presets.sac import DI_ENGINE, RATES
 
 PRESETS: dict[str, dict] = {
     "di-engine": {
-        "for": "the numbers of DI-engine",
+        **DI_ENGINE,
         "algo": {
             "hidden": (64, 64),
             "entropy_unit": "actions",
@@ -19,6 +19,5 @@ PRESETS: dict[str, dict] = {
             "epsilon_start": 0.0,
             "epsilon_decay": 1e4,
         },
-        "train": {"warm_up": "policy", "learning_starts": 10_000},
     },
 }

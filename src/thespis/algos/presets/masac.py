@@ -1,6 +1,6 @@
 """Presets of MASAC."""
 
-from thespis.algos.presets.sac import RATES
+from thespis.algos.presets.sac import DI_ENGINE, RATES
 
 PRESETS: dict[str, dict] = {
     "particles": {
@@ -10,7 +10,7 @@ PRESETS: dict[str, dict] = {
         "train": {"envs": 16, "updates_per_step": 0.16, "learning_starts": 5000},
     },
     "di-engine": {
-        "for": "the numbers of DI-engine",
+        **DI_ENGINE,
         "algo": {
             "hidden": (64, 64),
             "critic": "state",
@@ -19,6 +19,5 @@ PRESETS: dict[str, dict] = {
             "store_logits": True,
         },
         "hp": {**RATES, "alpha": 0.2, "discrete_entropy": -1.0},
-        "train": {"warm_up": "policy", "learning_starts": 10_000},
     },
 }

@@ -11,6 +11,20 @@ def rates(lr: float) -> dict[str, float]:
 
 
 RATES = rates(3e-4)  # of other libraries
+LOCOMOTION = {
+    "for": "walking robots: 10,000 random steps first",
+    "train": {"learning_starts": 10_000},
+}
+PBT_OF_QDAX = {"best": 0.2, "replaced": 0.4, "explore": "resample", "replay": "parent"}
+TUNED_BY_QDAX = (
+    "gamma=uniform:0.9:1",
+    "actor_lr=uniform:3e-5:3e-3",
+    "critic_lr=uniform:3e-5:3e-3",
+)
+DI_ENGINE = {
+    "for": "the numbers of DI-engine",
+    "train": {"warm_up": "policy", "learning_starts": 10_000},
+}
 
 
 def networks(**choices: Any) -> dict[str, Any]:
@@ -79,10 +93,7 @@ PRESETS: dict[str, dict] = {
         "hp": {"alpha": 0.05},
         "train": {"learning_starts": 5000},
     },
-    "locomotion": {
-        "for": "walking robots: 10,000 random steps first",
-        "train": {"learning_starts": 10_000},
-    },
+    "locomotion": LOCOMOTION,
     "crossq": {
         "for": "few steps: CrossQ, wide critics with batch norm and no targets",
         "algo": {**CROSSQ, "critic_hidden": (2048, 2048)},
@@ -227,23 +238,13 @@ PRESETS: dict[str, dict] = {
         "hp": {**RATES, "gamma": 0.97, "target_entropy": -0.5},
         "train": {"warm_up": "policy"},
         "pbt": {
-            "tuned": (
-                "gamma=uniform:0.9:1",
-                "actor_lr=uniform:3e-5:3e-3",
-                "critic_lr=uniform:3e-5:3e-3",
-                "alpha_lr=uniform:3e-5:3e-3",
-                "reward_scale=uniform:0.1:10",
-            ),
-            "best": 0.2,
-            "replaced": 0.4,
-            "explore": "resample",
-            "replay": "parent",
+            **PBT_OF_QDAX,
+            "tuned": (*TUNED_BY_QDAX, "alpha_lr=uniform:3e-5:3e-3", "reward_scale=uniform:0.1:10"),
         },
     },
     "di-engine": {
-        "for": "the numbers of DI-engine",
+        **DI_ENGINE,
         "algo": {"hidden": (64, 64), "log_derivative": "epsilon", "init_w": 3e-3},
         "hp": {**RATES, "alpha": 0.2},
-        "train": {"warm_up": "policy", "learning_starts": 10_000},
     },
 }

@@ -1,10 +1,10 @@
 """Presets of SQIL."""
 
-from thespis.algos.presets.sac import RATES
+from thespis.algos.presets.sac import DI_ENGINE, RATES
 
 PRESETS: dict[str, dict] = {
     "di-engine": {
-        "for": "the numbers of DI-engine",
+        **DI_ENGINE,
         "algo": {
             "hidden": (64, 64),
             "temperature": "log",
@@ -13,6 +13,5 @@ PRESETS: dict[str, dict] = {
             "init_w": 3e-3,
         },
         "hp": {**RATES, "alpha": 0.2, "target_entropy": -1.0},
-        "train": {"warm_up": "policy", "learning_starts": 10_000},
     },
 }

@@ -1,10 +1,9 @@
 """Presets of TD3."""
 
+from thespis.algos.presets.sac import LOCOMOTION, PBT_OF_QDAX, TUNED_BY_QDAX
+
 PRESETS: dict[str, dict] = {
-    "locomotion": {
-        "for": "walking robots: 10,000 random steps first",
-        "train": {"learning_starts": 10_000},
-    },
+    "locomotion": LOCOMOTION,
     "fast-td3": {
         "for": "FastTD3, for a hundred environments in JAX and more",
         "algo": {
@@ -43,18 +42,13 @@ PRESETS: dict[str, dict] = {
         "hp": {"actor_lr": 3e-4, "critic_lr": 3e-4},
         "train": {"warm_up": "policy"},
         "pbt": {
+            **PBT_OF_QDAX,
             "tuned": (
-                "gamma=uniform:0.9:1",
-                "actor_lr=uniform:3e-5:3e-3",
-                "critic_lr=uniform:3e-5:3e-3",
+                *TUNED_BY_QDAX,
                 "noise_clip=uniform:0:1",
                 "target_noise=uniform:0:1",
                 "noise=uniform:0:0.2",
             ),
-            "best": 0.2,
-            "replaced": 0.4,
-            "explore": "resample",
-            "replay": "parent",
         },
     },
 }
