@@ -345,7 +345,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "return out, target_critic(*next_inputs, key=k_then), critic":
             "return out, critic(*next_inputs, key=k_then), critic",
     }),
-    ("algos/actor_critic_networks.py", "tests/algos/test_sac.py tests/algos/test_actor_critic.py -k 'numpy or normalised or statistics'", {
+    ("algos/actor_critic_networks.py", "tests/algos/test_sac.py tests/algos/test_actor_critic_networks.py -k 'numpy or normalised or statistics'", {
         "else normalization.normalise(state.stats, obs)":
             "else obs",
     }),
@@ -354,14 +354,14 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "hp.priority_beta",
     }),
     ("algos/sac.py", "tests/algos/test_sac.py tests/algos/test_seams.py -k 'numpy or different_keys or follow or starts or less_often'", {
-        "self.learn_critics(state, state.target, *arguments)":
-            "self.learn_critics(state, state.critic.params, *arguments)",
-        "hp, b, obs, alpha, k_now)":
-            "hp, b, obs, alpha, k_next)",
-        "due = (step + 1) % self.actor_every == 0":
-            "due = step % self.actor_every == 0",
-        'critic_for_actor = critic.params if self.order == "sequential"':
-            'critic_for_actor = state.critic.params if self.order == "sequential"',
+        "self.learn_critics(state, state.target, hp":
+            "self.learn_critics(state, state.critic.params, hp",
+        "alpha=alpha, key=k_now, step=step":
+            "alpha=alpha, key=k_next, step=step",
+        "else self.actor_every - 1":
+            "else 0",
+        "critic.params if sequential else state.critic.params":
+            "state.critic.params if sequential else critic.params",
         "self.actor_value(critic, obs, action, k_critic) - alpha * log_p, log_p":
             "self.actor_value(critic, obs, action, k_critic), log_p",
     }),
@@ -369,7 +369,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "jnp.maximum(temperature.params, 0.0)":
             "temperature.params",
     }),
-    ("algos/td3.py", "tests/algos/test_td3.py tests/algos/test_actor_critic.py -k 'numpy or delay or noise or encoder'", {
+    ("algos/td3.py", "tests/algos/test_td3.py tests/algos/test_actor_critic_networks.py -k 'numpy or delay or noise or encoder'", {
         "self.with_encoder(state.target_actor, encoding)":
             "self.with_encoder(state.target_actor, state.critic.params)",
         "shift = jnp.clip(shift, -hp.noise_clip, hp.noise_clip)":
