@@ -382,8 +382,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "polyak(target_actor, state.actor.params, hp.tau)",
         'critic_for_actor = critic.params if self.order == "sequential"':
             'critic_for_actor = state.critic.params if self.order == "sequential"',
-        "jnp.clip(action + hp.noise * draw, -1, 1)":
-            "action + hp.noise * draw",
+        "jnp.clip(action + noise * draw, -1, 1)":
+            "action + noise * draw",
     }),
     ("algos/discrete_sac.py", "tests/algos/test_discrete_sac.py -k 'numpy or counts_legal'", {
         "self.reduced(critic.params(obs))":
