@@ -21,7 +21,7 @@ from thespis.tuning.hyper import LogUniform, Uniform, prior
 
 @dataclass(frozen=True)
 class ActorCritic(CriticLearning):
-    """The static choices and methods that do not differ. A state's `stats` are None or running."""
+    """Holds the choices and methods that all share. A state's `stats` are None or running."""
 
     batch_size: int = 256
     """Transitions (or windows) of every update."""
@@ -92,11 +92,11 @@ class ActorCritic(CriticLearning):
                     f"{group}.*: {name} has neither batch norm nor dropout; take norm layer or rms"
                 )
         self.check_encoder()
-        given, dim = self.reward_weights, self.spec.reward_dim
-        if given is not None and len(given) != dim:
+        weights, dim = self.reward_weights, self.spec.reward_dim
+        if weights is not None and len(weights) != dim:
             kind = "one number" if dim is None else f"a vector of {dim}"
             raise ThespisError(
-                f"reward_weights = {given}: the reward is {kind}; give one weight per dimension"
+                f"reward_weights = {weights}: the reward is {kind}; give one weight per dimension"
             )
 
     @property
@@ -120,7 +120,7 @@ class ActorCritic(CriticLearning):
         return replay.transitions(key, self.batch_size, hp.gamma, self.n_step)
 
     def rule(self, envs: int) -> Rule | None:
-        """Which rows of a prioritised replay may be drawn; None where all are drawn alike."""
+        """Returns which rows of a prioritised replay may be drawn; None where all are, alike."""
         if not self.prioritized_replay:
             return None
         age = None if self.max_staleness is None else -(-self.max_staleness // envs)
@@ -132,7 +132,7 @@ class ActorCritic(CriticLearning):
         return Rule(self.n_step, self.max_use, age)
 
     def beta(self, hp, step: Array) -> Array:
-        """The exponent of importance weights after `step` updates: it goes to 1 in a line.
+        """Returns the exponent of importance weights after `step` updates: it grows linearly to 1.
 
         0 makes all weights 1.
         """

@@ -52,7 +52,7 @@ class ActorCriticNetworks:
     # --- what networks see ------------------------------------------------------------------
 
     def see(self, state, obs) -> Array:
-        """What the networks read: one normalised vector [..., n].
+        """Returns what the networks read: one normalised vector [..., n].
 
         Where privileged parts are missing they are 0: then only an actor can read it.
         """
@@ -67,7 +67,7 @@ class ActorCriticNetworks:
 
     @property
     def inputs(self) -> int:
-        """Numbers that stand for an observation: as many as `see` returns."""
+        """Counts the numbers that stand for an observation: as many as `see` returns."""
         return width(self.spec.obs)
 
     @property
@@ -76,20 +76,20 @@ class ActorCriticNetworks:
 
     @property
     def layers(self) -> Layers | None:
-        """Convolutions, if they were chosen."""
+        """Returns the convolutions, if they were chosen."""
         chosen = self.conv_channels, self.conv_kernels, self.conv_strides
         return None if None in chosen else Layers(*chosen)  # pyright: ignore
 
     @property
     def unseen(self) -> tuple[int, ...]:
-        """The leaves of an observation that the actor does not see."""
+        """Returns the leaves of an observation that the actor does not see."""
         if not self.privileged:
             return ()
         leaves = enumerate(jax.tree_util.tree_leaves_with_path(self.spec.obs))
         return tuple(i for i, (path, _) in leaves if path[0].key in self.privileged)
 
     def check_encoder(self) -> None:
-        """Refuse convolutions that do not fit, and privileged keys that are not there."""
+        """Refuses convolutions that do not fit, and privileged keys that are not there."""
         chosen = (self.conv_channels, self.conv_kernels, self.conv_strides)
         if any(x is not None for x in chosen) and len({x and len(x) for x in chosen}) > 1:
             raise ThespisError(
@@ -122,14 +122,14 @@ class ActorCriticNetworks:
     # --- how they are built -----------------------------------------------------------------
 
     def make_network(self, key, outputs: int) -> MLP | EncodedNetwork:
-        """Of an actor: from what `see` returns to `outputs`."""
-        own = bool(self.unseen) if not self.images else not self.shared_encoder
-        encoder = self.make_encoder(key) if own else None
+        """Makes the network of an actor, from what `see` returns to `outputs` numbers."""
+        separate = bool(self.unseen) if not self.images else not self.shared_encoder
+        encoder = self.make_encoder(key) if separate else None
         body = self.built_actor.build(key, self.reads(self.unseen), outputs)
         return body if encoder is None else EncodedNetwork(encoder, body, self.unseen)
 
     def make_critic(self, key, inputs: int, outputs: int = 1) -> Critics:
-        """Critics of the observation and `inputs` more numbers."""
+        """Makes critics of the observation and `inputs` more numbers."""
         sizes = (self.reads() + inputs, outputs)
         encoder = self.make_encoder(key) if self.images else None
         build = self.built_critic.build
@@ -139,20 +139,20 @@ class ActorCriticNetworks:
         return Encoder(random.fold_in(key, 0), self.spec.obs, self.layers, self.weight_init)
 
     def with_encoder(self, actor, critic) -> Any:
-        """The actor as a function of what `see` returns: with the critics' encoder if it shares it.
+        """Returns the actor as a function of what `see` returns: with the encoder that it shares.
 
-        It is no part of what the actor learns, so no gradient of its loss reaches it.
+        The encoder is no part of what the actor learns, so no gradient of its loss reaches it.
         """
         shares = self.images and self.shared_encoder
         return EncodedNetwork(critic.encoder, actor, self.unseen) if shares else actor
 
     def reads(self, skip: tuple[int, ...] = ()) -> int:
-        """Numbers that a network reads of what `see` returns, by way of an encoder."""
+        """Counts the numbers that a network reads of what `see` returns, through an encoder."""
         total = self.inputs
         for i, leaf in enumerate(jax.tree.leaves(self.spec.obs)):
             size, flat = image(leaf), math.prod(leaf.shape)
-            made = Conv.width(size, self.layers or layers_for(size)) if size else flat
-            total += (0 if i in skip else made) - flat
+            encoded = Conv.width(size, self.layers or layers_for(size)) if size else flat
+            total += (0 if i in skip else encoded) - flat
         return total
 
     @property

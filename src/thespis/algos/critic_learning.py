@@ -210,7 +210,7 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
 
 
 class CriticStep(NamedTuple):
-    """What a step of the critics tells."""
+    """Holds what a step of the critics tells."""
 
     loss: Array
     losses: Array  # of every critic
@@ -222,7 +222,7 @@ class CriticStep(NamedTuple):
 
     @property
     def td_error(self) -> Array:
-        """The size of the error, as a mean over the critics: [batch]."""
+        """Returns the size of the error, as a mean over the critics: [batch]."""
         return jnp.abs(self.error).mean(0)
 
     @property
@@ -237,5 +237,5 @@ class CriticStep(NamedTuple):
 
 
 def numbered(name: str, values: Any) -> Metrics:
-    """One metric of each of several, such as critics, counted from 1."""
+    """Returns one metric for each of several, such as critics, counted from 1."""
     return {f"{name}_{i}": value for i, value in enumerate(values, 1)}

@@ -175,11 +175,11 @@ class DiscreteSAC(SoftActorCritic):
     # --- what variants override -------------------------------------------------------------
 
     def policy(self, state: State, actor, obs) -> Categorical:
-        """The policy at observations as the environment gives them."""
+        """Returns the policy at observations as the environment gives them."""
         return self.distribution(actor(self.see(state, obs)), obs)
 
     def distribution(self, logits: Array, obs) -> Categorical:
-        """The policy, of what the actor's network says of observations."""
+        """Returns the policy, of what the actor's network says of observations."""
         return Categorical.of(logits, obs[MASK].astype(bool) if self.masked else None)
 
     def network_inputs(self, obs, action) -> tuple[Array, ...]:
@@ -203,11 +203,11 @@ class DiscreteSAC(SoftActorCritic):
         return losses, error
 
     def reduced(self, q: Array) -> Array:
-        """One value per action, of all critics: [critics, batch, n] -> [batch, n]."""
+        """Makes one value per action of all critics: [critics, batch, n] -> [batch, n]."""
         return smallest(q) if self.reduce == "min" else q.mean(0)
 
     def wanted(self, hp, policy: Categorical) -> Array:
-        """The target entropy [batch] of states with these legal actions."""
+        """Returns the target entropy [batch] of states with these legal actions."""
         n = policy.legal.sum(-1).astype(jnp.float32)
         many = jnp.log(jnp.maximum(n, 1.0)) if self.entropy_unit == "log-actions" else n
         return hp.target_entropy * many

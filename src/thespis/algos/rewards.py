@@ -29,16 +29,16 @@ class Rewards:
 
     @property
     def weights(self) -> np.ndarray:
-        """Of the reward's dimensions [d]; a reward of one number has one."""
-        given = self.reward_weights or (1.0,) * (self.spec.reward_dim or 1)
-        return np.asarray(given, np.float32)
+        """Returns the weights of the reward's dimensions [d]; a reward of one number has one."""
+        weights = self.reward_weights or (1.0,) * (self.spec.reward_dim or 1)
+        return np.asarray(weights, np.float32)
 
     def scalar(self, reward):  # no annotation: the arrays of host environments are NumPy's
-        """Rewards as one number [...], by their weights; what is one number already stays."""
+        """Returns rewards as one number [...], by their weights; what is one already stays."""
         return reward if self.spec.reward_dim is None else reward @ self.weights
 
     def scalar_reward(self, reward, obs):
-        """The same of rewards that came with these observations, of which returns are made."""
+        """Returns the same for rewards that came with these observations, for sums of them."""
         return self.scalar(reward)
 
     @property

@@ -129,8 +129,8 @@ class SAC(SoftActorCritic):
             due = step % self.actor_every == first
             nothing = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(learn)[2])
             skip = lambda: (state.actor, state.temperature, nothing)
-            actor, temperature, found = jax.lax.cond(due, learn, skip)
-            metrics = {name: Mean(x, due.astype(jnp.float32)) for name, x in found.items()}
+            actor, temperature, metrics = jax.lax.cond(due, learn, skip)
+            metrics = {name: Mean(x, due.astype(jnp.float32)) for name, x in metrics.items()}
         return dataclasses.replace(state, actor=actor, temperature=temperature), metrics
 
     def learn_actor(

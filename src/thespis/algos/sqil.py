@@ -66,7 +66,7 @@ class SQIL(ActorCritic):
 
     @classmethod
     def judged_by(cls, options: dict[str, Any]) -> str:
-        """By how alike it acts to demonstrations it did not learn from: it knows no reward."""
+        """Names how alike it acts to demonstrations it did not learn from: it knows no reward."""
         return "eval/similarity"
 
     class Hyper(SAC.Hyper):
@@ -110,7 +110,7 @@ class SQIL(ActorCritic):
         return ContinuousImitator(**shared, **{name: getattr(self, name) for name in names})
 
     def numbers(self, hp) -> Any:
-        """The hyper-parameters as the base has them."""
+        """Returns the hyper-parameters as the base has them."""
         known = dict(vars(hp))
         share = known.pop("entropy_share")
         if isinstance(self.spec.action, Box):
@@ -128,12 +128,12 @@ class SQIL(ActorCritic):
     # --- learning ---------------------------------------------------------------------------
 
     def sample(self, replay, demos, hp, key, step) -> Transition:
-        """The agent's half first, then as many demonstrations."""
+        """Draws the agent's half first, then as many demonstrations."""
         k_agent, k_demo = random.split(key)
-        given = self.batch_size // 2, hp.gamma, self.n_step
+        half = self.batch_size // 2, hp.gamma, self.n_step
         worth = 0.0 if self.objective == "sqil" else -1.0
-        agent = self.relabel(replay.transitions(k_agent, *given), hp, worth)
-        demo = self.relabel(demos.transitions(k_demo, *given), hp, 1.0)
+        agent = self.relabel(replay.transitions(k_agent, *half), hp, worth)
+        demo = self.relabel(demos.transitions(k_demo, *half), hp, 1.0)
         if self.objective == "ls-iq":
             demo = self.without_end(demo, hp)
         if agent.drawn is not None:  # priorities go back to the agent's rows alone
@@ -142,7 +142,7 @@ class SQIL(ActorCritic):
         return jax.tree.map(lambda *x: jnp.concatenate(x), agent, demo)
 
     def relabel(self, b: Transition, hp, worth: float) -> Transition:
-        """Every step is `worth` that much, whatever the environment paid for it.
+        """Makes every step `worth` that much, whatever the environment paid for it.
 
         r = sum_{i<k} gamma^i worth, and after a termination, where the critics' target stops,
         gamma^k worth / (1 - gamma) more: the absorbing state's value. Rewards that the critics
@@ -157,7 +157,7 @@ class SQIL(ActorCritic):
         return replace(b, reward=worth * reward)
 
     def without_end(self, b: Transition, hp) -> Transition:
-        """Every step is worth 1 and nothing follows the last: Q_max = 1 / (1 - gamma)."""
+        """Makes every step worth Q_max = 1 / (1 - gamma), with nothing to follow."""
         reward = jnp.full_like(b.reward, for_ever(hp))
         return replace(b, reward=reward, steps=jnp.full_like(b.steps, ENDLESS))
 
@@ -182,7 +182,7 @@ class SQIL(ActorCritic):
         return new, metrics, td_error
 
     def compare(self, state, critic, hp, b: Transition, key: Key) -> Metrics:
-        """The actor's loss of each half alone, and the cosine of the two gradients."""
+        """Returns the actor's loss of each half alone, and the cosine of the two gradients."""
         alpha = self.base.alpha(state, hp)
 
         def losses(actor) -> Float[Array, "2"]:
@@ -204,7 +204,7 @@ class SQIL(ActorCritic):
     # --- behaviour cloning ------------------------------------------------------------------
 
     def clone(self, state, new, hp, b: Transition, step) -> tuple[Array, Any]:
-        """The loss, and the state whose actor follows it as long as `bc_steps` says."""
+        """Returns the loss, and a state whose actor follows it as long as `bc_steps` says."""
         obs, action, valid = jax.tree.map(lambda x: halves(x)[1], (b.obs, b.action, b.valid))
 
         def loss(actor):
@@ -288,7 +288,7 @@ class DiscreteImitator(Imitator, DiscreteSAC):
 
 
 def contrast(hp, value: Array, q: Array, valid: Array) -> Array:
-    """IQ-Learn's terms besides squares, of Q_i(s, pi) and Q_i(s, a) [critics, batch].
+    """Returns IQ-Learn's terms besides squares, of Q_i(s, pi) and Q_i(s, a) [critics, batch].
 
     With implied rewards r = Q - gamma V(s') and c = 1 / reward_scale, it maximises
     E_demo[r] - E[V(s) - gamma V(s')] - c E[r^2] (chi-square). This is the first two divided
@@ -299,7 +299,7 @@ def contrast(hp, value: Array, q: Array, valid: Array) -> Array:
 
 
 def within_reach(objective: Objective, hp, after: Array, bonus) -> tuple[Array, Any]:
-    """LS-IQ: the value of s' between those of being worth -1 and 1 for ever, and no more bonus."""
+    """Bounds the value of s' for LS-IQ, by those of being worth -1 and 1 for ever."""
     if objective != "ls-iq":
         return after, bonus
     most = hp.reward_scale * for_ever(hp)
@@ -308,10 +308,10 @@ def within_reach(objective: Objective, hp, after: Array, bonus) -> tuple[Array, 
 
 
 def for_ever(hp) -> Array:
-    """1 / (1 - gamma): the value of being worth 1 in every step."""
+    """Returns 1 / (1 - gamma), the value of being worth 1 in every step."""
     return 1.0 / jnp.maximum(1.0 - hp.gamma, 1e-6)
 
 
 def halves(x: Array) -> tuple[Array, Array]:
-    """The agent's part and the demonstrations' [batch / 2, ...] of a batch."""
+    """Returns the agent's part and the demonstrations' [batch / 2, ...] of a batch."""
     return x[: len(x) // 2], x[len(x) // 2 :]

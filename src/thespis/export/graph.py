@@ -61,7 +61,7 @@ class Graph:
 
     @property
     def constants(self) -> list[Constant]:
-        """All that are used, each once."""
+        """Returns all that are used, each once."""
         used = [x for op in self.operations for x in op.inputs] + list(self.outputs.values())
         return list({id(x): x for x in used if isinstance(x, Constant)}.values())
 
@@ -70,7 +70,7 @@ class Graph:
 
 
 def trace(f: Callable, known: Any, inputs: dict[str, Any]) -> Graph:
-    """`f(known, inputs)`, a dict of arrays, as operations on the inputs alone.
+    """Writes `f(known, inputs)`, a dict of arrays, as operations on the inputs alone.
 
     Both are trees; of the inputs only shapes and types matter. Leaves are named by their paths.
     """
@@ -85,7 +85,7 @@ def trace(f: Callable, known: Any, inputs: dict[str, Any]) -> Graph:
 
 
 def named(tree: Any) -> list[tuple[str, Any]]:
-    """Leaves with their paths, such as obs.position."""
+    """Returns leaves with their paths, such as obs.position."""
     name = lambda path: jax.tree_util.keystr(path, simple=True, separator=".")
     return [(name(path), x) for path, x in jax.tree_util.tree_leaves_with_path(tree)]
 
@@ -125,17 +125,14 @@ class Tracer:
         if kind in ("stop_gradient", "copy", "copy_p", "optimization_barrier"):
             return inputs
         if kind == "select_n" and isinstance(inputs[0], Constant):
-            picks = np.unique(
-                inputs[0].array
-            )  # one for all entries: then the others are not needed
-            if picks.size == 1:
+            picks = np.unique(inputs[0].array)
+            if picks.size == 1:  # one for all entries: the others are not needed
                 return [inputs[1 + int(picks[0])]]
         if all(isinstance(x, Constant) for x in inputs):
-            given = [x.array.item() if x.array.dtype == object else x.array for x in inputs]
-            found = equation.primitive.bind(*given, **params)
-            return [
-                self.constant(x) for x in (found if isinstance(found, list | tuple) else [found])
-            ]
+            arrays = [x.array.item() if x.array.dtype == object else x.array for x in inputs]
+            results = equation.primitive.bind(*arrays, **params)
+            results = results if isinstance(results, list | tuple) else [results]
+            return [self.constant(x) for x in results]
         operation = Operation(kind, inputs, params)
         self.operations.append(operation)
         for x in equation.outvars:
@@ -143,7 +140,7 @@ class Tracer:
         return operation.outputs
 
     def branch(self, branches: Any, index: Any, *arguments: Any) -> list:
-        """One branch if it is known which, else all of them and a choice."""
+        """Follows one branch if it is known which, else all of them, and a choice."""
         run = lambda branch: self.run(branch.jaxpr, branch.consts, list(arguments))
         if isinstance(index, Constant):
             return run(branches[int(index.array)])
@@ -157,14 +154,14 @@ class Tracer:
         ]
 
     def add(self, kind: str, inputs: list, params: dict, shape: tuple, dtype: Any) -> Value:
-        """An operation of one output, which is returned."""
+        """Adds an operation of one output, which is returned."""
         operation = Operation(kind, inputs, params)
         operation.outputs.append(Value(shape, dtype, "", operation))
         self.operations.append(operation)
         return operation.outputs[0]
 
     def needed(self, outputs: list) -> list[Operation]:
-        """Those that the outputs depend on."""
+        """Returns the operations that the outputs depend on."""
         wanted, queue = set(), [x.operation for x in outputs if isinstance(x, Value)]
         while queue:
             operation = queue.pop()

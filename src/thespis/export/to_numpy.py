@@ -61,7 +61,7 @@ REDUCE = {
 
 
 def source(graph: Graph) -> tuple[str, dict[str, np.ndarray]]:
-    """The body of a function, line by line, and the arrays that it calls `p["..."]`.
+    """Returns the body of a function, line by line, and the arrays that it calls `p["..."]`.
 
     It reads `inputs["..."]` and returns a dict of the outputs.
     """
@@ -79,12 +79,12 @@ def source(graph: Graph) -> tuple[str, dict[str, np.ndarray]]:
             names[id(value)] = name
         comma = "," if operation.kind in ("split", "unstack") and len(results) == 1 else ""
         lines.append(f"{', '.join(results)}{comma} = {text}  # {comment(operation)}")
-    found = ", ".join(f'"{name}": {names[id(x)]}' for name, x in graph.outputs.items())
-    return "\n".join([*lines, f"return {{{found}}}"]), arrays
+    outputs = ", ".join(f'"{name}": {names[id(x)]}' for name, x in graph.outputs.items())
+    return "\n".join([*lines, f"return {{{outputs}}}"]), arrays
 
 
 def name_constant(constant: Constant, arrays: dict[str, np.ndarray]) -> str:
-    """A literal if it is one number, else the key under which it is kept."""
+    """Returns a literal if it is one number, else the key under which it is kept."""
     x = constant.array
     if x.ndim == 0:
         if x.dtype == bool:
@@ -139,7 +139,7 @@ def product(op: Operation, x: list[str], params: Any, out: Value) -> str:
 
 
 def letters(op: Operation) -> str:
-    """A product of arrays in Einstein's notation."""
+    """Returns a product of arrays in Einstein's notation."""
     (left, right), (left_batch, right_batch) = op.params["dimension_numbers"]
     alphabet = iter("abcdefghijklmnopqrstuvwxyz")
     first, second = ([""] * len(value.shape) for value in op.inputs)
@@ -164,7 +164,7 @@ def split(op: Operation, x: list[str], params: Any, out: Value) -> str:
 
 
 def taken_axis(op: Operation) -> int:
-    """The axis along which a gather takes whole entries; others are not known here."""
+    """Returns the axis along which a gather takes whole entries; refuses other gathers."""
     rules, x, indices = op.params["dimension_numbers"], *op.inputs
     axes = rules.collapsed_slice_dims
     if len(axes) == 1 and tuple(rules.start_index_map) == tuple(axes):
@@ -188,7 +188,7 @@ def unstack(op: Operation, x: list[str], params: Any, out: Value) -> str:
 
 
 def plain_convolution(op: Operation) -> tuple[int, int]:
-    """The strides of one over images [n, h, w, c] by [h, w, c, o] without padding."""
+    """Returns the strides of one over images [n, h, w, c] by [h, w, c, o] without padding."""
     p, numbers = op.params, op.params["dimension_numbers"]
     orders = numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec
     padded = any(n for pair in p["padding"] for n in pair)

@@ -134,8 +134,8 @@ class MLP(eqx.Module):
                 places = sizes[1:-2:2]
             if network.body == "flash":  # two inside each block
                 places = sizes[2:-1]
-            made: Any = [norms.make(network.norm, n, batch) for n in places]
-            self.norms = made
+            layer_norms: Any = [norms.make(network.norm, n, batch) for n in places]
+            self.norms = layer_norms
         if network.input_norm == "batch":
             self.input_norm = BatchNorm.of(sizes[0], **batch)
         if network.final_norm != "none":
