@@ -82,8 +82,10 @@ class Browser:
 
     # --- pages ------------------------------------------------------------------------------
 
-    def open(self, file: Path) -> None:
-        self.call("POST", "/url", {"url": file.absolute().as_uri()})
+    def open(self, page: Path | str) -> None:
+        """Opens a file, or an address."""
+        address = page if isinstance(page, str) else page.absolute().as_uri()
+        self.call("POST", "/url", {"url": address})
 
     def run(self, script: str, *given):
         return self.call("POST", "/execute/sync", {"script": script, "args": list(given)})

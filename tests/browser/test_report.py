@@ -1,6 +1,7 @@
 """The report in a real browser. `make test-browser` installs one where it may."""
 
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 from PIL import Image
 
 from tests.browser.driver import Browser, missing
-from tests.report.pages import run
+from tests.report.pages import histograms, run
 from thespis.report.report import report, watch
+from thespis.report.serve import LivePage, Server
 from thespis.runs.process import alone
 
 pytestmark = pytest.mark.slow
@@ -170,7 +172,7 @@ def test_text_stands_out_from_its_ground(browser, page, scheme):
             assert (high + 0.05) / (low + 0.05) >= 4.5
 
 
-@pytest.mark.parametrize("kind", ["seeds", "population", "comparison", "nothing"])
+@pytest.mark.parametrize("kind", ["seeds", "population", "comparison", "nothing", "folder"])
 def test_nothing_is_wider_than_a_phone(browser, tmp_path, kind):
     long = tmp_path / ("a" * 60)
     folders = [run(long, seeds=range(3), evaluations=0 if kind == "nothing" else 9)]
@@ -178,11 +180,219 @@ def test_nothing_is_wider_than_a_phone(browser, tmp_path, kind):
         folders = [run(tmp_path / "b", seeds=range(8), tuner="pbt", evaluations=9)]
     if kind == "comparison":
         folders += [run(tmp_path / name, algo=name) for name in ("td3", "taac", "discrete-sac")]
+    if kind == "folder":
+        histograms(folders[0], 9)
+        run(tmp_path / "named", name="n" * 200, tags=["t" * 80], notes="n" * 200, command="c" * 200)
+        folders = [tmp_path]
     file = report(folders, tmp_path / "page.html")
     browser.size(375, 812, phone=True)
     browser.open(file)
     assert wider(browser) <= 0
     assert browser.errors() == []
+
+
+def texts(browser, selector):
+    script = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
+    return browser.run(script, selector)
+
+
+def count(browser, selector):
+    return len(texts(browser, selector))
+
+
+def press(browser, selector, number=0):
+    browser.run("document.querySelectorAll(arguments[0])[arguments[1]].click()", selector, number)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The page of a folder: a group of two runs with three seeds, a run of one seed."""
+    root = tmp_path_factory.mktemp("several") / "runs"
+    run(root / "a_1", (0, 1), 20, name="first try", tags=["paper"], notes="with a warm start")
+    run(root / "a_2", (2,), 20, values=np.linspace(-400, -300, 20)[:, None])
+    histograms(run(root / "b_1", (0,), 10, algo="td3"), 20)
+    return report([root])
+
+
+def test_every_axis_has_a_title(browser, folder):
+    browser.open(folder)
+    titles = texts(browser, "#curves .title-x"), texts(browser, "#curves .title-y")
+    assert titles == (["environment steps"], ["evaluation return"])
+    browser.run("document.querySelector('#metrics').scrollIntoView()")
+    browser.wait(lambda: "critic loss" in texts(browser, "#metrics .title-y"))
+    press(browser, "[data-axis=time]")
+    assert texts(browser, "#curves .title-x") == ["seconds"]
+
+
+def test_a_group_of_one_panel_fills_its_row(browser, folder):
+    browser.open(folder)
+    script = """return [...document.querySelectorAll("#metrics .grid")].map(grid =>
+        [grid.children.length, grid.lastChild.offsetWidth / grid.offsetWidth])"""
+    shares = dict(browser.run(script))
+    assert shares[1] == 1
+    browser.size(390, 844, phone=True)
+    assert all(share == 1 for _, share in browser.run(script))
+
+
+def test_runs_are_switched_on_and_off_by_a_click(browser, folder):
+    browser.open(folder)
+    curve = lambda: browser.run("return document.querySelector('#curves path.bold').outerHTML")
+    drawn = lambda: [count(browser, f"#curves path.{kind}") for kind in ("faint", "bold", "band")]
+    assert drawn() == [3, 2, 1]
+    before, said = curve(), "3 of 3 runs shown"
+    assert texts(browser, ".said") == [said]
+    press(browser, ".run input", 1)  # another run of its group stays: the statistic is of that
+    assert drawn() == [2, 2, 1]
+    assert curve() != before
+    press(browser, ".run input", 0)
+    assert drawn() == [0, 1, 0]  # and one seed has no interval
+    assert texts(browser, ".said") == ["1 of 3 runs shown"]
+    pressed = "#curves .legend [aria-pressed=true]"
+    assert texts(browser, pressed) == ["TD3"]
+    browser.run("location.reload()")
+    browser.wait(lambda: texts(browser, pressed) == ["TD3"])  # it is remembered
+    press(browser, "#curves .legend button", 0)
+    assert (drawn(), curve(), texts(browser, ".said")) == ([3, 2, 1], before, [said])
+
+
+def test_one_run_of_a_group_alone_has_no_interval(browser, folder):
+    browser.open(folder)
+    press(browser, ".run input", 0)
+    assert count(browser, "#curves path.band") == 0
+    browser.mouse(("move", *browser.place(BIG, 0.99, 0.5)))
+    tip = texts(browser, "#curves .tip:not([hidden])")[0]
+    assert "SAC −300 " in tip.replace("TD3", " TD3").replace("seed", " seed")
+    press(browser, ".run input", 0)
+
+
+def test_the_table_of_runs_is_sorted_and_searched(browser, folder):
+    browser.open(folder)
+    names = lambda: [Path(x).name for x in texts(browser, "#runs tbody tr:not([hidden]) .path")]
+    assert names() == ["a_1", "a_2", "b_1"]
+    press(browser, "#runs th button", 1)  # by the last return, the greatest first
+    assert names() == ["b_1", "a_1", "a_2"]
+    order = "return document.querySelectorAll('#runs th')[1].getAttribute('aria-sort')"
+    assert browser.run(order) == "descending"
+    press(browser, "#runs th button", 1)
+    assert names() == ["a_2", "a_1", "b_1"]
+    browser.run("document.querySelector('#find').focus()")
+    browser.keys(*"paper")
+    assert names() == ["a_1"]
+    press(browser, ".tools button", 1)  # hides what was found
+    assert texts(browser, ".said") == ["2 of 3 runs shown"]
+    press(browser, ".tools button", 0)
+
+
+@pytest.mark.parametrize("place", [".command .copier", "#runs tbody .copier"])
+def test_commands_can_be_copied(browser, page, folder, place):
+    browser.open(page if place.startswith(".command") else folder)
+    browser.run("navigator.clipboard.writeText = async text => { window.copied = text; }")
+    press(browser, place)
+    browser.wait(lambda: texts(browser, place)[0] == "Copied")
+    assert browser.run("return window.copied") == "thespis train sac --env jax:pendulum"
+    browser.open(page)
+    assert texts(browser, ".command code") == ["thespis train sac --env jax:pendulum"]
+
+
+def test_values_are_smoothed_and_the_logged_ones_stay_in_sight(browser, page):
+    browser.open(page)
+    bold = lambda: browser.run("return document.querySelector('#curves path.bold').outerHTML")
+    before = bold()
+    assert count(browser, "#curves path.raw") == 0
+    slide = """const slider = document.querySelector("#smooth"); slider.value = arguments[0];
+        slider.dispatchEvent(new Event("input"))"""
+    browser.run(slide, 0.9)
+    assert count(browser, "#curves path.raw") == 1
+    assert bold() != before
+    browser.mouse(("move", *browser.place(BIG, 0.99, 0.5)))
+    tip = texts(browser, "#curves .tip:not([hidden])")[0]
+    told = json.loads(browser.run("return document.getElementById('data').textContent"))
+    assert f"{told['runs'][0]['last']:.1f} as logged".replace("-", "−") in tip
+    browser.run(slide, 0)
+    assert bold() == before
+
+
+def test_axes_are_logarithmic_when_asked_for(browser, tmp_path):
+    values = 10.0 ** np.linspace(0, 4, 9)[:, None]
+    browser.open(report([run(tmp_path / "run", evaluations=9, values=values)]))
+    press(browser, "#logY")
+    assert ticks(browser, BIG, "y") == ["1", "10", "100", "1000", "10k"]
+    press(browser, "#logX")
+    assert ticks(browser, BIG)[:2] == ["1000", "2000"]
+    straight = """const points = document.querySelector("#curves path.bold").getAttribute("d")
+        .match(/[\\d.]+ [\\d.]+/g).map(text => text.split(" ").map(Number));
+        return points.map(point => point[1])"""
+    heights = browser.run(straight)
+    np.testing.assert_allclose(np.diff(heights), np.diff(heights)[0], atol=0.2)
+    start, end = browser.place(BIG, 0.5), browser.place(BIG, 0.9)
+    browser.mouse(("move", *start), ("down",), ("move", *end), ("up",))
+    assert ticks(browser, BIG)[0] != "1000"
+    assert browser.errors() == []
+
+
+def test_a_logarithmic_axis_has_room_for_what_is_below_zero(browser, tmp_path):
+    values = np.array([-1000, -100, -10, 0, 10, 100, 1000.0])[:, None]
+    browser.open(report([run(tmp_path / "run", evaluations=7, values=values)]))
+    press(browser, "#logY")
+    assert {"−100", "0", "100", "1000"} <= {*ticks(browser, BIG, "y")}
+    assert "NaN" not in browser.run("return document.querySelector('#curves svg').outerHTML")
+
+
+def test_histograms_tell_the_share_under_the_mouse_and_by_keys(browser, folder):
+    browser.open(folder)
+    box = "[id='chart-histogram-1-rollout/actions/0'] .plot"
+    browser.place(box)
+    browser.wait(lambda: len(ticks(browser, box, "y")) == 4)
+    browser.mouse(("move", *browser.place(box, 0.3, 0.7)))
+    assert "from −1 to 0100.0 % 10 of 10" in texts(browser, f"{box} .tip")[0]
+    browser.run("document.querySelector(arguments[0]).focus()", box)
+    browser.keys("\ue012")  # to the left, from the end
+    assert "9,500 to 10,000 steps" in texts(browser, f"{box} .tip")[0]
+    assert "from 0.5 to 1" in texts(browser, f"{box} .tip")[0]
+
+
+def test_nothing_in_a_run_becomes_part_of_the_page(browser, tmp_path):
+    evil = '"><img src=x onerror="window.hacked=1"></script><script>window.hacked=1</script>'
+    said = dict.fromkeys(("name", "notes", "command", "env"), evil)
+    said |= {"tags": [evil], "resumes": [evil], "hp": {evil: evil, "__proto__": evil}}
+    metric = evil.replace("/", "\\")
+    folders = [run(tmp_path / "a", more=(metric,), **said), run(tmp_path / "b" / "<i>x", algo=evil)]
+    histograms(folders[0], 4, name=metric)
+    (folders[0] / "compiled.json").write_text(json.dumps({evil: 1.0, "__proto__": 2.0}))
+    status = {"state": "failed", "step": 1, "error": evil}
+    (folders[1] / "status.json").write_text(json.dumps(status))
+    for given in ([folders[0]], folders, [tmp_path]):
+        browser.open(report(given, tmp_path / "page.html"))
+        browser.run("document.querySelectorAll('.chart').forEach(e => e.scrollIntoView())")
+        assert browser.run("return window.hacked") is None
+        assert count(browser, "img, i:not(.tip i), script") == 3  # the page's own
+        assert evil in browser.run("return document.querySelector('main').textContent")
+        assert browser.errors() == []
+    browser.run(
+        "document.body.append(Object.assign(document.createElement('script'), "
+        "{textContent: 'window.hacked = 1'}))"
+    )
+    assert browser.run("return window.hacked") is None  # even if something did
+    assert any("Content Security Policy" in error for error in browser.errors())
+
+
+def test_a_served_page_is_new_when_there_is_something_new(browser, tmp_path):
+    run(tmp_path / "runs" / "a_1")
+    with Server(LivePage([tmp_path / "runs"], every=0.2)) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        browser.open(server.url)
+        browser.run("window.first = true")
+        assert texts(browser, "h1") == ["1 run in runs/"]
+        press(browser, "#logY")
+        run(tmp_path / "runs" / "b_1", algo="td3")
+        browser.wait(lambda: texts(browser, "h1") == ["2 runs in runs/"])
+        assert browser.run("return document.querySelector('#logY').ariaPressed") == "true"
+        assert browser.errors() == []
+        server.shutdown()
+        thread.join()
+    browser.wait(lambda: texts(browser, ".live") == ["Not served"])  # and the page stays
+    assert texts(browser, "h1") == ["2 runs in runs/"]
 
 
 def test_the_family_tree_tells_who_a_member_copied(browser, tmp_path):

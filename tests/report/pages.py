@@ -1,6 +1,9 @@
 """Run folders made up for reports: any number of members, evaluations and columns."""
 
+import base64
 import json
+import re
+from itertools import pairwise
 
 import numpy as np
 
@@ -72,3 +75,25 @@ def lineage(folder, members, evaluations, rng):
             row = [1000 * (i + 1), m, parent if m == loser else m, -500 + i, 500, *told]
             lines.append(",".join(map(str, row)))
     (folder / "lineage.csv").write_text("\n".join(lines) + "\n")
+
+
+def histograms(folder, rows, members=1, name="rollout/actions/0", edges=(-1, 0, 0.5, 1)):
+    """Every member's values lie in the first bin, and from half of the rows on in the last."""
+    bins = [f"{name}:{low:g}:{high:g}" for low, high in pairwise(edges)]
+    lines = [",".join(["step,member", *bins])]
+    for i in range(rows):
+        counts = [0] * len(bins)
+        counts[-1 if 2 * i >= rows else 0] = 10
+        lines += [",".join(map(str, [500 * (i + 1), m, *counts])) for m in range(members)]
+    (folder / "histograms.csv").write_text("\n".join(lines) + "\n")
+
+
+def data(file):
+    """What a page was told."""
+    text = file.read_text()
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    told = json.loads(found)
+    told["array"] = lambda i: np.frombuffer(
+        base64.b64decode(told["numbers"][i][1:]), f"<f{told['numbers'][i][0]}"
+    )
+    return told

@@ -96,29 +96,46 @@ def report(argv: list[str]) -> None:
         Option(
             "output",
             str,
-            "Page (.html); by default report.html in the run's folder, or in this one if there "
-            "are several runs.",
+            "Page (.html); by default report.html in the folder of the run or of the runs, or in "
+            "this one if several are named.",
         ),
         Option("watch", bool, "Keep the page up to date until the runs end.", False),
-        Option("every", float, "With --watch: seconds between updates.", 5.0),
+        Option("serve", bool, "Serve the page to browsers here, up to date, until Ctrl-C.", False),
+        Option("port", int, "With --serve: the port; 0 is any that is free.", 0),
+        Option("every", float, "With --watch or --serve: seconds between updates.", 5.0),
         Option("video_mb", float, "Embed up to this many megabytes of videos; link others.", 16.0),
         JSON,
     ]
-    example = "report runs/sac/jax-pendulum_1 --watch"
+    example = "report runs --serve"
     if any(word.partition("=")[0] == "--films" for word in argv):
         print("note: --films is now called --video-mb", file=sys.stderr)
         argv = [word.replace("--films", "--video-mb") for word in argv]
     paths, args = read_arguments("report RUN ...", argv, options, example, None)
 
-    pages = imported("thespis.report.report")
     if args.every <= 0:
         raise ThespisError(f"every = {args.every:g}: give more than 0 seconds")
+    if args.serve and args.output:
+        raise ThespisError("--serve writes no file: leave out -o, or give --watch instead")
+    if args.serve:
+        serve(paths, args)
+        return
+    pages = imported("thespis.report.report")
     arguments = paths, args.output, args.video_mb
     written = pages.watch(*arguments, args.every) if args.watch else [pages.report(*arguments)]
     with suppress(KeyboardInterrupt):  # which ends --watch
         for i, file in enumerate(written):
             if i == 0:
                 print_result({"report": str(file)}, args.json, [f"report  {file}"])
+
+
+def serve(paths: list[str], args: SimpleNamespace) -> None:
+    """Serves a page until Ctrl-C."""
+    serving = imported("thespis.report.serve")
+    live = serving.LivePage(paths, args.video_mb, args.every)
+    with serving.Server(live, args.port) as server, suppress(KeyboardInterrupt):
+        lines = [f"report  {server.url}", "Ctrl-C stops it"]
+        print_result({"report": server.url}, args.json, lines)
+        server.serve_forever()
 
 
 def runs(argv: list[str]) -> None:

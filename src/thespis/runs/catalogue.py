@@ -27,13 +27,19 @@ def catalogue(out: Path | str = "runs") -> list[dict[str, Any]]:
     root = Path(out)
     if not root.is_dir():
         raise ThespisError(f"there is no folder {root}: name that of your runs with --out")
-    entries = []
+    entries = filter(None, map(entry, run_folders(root)))
+    return sorted(entries, key=lambda run: run["active"], reverse=True)
+
+
+def run_folders(root: Path) -> list[Path]:
+    """Returns the folders below this one that look like runs, in order of their names."""
+    found = []
     for here, folders, files in os.walk(root):
         if "config.json" in files or {*MARKS[:2]} <= {*files}:
             folders.clear()  # a run holds no runs
-            entries += filter(None, [entry(Path(here))])
-        folders[:] = [name for name in folders if not name.startswith(".")]
-    return sorted(entries, key=lambda run: run["active"], reverse=True)
+            found.append(Path(here))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+    return found
 
 
 def entry(folder: Path) -> dict[str, Any] | None:

@@ -1,0 +1,108 @@
+"""Tells the contents of a page's tables: state, results, settings and commands of a run."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import numpy as np
+
+from thespis.report import statistics
+from thespis.report.plots import members_of
+from thespis.report.source import RETURN, Source
+
+
+def facts(source: Source, colour: int) -> dict[str, Any]:
+    """Returns the contents of the tables: state, results of every member, speed."""
+    config, table = source.config, source.table
+    evaluated = members_of(table, RETURN) if RETURN in table else {}
+    rows = [
+        {
+            "name": source.name(m),
+            "last": rewards[-1],
+            "best": rewards.max(),
+            "at": steps[rewards.argmax()],
+        }
+        for m, (steps, rewards) in evaluated.items()
+    ]
+    last, tuned = np.array([row["last"] for row in rows]), source.tuned
+    interval = statistics.bootstrap(last[:, None], statistics.iqm) if len(last) > 1 else None
+    step, total = source.status["step"], config.get("steps") or math.nan
+    step = max(step, int(table["step"].max()) if table else 0)
+    speed, elapsed = source.last("time/fps"), source.last("time/elapsed_s")
+    compiled = source.last("time/compile_s")
+    running = source.status["state"] == "running"
+    return {
+        "path": str(source.folder),
+        "title": f"{config['algo']} on {config['env']}",
+        "name": text(config["name"]) if config.get("name") else None,
+        "tags": [text(tag) for tag in listed(config.get("tags"))],
+        "notes": text(config["notes"]) if config.get("notes") else None,
+        "colour": colour,
+        "state": source.status["state"],
+        "error": source.status.get("error"),
+        "step": step,
+        "steps": total,
+        "tuned": tuned,
+        "members": rows,
+        "last": statistics.iqm(last) if len(last) and not tuned else last.max(initial=-math.inf),
+        "interval": [x[0] for x in interval] if interval and not tuned else None,
+        "best": max((row["best"] for row in rows), default=math.nan),
+        "fps": step / (elapsed - compiled) if elapsed > compiled else speed,
+        "updates": source.last("train/n_updates"),
+        "elapsed": elapsed,
+        "compiled": compiled,
+        "programs": source.programs,
+        "left": (total - step) / speed if running and speed > 0 else None,
+        "active": active(source),
+        "seeds": source.seeds,
+        "config": settings(config),
+        "commands": commands(config),
+    }
+
+
+def active(source: Source) -> float:
+    """Returns when the run last wrote something, in seconds since 1970."""
+    files = (source.folder / name for name in ("config.json", "status.json", "metrics.csv"))
+    return max((x.lstat().st_mtime for x in files if os.path.lexists(x)), default=math.nan)
+
+
+def commands(config: dict[str, Any]) -> list[str]:
+    """Returns the command that began the run, then those that went on with it."""
+    given = [config.get("command"), *listed(config.get("resumes"))]
+    return [command for command in given if isinstance(command, str) and command]
+
+
+def listed(value: Any) -> list[Any]:
+    """Returns the list that a config holds, or a list of the one thing it holds instead."""
+    return value if isinstance(value, list) else [value] if value else []
+
+
+def settings(config: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Returns all settings as text, in groups."""
+    groups = {
+        "hp": "Hyper-parameters",
+        "options": "Algorithm",
+        "pbt": "Population",
+        "versions": "Versions",
+    }
+    grouped = (*groups, "command", "resumes", "schedule")
+    sections = {"Run": {name: x for name, x in config.items() if name not in grouped}}
+    sections |= {title: config.get(name) or {} for name, title in groups.items()}
+    schedule = {f"from step {step:,}": changed for step, changed in config.get("schedule") or ()}
+    sections |= {"Schedule": schedule}
+    return {title: {k: text(v) for k, v in x.items()} for title, x in sections.items() if x}
+
+
+def text(value: Any) -> str:
+    """Returns a setting for people to read."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return " ".join(map(text, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {text(v)}" for k, v in value.items())
+    if value is None or isinstance(value, bool):
+        return {None: "–", True: "yes", False: "no"}[value]
+    return str(value)

@@ -1,0 +1,35 @@
+import pytest
+
+from tests.report.pages import data, run
+from thespis.report.report import report
+
+
+def test_a_page_tells_the_configuration_the_command_and_why_a_run_failed(tmp_path):
+    folder = run(tmp_path / "run", state="failed", seeds=(0, 1), schedule=[[500, {"tau": 0.1}]])
+    (facts,) = data(report([folder]))["runs"]
+    assert facts["error"] == "it fell"
+    assert facts["commands"] == ["thespis train sac --env jax:pendulum"]
+    assert facts["config"]["Run"]["seeds"] == "0 1"
+    assert facts["config"]["Run"]["preset"] == "–"
+    assert facts["config"]["Algorithm"]["hidden"] == "64 64"
+    assert facts["config"]["Hyper-parameters"] == {"gamma": "0.99", "tau": "0.005"}
+    assert facts["config"]["Schedule"] == {"from step 500": "tau 0.1"}
+    assert (facts["elapsed"], facts["compiled"]) == (13.0, 2.5)
+    assert facts["programs"] == {"epoch": 2.2, "init": 0.3}
+    assert facts["fps"] == pytest.approx(6000 / 10.5)
+
+
+def test_a_page_tells_what_the_user_said_of_a_run_and_how_it_went_on(tmp_path):
+    said = {"name": "first try", "tags": ["paper", 3], "notes": "warm"}
+    folder = run(tmp_path / "run", **said, resumes=["thespis resume x"])
+    (facts,) = data(report([folder]))["runs"]
+    assert (facts["name"], facts["tags"], facts["notes"]) == ("first try", ["paper", "3"], "warm")
+    assert facts["commands"] == ["thespis train sac --env jax:pendulum", "thespis resume x"]
+
+
+def test_one_seed_has_no_interval_and_neither_has_a_population(tmp_path):
+    folders = [run(tmp_path / "a"), run(tmp_path / "b", range(4), tuner="pbt")]
+    for facts in data(report(folders, tmp_path / "page.html"))["runs"]:
+        assert facts["interval"] is None
+    (facts,) = data(report([run(tmp_path / "c", (0, 1))]))["runs"]
+    assert facts["interval"][0] < facts["interval"][1]
