@@ -210,7 +210,8 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("several") / "runs"
     run(root / "a_1", (0, 1), 20, name="first try", tags=["paper"], notes="with a warm start")
     run(root / "a_2", (2,), 20, values=np.linspace(-400, -300, 20)[:, None])
-    histograms(run(root / "b_1", (0,), 10, algo="td3"), 20)
+    values = np.linspace(-90, -20, 10)[:, None]
+    histograms(run(root / "b_1", (0,), 10, algo="td3", values=values), 20)
     return report([root])
 
 
@@ -393,6 +394,8 @@ def test_a_served_page_is_new_when_there_is_something_new(browser, tmp_path):
         thread.join()
     browser.wait(lambda: texts(browser, ".live") == ["Not served"])  # and the page stays
     assert texts(browser, "h1") == ["2 runs in runs/"]
+    browser.open("about:blank")
+    browser.errors()  # that nobody answers
 
 
 def test_the_family_tree_tells_who_a_member_copied(browser, tmp_path):
@@ -420,7 +423,7 @@ def test_sixteen_members_and_a_thousand_evaluations_open_in_two_seconds(browser,
     browser.open(report([folder]))
     took = float(browser.run("return document.documentElement.dataset.ready"))
     assert took < 2000
-    assert browser.run("return document.querySelectorAll('#curves path.faint').length") == 16
+    browser.wait(lambda: count(browser, "#curves path.faint") == 16)
     assert browser.errors() == []
 
 

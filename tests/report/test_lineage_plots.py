@@ -176,7 +176,7 @@ def test_the_axes_of_schedules_have_few_plain_numbers(tmp_path, monkeypatch):
     assert {"1e-05", "0.0001", "0.1"} <= shown  # of c
     assert not shown & {"0.03", "0.006", "0.0006"}
     assert "×" not in text
-    assert text.count("environment steps") - text.count("<!-- environment steps") == 2  # row below
+    assert text.count("environment steps") - text.count("<!-- environment steps") == 5
 
 
 def test_plotting_never_opens_pyplot(folder):

@@ -205,6 +205,13 @@ def test_the_legend_counts_seeds_and_every_environment_has_a_panel(tmp_path, mon
     assert "opacity: 0.18" not in text  # nor has its entry in the legend
 
 
+def test_every_panel_has_titles_on_its_axes(tmp_path, monkeypatch):
+    monkeypatch.setitem(plots.STYLE, "svg.fonttype", "none")
+    curves = [curve(2, env=f"task {i}") for i in range(4)]
+    text = learning_curve(curves, tmp_path / "curve.svg").read_text()
+    assert (text.count("environment steps"), text.count("evaluation return")) == (4, 4)
+
+
 def test_the_same_curves_give_the_same_file(tmp_path):
     for suffix in ("svg", "pdf"):
         a, b = (learning_curve([curve(3)], tmp_path / f"{name}.{suffix}") for name in "ab")

@@ -112,7 +112,8 @@ def test_one_algorithm_improves_on_nothing(tmp_path):
 
 
 def test_what_is_counted_is_said():
-    assert counted(table(curves())) == "4 seeds on 3 environments"
+    intervals = ", 95 % bootstrap intervals"
+    assert counted(table(curves())) == f"4 seeds on 3 environments{intervals}"
     assert counted(table(curves(envs=("a",), seeds=1))) == "1 seed on a"
     mixed = [curves()[0], Curve("TD3", curves()[3].runs[:2], "a")]
-    assert counted(table(mixed)) == "2–4 seeds on a"
+    assert counted(table(mixed)) == f"2–4 seeds on a{intervals}"

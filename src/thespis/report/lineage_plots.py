@@ -22,7 +22,6 @@ from thespis.report.plots import (
     INK,
     PALETTE,
     WORDS,
-    label_steps,
     legend,
     rows_axis,
     sheet,
@@ -212,7 +211,6 @@ def returns(story: Story, path: Path | str) -> Path:
         panel.plot(steps[-1:], values[-1:], "o", color=WINNER, markersize=6, zorder=5)
         _floor(panel, story.values)
         steps_axis(panel, story.end, 0.015)
-        label_steps([panel])
         panel.grid(axis="y")
         panel.set_ylabel(WORDS.get(story.metric, story.metric))
         panel.set_title(f"{story.members} members")
@@ -242,9 +240,9 @@ def schedules(story: Story, path: Path | str) -> Path:
             steps_axis(panel, story.end, 0.015)
             panel.grid(axis="y")
             panel.set_title(name)
+            panel.set_ylabel(name)
         for panel in panels.flat[len(names) :]:
             panel.set_axis_off()
-        label_steps(panels[-1])
         legend(figure, [(_name(story), WINNER, "-", 2.4), ("other members", OTHERS, "-", 1.2)])
     return Path(path)
 
@@ -279,7 +277,6 @@ def family_tree(story: Story, path: Path | str) -> Path:
         panel.plot(*track, color=INK, linewidth=2.2, zorder=6)
         panel.plot(story.end, line[-1], "o", color=INK, markersize=7, zorder=7, clip_on=False)
         steps_axis(panel, story.end, 0.015)
-        label_steps([panel])
         rows_axis(panel, [str(slot) for slot in range(story.members)])
         panel.set_ylabel("member")
         look = {

@@ -64,7 +64,7 @@ NEUTRAL = (  # settings that are in the label anyway, or do not influence learni
     *("algo", "env", "preset", "tuner", "objective", "options", "hp", "pbt"),
     *("seeds", "steps", "stop_reward", "patience", "threads", "devices", "command", "versions"),
     *("eval_freq", "eval_episodes", "log_freq", "log_keys", "wandb", "checkpoint_freq"),
-    "identity",
+    *("identity", "resumes", "name", "tags", "notes"),
 )
 UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
@@ -263,15 +263,13 @@ def learning_curve(
             steps_axis(panel, max(steps[-1] for curve in here for steps, _ in curve.runs))
             value_axis(panel)
             panel.set_title(env)
+            panel.set_ylabel(WORDS.get(metric, metric))
         for panel in panels.flat[len(envs) :]:
             panel.set_axis_off()
-        label_steps(panels[-1])
         if title and len(envs) == 1:
             panels[0, 0].set_title(title)
         elif title:
             figure.suptitle(title)
-        for panel in panels[:, 0]:
-            panel.set_ylabel(WORDS.get(metric, metric))
         name = "IQM" if statistic == "iqm" else statistic
         banded = any(len(curve.runs) > 1 for curve in curves)
         meaning = f"{name} over seeds with 95 % bootstrap interval" if banded else None
@@ -304,6 +302,7 @@ def steps_axis(panel, end: float, margin: float = 0.01) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     end = max(end, 1)
+    panel.set_xlabel("environment steps")
     panel.set_xlim(-0.01 * end, (1 + margin) * end)
     panel.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: thousands(x)))
@@ -322,11 +321,6 @@ def rows_axis(panel, labels: Sequence[str]) -> None:
     panel.set_ylim(len(labels) - 0.4, -0.6)
     panel.tick_params(axis="y", length=0)
     panel.spines["left"].set_visible(False)
-
-
-def label_steps(panels) -> None:
-    for panel in panels:
-        panel.set_xlabel("environment steps")
 
 
 @contextmanager

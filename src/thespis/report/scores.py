@@ -22,7 +22,6 @@ from thespis.report.plots import (
     WORDS,
     Curve,
     count,
-    label_steps,
     legend,
     look,
     rows_axis,
@@ -159,7 +158,7 @@ def aggregates(scores: Table, path: Path | str) -> Path:
             panel.margins(x=0.08)
             rows_axis(panel, labels)
             panel.grid(axis="x")
-        figure.supxlabel(f"{scores.meaning}; {counted(scores)}, 95 % intervals", fontsize=9)
+        figure.supxlabel(f"{scores.meaning}; {counted(scores)}", fontsize=9)
     return Path(path)
 
 
@@ -205,7 +204,7 @@ def improvements(scores: Table, path: Path | str) -> Path:
         panel.set_xlim(0, 1)
         rows_axis(panel, [f"{x} > {y}" for x, y in pairs])
         panel.grid(axis="x")
-        panel.set_xlabel(f"probability of improvement; {counted(scores)}, 95 % intervals")
+        panel.set_xlabel(f"probability of improvement; {counted(scores)}")
     return Path(path)
 
 
@@ -223,7 +222,6 @@ def efficiency(scores: Table, path: Path | str) -> Path:
             panel.plot(grid, statistics.pooled_iqm(values), mark, color=colour, linewidth=2)
             steps_axis(panel, grid[-1])
         value_axis(panel)
-        label_steps([panel])
         panel.set_ylabel(f"IQM of {scores.meaning}".replace(" (", "\n("))
         score_legend(figure, scores)
     return Path(path)
@@ -239,15 +237,16 @@ def bar(panel, row: int, value: Any, interval: Any, colour: str, height: float) 
 
 def score_legend(figure, scores: Table) -> None:
     lines = [(label, *look(i), 2) for i, label in enumerate(scores.labels)]
-    title = f"{counted(scores)}, 95 % bootstrap intervals"
-    legend(figure, lines, title, ncols=min(len(lines), 4))
+    legend(figure, lines, counted(scores), ncols=min(len(lines), 4))
 
 
 def counted(scores: Table) -> str:
-    """Returns "5 seeds on 3 environments"."""
-    seeds = sorted({len(x) for label in scores.labels for x in scores.final(label)})
-    several = len(scores.envs) > 1
-    return f"{count(seeds)} on {f'{len(scores.envs)} environments' if several else scores.envs[0]}"
+    """Returns "5 seeds on 3 environments, 95 % bootstrap intervals"; of one seed there are none."""
+    numbers = [[len(x) for x in scores.final(label)] for label in scores.labels]
+    seeds, several = sorted({n for some in numbers for n in some}), len(scores.envs) > 1
+    banded = any(min(some) > 1 for some in numbers)
+    where = f"{len(scores.envs)} environments" if several else scores.envs[0]
+    return f"{count(seeds)} on {where}{', 95 % bootstrap intervals' * banded}"
 
 
 KINDS = {

@@ -1,5 +1,7 @@
 // --- what is remembered, also when a live page loads itself again ---------------------------
 
+for (const { programs, config } of data.runs) // names in them are a stranger's: they inherit nothing
+  for (const named of [programs, config, ...Object.values(config)]) Object.setPrototypeOf(named, null);
 const runs = data.runs, one = runs.length === 1 ? runs[0] : null;
 const place = "thespis " + location.pathname;
 const view = { axis: "steps", zoom: null, hidden: [], live: true, smooth: 0, logX: false, logY: false, sort: null, find: "" };
