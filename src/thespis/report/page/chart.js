@@ -87,6 +87,8 @@ class Chart {
     return this.known.get(key);
   }
 
+  get empty() { return !this.lines.length; }
+
   get end() { return Math.max(1e-9, ...this.lines.map(line => line.x[line.x.length - 1] ?? 0)); }
 
   get start() { // a logarithmic axis begins with the first that has a logarithm
@@ -105,12 +107,18 @@ class Chart {
 
   draw() {
     const width = this.plot.clientWidth, height = this.plot.clientHeight;
-    if (!width || (!this.stale && this.width === width)) return;
-    Object.assign(this, { width, stale: false });
+    if (!width || (!this.stale && this.width === width && this.height === height)) return;
+    Object.assign(this, { width, height, stale: false });
     const big = height > 250;
     this.pad = { left: big ? 74 : 64, right: 14, top: 10, bottom: 38 };
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.replaceChildren();
+    this.figure.classList.toggle("empty", this.empty);
+    if (this.empty) {
+      this.shown = [];
+      this.svg.append(s("text", { x: width / 2, y: 24, "text-anchor": "middle" }, "all of its runs are hidden"));
+      return;
+    }
     const { left, right, top, bottom } = this.pad, along = this.along, [x0, x1] = this.range.map(along.to);
     this.x = value => left + (along.to(value) - x0) / (x1 - x0) * (width - left - right);
     this.back = pixel => along.back(x0 + (pixel - left) / (width - left - right) * (x1 - x0));
@@ -247,7 +255,7 @@ class Chart {
   // --- reading values ---
 
   move(event) {
-    if (!this.x) return;
+    if (!this.x || this.empty) return;
     const box = this.plot.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
     if (this.from != null) {
       const [a, b] = [this.from, x].sort((a, b) => a - b);

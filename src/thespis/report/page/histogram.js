@@ -19,6 +19,8 @@ class Spread extends Chart { // a column per stretch of steps, a row per bin, th
 
   get lines() { return []; }
 
+  get empty() { return false; }
+
   get end() { return this.counted.steps[this.counted.steps.length - 1] || 1; }
 
   get start() { return this.along === SCALES.log ? this.counted.steps.find(x => x > 0) / 2 : 0; }

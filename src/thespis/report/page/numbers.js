@@ -56,7 +56,10 @@ function logarithms(low, high, count) { // round numbers between two logarithms,
 const SCALES = {
   linear: { to: y => y, back: y => y, ticks: steps },
   log: { to: Math.log10, back: y => 10 ** y, ticks: logarithms },
-  gamma: { to: y => -Math.log10(1 - y), ticks: (low, high, count) => decades(-high, -low, count).map(x => 1 - 10 ** x) },
+  gamma: { to: y => -Math.log10(1 - y), ticks: (low, high, count) => {
+    const found = decades(-high, -low, count).map(x => 1 - 10 ** x).reverse();
+    return found.length > 1 ? found : steps(1 - 10 ** -low, 1 - 10 ** -high, count);
+  } },
 };
 
 function symmetric(values) { // logarithmic on both sides of 0, which has no logarithm, and even near it

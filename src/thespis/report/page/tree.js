@@ -12,6 +12,8 @@ class Tree extends Chart { // a row per member, coloured by score; curves are co
 
   get lines() { return []; }
 
+  get empty() { return false; }
+
   get end() { return this.spec.tree.edges[this.spec.tree.edges.length - 1]; }
 
   get along() { return SCALES.linear; }
