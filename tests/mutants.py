@@ -505,6 +505,21 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "where(going, self.draw, fresh)":
             "fresh",
     }),
+    # --- the page ---
+    ("report/serve.py", "tests/report/test_serve.py -k 'token or rebound or served'", {
+        "if not hmac.compare_digest(token.encode(), self.server.token.encode()):":
+            "if not hmac.compare_digest(token.encode(), token.encode()):",
+        'if len(hosts) != 1 or hosts[0].partition(":")[0] not in NAMES:':
+            'if len(hosts) != 1 or not hosts[0].startswith(NAMES):',
+        'if (address.scheme, address.netloc, address.path) != ("", "", "/"):':
+            'if (address.scheme, address.netloc) != ("", ""):',
+    }),
+    ("report/charts.py", "tests/report/test_charts.py", {
+        "banded = iqm and not tuned":
+            "banded = iqm",
+        "return Histogram(edges, steps, counts)":
+            "return Histogram(edges, steps, counts[::-1])",
+    }),
 ]
 # fmt: on
 

@@ -53,6 +53,15 @@ def test_report(trained, pair, say):
     assert pair.report("pair.html") == Path("pair.html")
 
 
+def test_report_of_a_folder_is_that_of_its_runs(trained, say, complain):
+    folder = trained.path.parent
+    (line,) = say("report", folder, "-o", "all.html", "--json")
+    assert json.loads(line) == {"report": "all.html"}
+    assert "<title>1 run in " in Path("all.html").read_text()
+    assert "leave out -o" in complain("report", folder, "--serve", "-o", "all.html")
+    assert "try --port 0" in complain("report", folder, "--serve", "--port", "70000")
+
+
 def test_report_takes_the_old_name_of_video_mb_with_a_note(trained, tmp_path, capsys):
     copy = shutil.copytree(trained.path, tmp_path / "run")
     (copy / "videos").mkdir()
