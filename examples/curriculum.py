@@ -45,11 +45,8 @@ class Curriculum(thespis.Callback):
 if __name__ == "__main__":
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     run = thespis.train(
-        "sac",
-        env="jax:pointmass",
-        steps=steps,
-        hidden=(64, 64),
-        log_freq=500,
-        callbacks=[Curriculum],
+        "sac", env="jax:pointmass", steps=steps, hidden=(64, 64), callbacks=[Curriculum]
     )
-    print("levels:", run.metrics.get("curriculum/level"))
+    for step, level in zip(run.metrics["step"], run.metrics.get("curriculum/level", ())):
+        if np.isfinite(level):
+            print(f"until step {step:,.0f}: level {level:g}")

@@ -162,7 +162,8 @@ def with_fields(task: Any, values: dict[str, Any]) -> Any:
     """Returns a task, or the one inside its wrappers, with other values of its fields."""
     if isinstance(task, TaskWrapper):
         return dataclasses.replace(task, task=with_fields(task.task, values))
-    names = [f.name for f in dataclasses.fields(task)] if dataclasses.is_dataclass(task) else []
+    known = bool(dataclasses.is_dataclass(task))
+    names = [f.name for f in dataclasses.fields(task)] if known else []
     for name in values:
         if name not in names:
             kind = type(task).__name__

@@ -112,8 +112,7 @@ class Training:
     def parents(self) -> list[int]:
         """Whom each member copied in the newest exchange of a population; itself if nobody."""
         tuning = self._trainer.tuning
-        last = range(self.members) if tuning is None or tuning.parents is None else tuning.parents
-        return [int(parent) for parent in last]
+        return [int(m) for m in (tuning.parents if tuning else range(self.members))]
 
     def policy(self, member: int = 0, stochastic: bool = False) -> Policy:
         """Returns a member's policy as it is now; it stays so while training goes on."""
@@ -302,7 +301,9 @@ class Callbacks:
     def apply(self) -> None:
         """Does what callbacks have asked for, the same in all processes."""
         training, trainer = self.training, self.trainer
-        if self.callbacks and several():
+        if not self.callbacks:
+            return
+        if several():
             every = np.stack([*training.hypers.values()]), np.array(bool(training._stop))
             numbers, stop = of_leader(every)
             training._hypers = dict(zip(training.hypers, np.asarray(numbers), strict=True))

@@ -58,13 +58,14 @@ def check(session: Session, attributes: dict[str, Any]) -> None:
 
 def adjusted(env: Any, n: int, attributes: dict[str, Any]) -> Any:
     """Returns a JAX environment with other attributes, if its spaces and states stay alike."""
+    spec, name = env.spec, env.name
     if not isinstance(env, Adjustable):
-        raise ThespisError(f"set_env: {env.name} has no attributes that can be set")
+        raise ThespisError(f"set_env: {name} has no attributes that can be set")
     new = env.with_attr(**attributes)
     shapes = lambda env: jax.eval_shape(lambda: env.reset(jax.random.key(0), n))
-    if new.spec != env.spec or shapes(new) != shapes(env):
+    if new.spec != spec or shapes(new) != shapes(env):
         text = ", ".join(f"{name}={shown(value)}" for name, value in attributes.items())
-        raise ThespisError(f"set_env({text}): {env.name} would have other spaces or states")
+        raise ThespisError(f"set_env({text}): {name} would have other spaces or states")
     return new
 
 

@@ -53,7 +53,7 @@ class Tuning:
         born = jnp.zeros(members, jnp.int32)
         self.rounds = Rounds(memory, born, jnp.full((members, config.scores), jnp.nan))
         self.programs = Programs(loop)
-        self.parents: np.ndarray | None = None  # of the newest exchange
+        self.parents = np.arange(members)  # of the newest exchange
 
     def use(self, loop: Loop) -> None:
         """Goes on with another environment."""
