@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from thespis.envs import make as make
     from thespis.envs.check import check_env as check_env
     from thespis.errors import ThespisError as ThespisError
+    from thespis.runs.callbacks import Callback as Callback
+    from thespis.runs.callbacks import Training as Training
     from thespis.runs.dump import reproduce as reproduce
     from thespis.runs.run import Policy as Policy
     from thespis.tuning import PB2 as PB2
@@ -60,6 +62,7 @@ _HOMES = {
     "thespis.envs.check": ("check_env",),
     "thespis.errors": ("ThespisError",),
     "thespis.tuning": ("PB2", "PBT", "MultiFrequencyPBT", "NoTuning", "RandomSearch"),
+    "thespis.runs.callbacks": ("Callback", "Training"),
     "thespis.runs.dump": ("reproduce",),
     "thespis.runs.run": ("Policy",),
 }

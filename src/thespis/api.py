@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from thespis import envs
 from thespis.engine.loop import Loop
 from thespis.errors import ThespisError
 from thespis.report.progress import Terminal
+from thespis.runs import callbacks as hooks
 from thespis.runs import checkpoint, config_file, files
 from thespis.runs import config as configs
 from thespis.runs import estimate as plans
@@ -32,6 +33,7 @@ from thespis.runs.reporter import Mute, Silent
 from thespis.runs.run import SavedRun
 from thespis.runs.trainer import Trainer
 from thespis.runs.transplant import transplant
+from thespis.runs.trust import check as check_trust
 from thespis.runs.trust import remember
 from thespis.values import convert, counted
 from thespis.xla import compile_cache, multihost, threads
@@ -70,6 +72,7 @@ def train(
     *,
     out: str | Path = "runs",
     progress: bool = True,
+    callbacks: Any = (),
     **options: Any,
 ) -> Run:
     """Trains and returns the run: `train("sac", env="Pendulum-v1", steps=20_000, seed=0)`.
@@ -78,10 +81,13 @@ def train(
     `gymnasium.Env` class, a function that makes one, or a JAX task. All else
     is as on the command line: fields of the run (`steps`, `seeds`, `envs`, ...), choices of the
     algorithm (`hidden`, `batch_size`, ...) and hyper-parameters (`gamma`, `actor_lr`, ...). With
-    `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself.
+    `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself. `callbacks` are
+    called at events of the run (docs/callbacks.md).
     """
     with held():
         config = configs.make(algo, {"env": env} | options)
+        names, chosen = hooks.make(callbacks)
+        config = dataclasses.replace(config, callbacks=names)
     reporter = speaker(progress)
     threads = set_threads(config)
     if threads != config.threads:
@@ -101,7 +107,7 @@ def train(
         transplant(state_shapes(config, pieces[0]), config.init_from, reporter.note)
     with new_folder(out, config.algo, pieces[0].env) as folder:
         config_file.write(folder, config, shlex.join(sys.argv))
-        return finish(config, pieces, folder, reporter)
+        return finish(config, pieces, folder, reporter, callbacks=chosen)
 
 
 def plan(algo: str | type, env: Any = None, *, probe: bool = True, **options: Any) -> plans.Plan:
@@ -125,14 +131,15 @@ def resume(
     out: str | Path = "runs",
     devices: int | None = None,
     progress: bool = True,
+    callbacks: Any = None,
     trust: bool = False,
 ) -> Run:
     """Goes on exactly where a run stopped, to its own number of steps or another.
 
     `member` takes one member out of several and goes on with it in a run of its own. Members may
     be on other `devices` and in other processes than before. `demos` are needed only if they were
-    given as an object, or are elsewhere now. `trust` is for runs of others that name code of
-    their own.
+    given as an object, or are elsewhere now. `callbacks` take the place of the run's own, which are
+    made again if none are given. `trust` is for runs of others that name code of their own.
     """
     run = Run(path, env, eval_env, demos, trust)
     reporter = speaker(progress)
@@ -148,7 +155,7 @@ def resume(
     if member is not None:
         number = run.member(member)
         if config.members > 1:
-            return branch(run, config, number, out, reporter)
+            return branch(run, config, number, out, reporter, callbacks)
     if run.status["state"] == "done" and (steps is None or config.steps == done):
         files.clear(folder)  # it may have been killed after that was known
         if trust and multihost.leads():
@@ -156,8 +163,13 @@ def resume(
         reporter.note(f"{folder} is done at step {done}; to train on: {how_to_resume(folder, 'N')}")
         return run
     compare(run, config, reporter)
+    if callbacks is None:
+        hooks.check_found(run.path, config.callbacks)
+        check_trust(run.path, run.saved, trust, callbacks=True)
+    names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
+    config = dataclasses.replace(config, callbacks=names)
     folder = folder if multihost.leads() else shadow(folder)
-    return finish(config, run.build(config), folder, reporter, partial(go_on, run=run))
+    return finish(config, run.build(config), folder, reporter, partial(go_on, run=run), chosen)
 
 
 def rerun(
@@ -178,6 +190,11 @@ def rerun(
     """
     run = Run(path, env, eval_env, demos, trust)
     number = run.member(member)
+    if changed := hooks.untraced(run.path):
+        raise ThespisError(
+            f"rerun follows lineage.csv, and callbacks of {run.path} changed {', '.join(changed)} "
+            "beside it: train anew with these callbacks"
+        )
     hp, changes = schedule(run.path, number)
     seeds = seed_list(run.config.seeds[number] if seed is None else seed)
     config = one_member(run.config, number, hp)
@@ -203,6 +220,7 @@ def finish(
     folder: Path,
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
+    callbacks: Iterable[hooks.Callback] = (),
 ) -> Run:
     """Trains from the start or what is restored to the end, and leaves plots and a report of it."""
     from thespis.report import lineage_plots
@@ -214,7 +232,7 @@ def finish(
     with (
         alone(folder),
         stoppable(reporter.note) as stop,
-        closing(Trainer(config, pieces, folder, reporter)) as trainer,
+        closing(Trainer(config, pieces, folder, reporter, callbacks)) as trainer,
     ):
         files.clear(folder)
         restore(trainer)
@@ -228,6 +246,7 @@ def finish(
                     trainer.start()
                 state = trainer.run(stop)
             except BaseException as error:
+                trainer.callbacks.fail(error)
                 fail(folder, error)
                 raise
         run, curve = Run(folder, trust=True), None  # it has just been trained
@@ -252,18 +271,25 @@ def go_on(trainer: Trainer, run: Run) -> None:
     """Restores a run, unless it was killed before it had saved anything: then it starts."""
     if newest(run.path):
         trainer.restore(run.path)
-    changed = {name: getattr(trainer.config, name) for name in ("steps", "devices")}
+    changed = {name: getattr(trainer.config, name) for name in ("steps", "devices", "callbacks")}
     if any(value != getattr(run.config, name) for name, value in changed.items()):
         write_json(trainer.folder / "config.json", run.saved | changed)
 
 
-def branch(run: Run, config: Config, number: int, out: str | Path, reporter: Silent) -> Run:
-    """Goes on with one member of several, in a folder of its own."""
+def branch(
+    run: Run, config: Config, number: int, out: str | Path, reporter: Silent, callbacks: Any
+) -> Run:
+    """Goes on with one member of several, in a folder of its own; `callbacks` begin anew."""
+    if config.callbacks and callbacks is None:
+        left = ", ".join(config.callbacks)
+        reporter.note(f"callbacks of {run.path} stay behind ({left}): give callbacks to have any")
     hp = {name: x[number] if isinstance(x, list) else x for name, x in config.hp.items()}
     if config.tuner:
         hp = {name: float(x[number]) for name, x in vars(run.hypers()).items()}
     adopt = partial(Trainer.adopt, folder=run.path, members=config.members, member=number)
-    return derive(run, one_member(config, number, hp), out, reporter, adopt)
+    names, chosen = hooks.make(callbacks or ())
+    config = dataclasses.replace(one_member(config, number, hp), callbacks=names)
+    return derive(run, config, out, reporter, adopt, chosen)
 
 
 def one_member(config: Config, number: int, hp: dict[str, Any]) -> Config:
@@ -271,7 +297,8 @@ def one_member(config: Config, number: int, hp: dict[str, Any]) -> Config:
     if spans_run(config)[number]:
         hp = hp | {SCHEDULE: 0}  # of the new run
     seeds = (config.seeds[number],)
-    return dataclasses.replace(config, seeds=seeds, hp=hp, tuner=None, pbt={}, devices=1)
+    alone: Any = {"tuner": None, "pbt": {}, "devices": 1, "callbacks": ()}
+    return dataclasses.replace(config, seeds=seeds, hp=hp, **alone)
 
 
 def derive(
@@ -280,15 +307,16 @@ def derive(
     out: str | Path,
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
+    callbacks: Iterable[hooks.Callback] = (),
 ) -> Run:
     """Trains a run made of another one, in a folder of its own."""
     compare(run, config, reporter)
     pieces = run.build(config)
-    names = ("seeds", "hp", "steps", "tuner", "pbt", "schedule", "devices")
+    names = ("seeds", "hp", "steps", "tuner", "pbt", "schedule", "devices", "callbacks")
     changed = {name: getattr(config, name) for name in names} | {"command": shlex.join(sys.argv)}
     with new_folder(out, config.algo, pieces[0].env) as folder:
         write_json(folder / "config.json", run.saved | changed)
-        return finish(config, pieces, folder, reporter, restore)
+        return finish(config, pieces, folder, reporter, restore, callbacks)
 
 
 def fail(folder: Path, error: BaseException) -> None:

@@ -260,6 +260,24 @@ class HostEnv(Protocol):
         ...
 
 
+@runtime_checkable
+class Adjustable(Protocol):
+    """A JAX environment with parameters. Callbacks change them: programs are compiled anew."""
+
+    def with_attr(self, **values: Any) -> JaxEnv:
+        """Returns the environment with other values of some parameters."""
+        ...
+
+
+@runtime_checkable
+class Adjusting(Protocol):
+    """Environments in Python with attributes that callbacks may set while they are open."""
+
+    def set_attr(self, name: str, value: Any) -> None:
+        """Sets an attribute that they all have."""
+        ...
+
+
 class HostEnvs(Protocol):
     """What training, evaluations and exchanges ask of n running environments in Python.
 

@@ -35,6 +35,7 @@ class Option:
     help: str = ""
     default: Any = None
     metavar: str = ""  # placeholder of the value in help; by default it follows from the type
+    repeated: bool = False  # it may be given several times, and has the values of all
 
 
 # --- values ---------------------------------------------------------------------------------

@@ -42,7 +42,8 @@ def parse(
         values = [value] if equals else []
         while queue and not equals and len(values) < most_words(option.kind) and not flag(queue[0]):
             values.append(queue.pop(0))
-        chosen[name] = read(option, values)
+        new = read(option, values)
+        chosen[name] = (*chosen.get(name, ()), *new) if option.repeated else new
     if len(words) > positional:
         raise ThespisError(f"unexpected {words[int(positional)]!r}: options start with --")
     return words, chosen

@@ -24,6 +24,14 @@ from thespis.cli.options import parse
 from thespis.errors import ThespisError, printable
 from thespis.values import Option, fields
 
+CALLBACK = Option(
+    "callback",
+    tuple[str, ...],
+    "Call your own code at events of the run: MODULE:CLASS of a thespis.Callback "
+    "(docs/callbacks.md). May be given several times.",
+    metavar="MODULE:CLASS",
+    repeated=True,
+)
 POPULATION = "A population that tunes itself"
 PROCESSES = [
     Option(
@@ -39,7 +47,8 @@ PROCESSES = [
 
 
 def train(argv: list[str]) -> int:
-    algo, chosen = read_training("train", argv, [OUT, JSON, *PROCESSES])
+    algo, chosen = read_training("train", argv, [OUT, CALLBACK, JSON, *PROCESSES])
+    chosen["callbacks"] = chosen.pop("callback", ())
     join(chosen)
     return finish("train", chosen, algo, chosen.pop("env", None))
 
@@ -50,12 +59,15 @@ def resume(argv: list[str]) -> int:
         Option("member", str, "Continue this member (a number, or best) in a run of its own."),
         replace(OUT, help="Folder of that run."),
         Option("devices", int, "Devices of every process; by default as before."),
+        replace(CALLBACK, help="Call this code instead of what the run names; none: call none."),
         TRUST_AND_REMEMBER,
         JSON,
         *PROCESSES,
     ]
     example = "resume runs/sac/jax-pendulum_1 --steps 50000"
     [path], args = read_arguments("resume RUN", argv, options, example)
+    given = vars(args).pop("callback")
+    args.callbacks = () if given == ("none",) else given
     join(vars(args))
     return finish("resume", vars(args), path)
 

@@ -48,6 +48,7 @@ class HostDriver:
         self.seeds = np.asarray(seeds)[self.mine]
         self.members = len(self.seeds)
         self.envs: Any = None  # `HostEnvs`, once they are open
+        self.attributes: dict[str, Any] = {}  # that are set when they are opened
         self.programs = cache(self.compile)
 
     def open(self, time: int) -> None:
@@ -56,6 +57,8 @@ class HostDriver:
         seeds = environment_seeds(self.seeds, Stream.TRAIN, time, self.loop.envs)
         self.envs = self.loop.env.open(len(seeds), seeds)
         self.opened = time
+        for name, value in self.attributes.items():
+            self.envs.set_attr(name, value)
         try:
             self.arrived = self.fold(self.envs.reset())
         except Fault as fault:

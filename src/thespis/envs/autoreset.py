@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -13,6 +14,7 @@ from jax import random
 from jaxtyping import Array, PyTree
 
 from thespis.core import Box, Discrete, Key, Spec, Step, where
+from thespis.errors import ThespisError, or_all
 
 FPS = 30  # of tasks that do not say how fast time goes
 
@@ -117,6 +119,10 @@ class Autoreset:
     def limit(self) -> int:
         return self.task.limit
 
+    def with_attr(self, **values: Any) -> Autoreset:
+        """Returns the same with other values of some fields of the task, which is a dataclass."""
+        return Autoreset(with_fields(self.task, values))
+
     def reset(self, key: Key, n: int) -> tuple[State, Step]:
         task = strong(jax.vmap(self.task.start)(random.split(key, n)))
         no = jnp.zeros(n, bool)
@@ -150,6 +156,20 @@ class Autoreset:
     def rescale(self, action: Array) -> Array:
         """Returns actions in the task's own units and shape, from flat vectors in [-1, 1]."""
         return rescale(self.spec, action)
+
+
+def with_fields(task: Any, values: dict[str, Any]) -> Any:
+    """Returns a task, or the one inside its wrappers, with other values of its fields."""
+    if isinstance(task, TaskWrapper):
+        return dataclasses.replace(task, task=with_fields(task.task, values))
+    known = bool(dataclasses.is_dataclass(task))
+    names = [f.name for f in dataclasses.fields(task)] if known else []
+    for name in values:
+        if name not in names:
+            kind = type(task).__name__
+            hint = or_all(name, names) if names else "; make it a dataclass with that field"
+            raise ThespisError(f"{kind} has no field {name!r}{hint}")
+    return dataclasses.replace(task, **values)
 
 
 def strong(tree):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -120,6 +120,15 @@ class GymnasiumEnvs:
         """Makes the next step start a new episode in these [n] as well."""
         self.over = np.logical_or(self.over, which).tolist()
 
+    def set_attr(self, name: str, value: Any) -> None:
+        """Sets an attribute of every environment, or of a wrapper around it that has it."""
+        for env in self.envs:
+            owner = next((e for e in layers(env) if owns(e, name)), None)
+            if owner is None:
+                kind = type(env.unwrapped).__name__
+                raise ThespisError(f"{self.name} has no attribute {name!r}: give {kind} one")
+            setattr(owner, name, value)
+
     def render(self) -> list[Any]:
         """Returns one frame per environment."""
         if self.envs[0].render_mode is None:
@@ -189,6 +198,19 @@ class GymnasiumEnvs:
 
     def fault(self, i: int, what: str) -> Fault:
         return Fault(self.name, i, self.time, what)
+
+
+def layers(env: Any) -> Iterator[Any]:
+    """Yields an environment's wrappers from the outside, and last the environment itself."""
+    yield env
+    while env is not env.unwrapped:
+        env = env.env
+        yield env
+
+
+def owns(env: Any, name: str) -> bool:
+    """Tells whether an attribute is this one's own: some wrappers pass on what is inside."""
+    return name in vars(env) or hasattr(type(env), name)
 
 
 def returned(method: str, values: Any) -> Any:

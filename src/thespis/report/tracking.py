@@ -69,6 +69,12 @@ class Tracked(Silent):
             }
             run.log(values | {"global_step": step})
 
+    def media(self, step: int, member: int, name: str, image: Any, counted: Any) -> None:
+        self.reporter.media(step, member, name, image, counted)
+        to = self.wandb
+        value = to.Image(image) if counted is None else to.Histogram(np_histogram=counted)
+        self.runs[member].log({name: value, "global_step": step})
+
     def end(self) -> None:
         self.reporter.end()
         while self.runs:

@@ -24,7 +24,7 @@ DEPENDENCE = "eval/skill_dependence"  # and what it is worth, whatever their hyp
 SIMILARITY = "eval/similarity"  # of imitators, to demonstrations they did not learn from
 PER_EPISODE = (RETURN, DIVERSITY, DEPENDENCE)  # metrics that have a value for every episode
 OBJECTS = ("env", "eval_env", "demos")  # fields that take objects of any kind, left as they are
-NOT_OPTIONS = ("algo", "options", "hp", "tuner", "pbt", "schedule")  # fields nobody gives by name
+NOT_OPTIONS = ("algo", "options", "hp", "tuner", "pbt", "schedule", "callbacks")  # not by name
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,8 @@ class Config:
     """The fields of the tuner."""
     schedule: tuple[tuple[int, dict[str, float]], ...] = ()
     """Steps at which hyper-parameters change, and to what: that of another run's member."""
+    callbacks: tuple[str, ...] = ()
+    """Callbacks, as MODULE:CLASS; those that were given as objects have the names of classes."""
 
     @property
     def Algorithm(self) -> type:

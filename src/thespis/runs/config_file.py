@@ -21,7 +21,7 @@ from thespis.values import Reference, convert
 
 TRUST = "trust"  # the field that is the user's alone: neither written nor read
 LATER = ("devices", "frame_stack", "tuner", "pbt", "schedule", "demos", "demo_episodes", "patience")
-LATER += ("skills_from", "skill_steps", "log_keys", "wandb")  # fields that old runs do not have
+LATER += ("skills_from", "skill_steps", "log_keys", "wandb", "callbacks")  # unknown to old runs
 
 
 def write(folder: Path, config: Config, command: str) -> None:
@@ -96,6 +96,7 @@ def parse(saved: dict[str, Any]) -> Config:
     fields["options"] = typed("algo", options)
     fields["pbt"] = {name: tuples(value) for name, value in saved.get("pbt", {}).items()}
     fields["schedule"] = tuple((int(step), new) for step, new in saved.get("schedule", []))
+    fields["callbacks"] = tuple(saved.get("callbacks", ()))
     config = Config(**fields)
     for hp in (config.hp, *(changes for _, changes in config.schedule)):
         hyper.check(algorithm.Hyper, hp, config.members)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from thespis import plugins
 from thespis.errors import ThespisError, shown
 from thespis.runs import files, formats
 from thespis.runs.files import set_aside, writing
@@ -141,11 +142,13 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ThespisError(f"{path} is not the config of a run: it is no object; restore it")
     formats.check(path, config.get("format", 1))
     seeds, schedule = config.get("seeds"), config.get("schedule") or []
+    callbacks = config.get("callbacks") or []
     holds = {
         "algo": isinstance(config.get("algo"), str),
         "env": isinstance(config.get("env"), str),
         "seeds": isinstance(seeds, list) and seeds and all(type(x) is int for x in seeds),
         "steps": type(config.get("steps", 1)) is int,
+        "callbacks": isinstance(callbacks, list) and all(isinstance(x, str) for x in callbacks),
         "schedule": isinstance(schedule, list) and all(map(_change, schedule)),
         **{n: isinstance(config.get(n) or "", str) for n in ("preset", "tuner")},
         **{n: isinstance(config.get(n) or {}, dict) for n in ("hp", "options", "pbt", "versions")},
@@ -166,6 +169,8 @@ def how_to_resume(folder: Path, steps: str = "") -> str:
     """Returns the command by which a run goes on; in Python if it needs objects."""
     config = read_json(folder / "config.json")
     objects = [name for name in ("env", "eval_env", "demos") if config.get(f"{name}_given")]
+    if not all(map(plugins.is_reference, config.get("callbacks") or ())):
+        objects.append("callbacks")
     if not objects:
         return f"thespis resume {shlex.quote(str(folder))}" + (f" --steps {steps}" if steps else "")
     arguments = [f"steps={steps}"] * bool(steps) + [f"{name}=..." for name in objects]

@@ -3,7 +3,7 @@
     step,member,parent,score,age,before/gamma,...,after/gamma,...
 
 One row per member and exchange. A member that is replaced because something in it was not finite
-has a row of its own, without a score.
+has a row of its own, without a score; so has every member where a callback changes what is tuned.
 """
 
 from __future__ import annotations

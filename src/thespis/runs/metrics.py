@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ Cells = list[str]  # one line of the file: step, member, then one cell per colum
 Edges = tuple[float, ...]  # between which values are counted
 Note = Callable[[str], None]
 FIRST = ["step", "member"]
+EVENTS = "events.out.tfevents."  # how the names of TensorBoard's files begin
 
 
 class MetricsLog:
@@ -42,19 +43,34 @@ class MetricsLog:
         names: Mapping[str, str] | None = None,
         histograms: Mapping[str, Edges] | None = None,
         note: Note = lambda text: None,
+        last: float = math.inf,
     ):
-        """`names` are other names that columns have in TensorBoard."""
-        self.folder = Path(folder)
+        """`names` are other names that columns have in TensorBoard; rows after `last` are lost."""
+        self.folder, self.names = Path(folder), names or {}
         self.histograms = Histograms(self.folder, histograms or {}, members, note)
-        self.tags = tuple((names or {}).get(name, name) for name in columns)
         self.path = self.folder / "metrics.csv"
         self.columns = tuple(columns)
         self.members, self.note = members, note
         self._boards: list[Path] | None = None  # one event file per member, once there are rows
-        header = [*FIRST, *columns]
+        self._open(last)
+
+    def _open(self, last: float = math.inf) -> None:
+        """Makes the file one with these columns."""
+        header = [*FIRST, *self.columns]
         assert len(set(header)) == len(header), "two columns have the same name"
-        assert not any(set(name) & set(',"\r\n') for name in header)
-        repair(self.path, header, note, members)
+        assert all(map(loggable, header))
+        repair(self.path, header, self.note, self.members, last)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(self.names.get(name, name) for name in self.columns)
+
+    def extend(self, columns: Iterable[str]) -> None:
+        """Adds columns at the end, if they are not there; rows before have no value in them."""
+        new = tuple(name for name in columns if name not in self.columns)
+        if new:
+            self.columns += new
+            self._open()
 
     def append(
         self,
@@ -82,6 +98,16 @@ class MetricsLog:
                 events += self.histograms.event(counted)
             files.append(self._boards[member], events)
 
+    def show(self, step: int, member: int, value: Callable[[], Any]) -> None:
+        """Adds an image or a histogram to TensorBoard alone."""
+        if self._boards is None:
+            self._mirror()
+        if self._boards:
+            from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore
+
+            event = _record(step=step, summary=Summary(value=[value()]))
+            files.append(self._boards[member], event)
+
     def copy_rows(self, folder: Path, member: int, last: int) -> None:
         """Appends the rows of another run's member up to the step `last`, as those of member 0."""
         past, counts = read(folder / "metrics.csv"), self.histograms.read_member(folder, member)
@@ -94,27 +120,27 @@ class MetricsLog:
         """Forget all rows after `step`, as if the run had just come to it."""
         cut(self.path, step)
         self.histograms.cut(step)
-        self._mirror()
+        self._mirror(step)
 
     def sync(self) -> None:
         """Returns once the rows are on the disk."""
         for path in (self.path, *self.histograms.files):
             files.append(path, b"", durable=True)
 
-    def _mirror(self) -> None:
-        """Writes the event files anew from the csv."""
+    def _mirror(self, last: float = math.inf) -> None:
+        """Writes the event files anew from the csv, with what was shown until the step `last`."""
         root, several = self.folder / "tensorboard", self.members > 1
         folders = [root / f"member_{i}" if several else root for i in range(self.members)]
         if any(os.path.lexists(x) and (x.is_symlink() or not x.is_dir()) for x in (root, *folders)):
             aside = files.set_aside(root)
             self.note(f"{root} has something else than folders: it is now {aside}")
         with writing(root):
-            for old in root.rglob("events.out.tfevents.*"):
-                if old.is_symlink() or not old.is_dir():
-                    old.unlink()
+            there = [x for x in root.rglob(f"{EVENTS}*") if x.is_symlink() or not x.is_dir()]
             try:
                 start = _record(file_version="brain.Event:2")
             except ImportError:
+                for old in there:
+                    old.unlink()
                 warnings.warn("no tensorboardX: metrics go to metrics.csv alone", stacklevel=3)
                 self._boards = []
                 return
@@ -123,12 +149,19 @@ class MetricsLog:
                 content[int(cells[1])] += _event(self.tags, cells)
             for cells in self.histograms.lines:
                 content[int(cells[1])] += self.histograms.event(cells)
-            name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
+            for folder, events in zip(folders, content, strict=True):
+                old = (path for path in there if path.parent == folder)
+                shown = (x for path in old for x in _shown(path, last, self.histograms.edges))
+                events += b"".join(dict.fromkeys(shown))  # twice after a kill between these lines
+                folder.mkdir(parents=True, exist_ok=True)
+                files.write(folder / f"{EVENTS}new", bytes(events))
+            for old in there:
+                if old.name != f"{EVENTS}new":
+                    old.unlink()
+            name = f"{EVENTS}{int(time.time())}.{socket.gethostname()}"
             self._boards = [folder / name for folder in folders]
-            for board, events in zip(self._boards, content, strict=True):
-                board.parent.mkdir(parents=True, exist_ok=True)
-                with open(board, "xb") as file:
-                    file.write(events)
+            for board in self._boards:
+                os.replace(board.with_name(f"{EVENTS}new"), board)
 
 
 class Histograms:
@@ -176,23 +209,10 @@ class Histograms:
 
     def event(self, cells: Cells) -> bytes:
         """Returns an event of one row; values are taken to lie in the middle between edges."""
-        from tensorboardX.proto.summary_pb2 import HistogramProto, Summary  # pyright: ignore
+        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore
 
-        values = []
-        for name, counts in self.counts(cells).items():
-            low, *limits = self.edges[name]
-            middle = np.convolve(self.edges[name], [0.5, 0.5], "valid")
-            about = {
-                "min": low,
-                "max": limits[-1],
-                "num": sum(counts),
-                "sum": counts @ middle,
-                "sum_squares": counts @ middle**2,
-                "bucket_limit": limits,
-                "bucket": counts,
-            }
-            if any(counts):
-                values.append(Summary.Value(tag=name, histo=HistogramProto(**about)))
+        counted = self.counts(cells).items()
+        values = [histogram_value(name, x, self.edges[name]) for name, x in counted if any(x)]
         return _record(step=int(cells[0]), summary=Summary(value=values))
 
 
@@ -283,11 +303,14 @@ def _whole(cell: str) -> bool:
     return cell.isascii() and cell.isdigit() and len(cell) < 16
 
 
-def repair(path: Path, header: Cells, note: Note, members: int | None = None) -> None:
+def repair(
+    path: Path, header: Cells, note: Note, members: int | None = None, last: float = math.inf
+) -> None:
     """Makes a log one that rows can be added to, whatever has happened to it.
 
     What is understood stays, under its columns. If anything is not, it is left out, and the file
-    as it was is kept beside it.
+    as it was is kept beside it. If rows after
+    the step `last` will be cut, columns that have no value before just go.
     """
     if not os.path.lexists(path):
         write(path, line(header))
@@ -314,7 +337,11 @@ def repair(path: Path, header: Cells, note: Note, members: int | None = None) ->
             for row, values in zip(cells, numbers, strict=True)
         ]
     bad, kept = bad + wrong, [header, *cells]
-    repaired, gone = b"".join(map(line, kept)), [name for name in names if name not in header]
+    repaired = b"".join(map(line, kept))
+    gone = [name for name in names if name not in header]
+    if last < math.inf:  # others will be cut
+        told = [row for row in good if int(row[0]) <= last]
+        gone = [name for name in gone if any(row[place[name]] for row in told)]
     faults = {
         f"{bad} line(s) or cell(s) that cannot be understood": bad,
         f"columns that are no more ({', '.join(gone)})": gone and known,
@@ -345,6 +372,11 @@ def to_numbers(rows: list[Cells]) -> tuple[list[list[float]], int]:
     return numbers, wrong
 
 
+def loggable(name: Any) -> bool:
+    """Tells whether this may be the name of a column."""
+    return isinstance(name, str) and name != "" and not set(name) & set(',"\r\n')
+
+
 def line(cells: Cells) -> bytes:
     return (",".join(cells) + "\n").encode()
 
@@ -367,6 +399,47 @@ def _event(tags: Sequence[str], cells: Cells) -> bytes:
     filled = [(name, cell) for name, cell in zip(tags, cells[2:], strict=True) if cell]
     values = [Summary.Value(tag=name, simple_value=float(cell)) for name, cell in filled]
     return _record(step=int(cells[0]), summary=Summary(value=values))
+
+
+def histogram_value(name: str, counts: Sequence[int] | np.ndarray, edges: Edges) -> Any:
+    """Returns counts between edges; values are taken to lie in the middle between them."""
+    from tensorboardX.proto.summary_pb2 import HistogramProto, Summary  # pyright: ignore
+
+    low, *limits = edges
+    middle = np.convolve(edges, [0.5, 0.5], "valid")
+    about = {
+        "min": low,
+        "max": limits[-1],
+        "num": sum(counts),
+        "sum": counts @ middle,
+        "sum_squares": counts @ middle**2,
+        "bucket_limit": limits,
+        "bucket": counts,
+    }
+    return Summary.Value(tag=name, histo=HistogramProto(**about))
+
+
+def _shown(path: Path, last: float, own: Iterable[str]) -> Iterator[bytes]:
+    """Yields the records of a file that nothing else holds: images, and histograms but our own."""
+    from tensorboardX.proto.event_pb2 import Event  # pyright: ignore
+
+    try:
+        content = files.read(path)
+    except OSError:
+        return
+    place = 0
+    while place + 12 <= len(content):
+        (length,) = struct.unpack_from("<Q", content, place)
+        record, place = content[place : place + length + 16], place + length + 16
+        try:
+            event = Event.FromString(record[12:-4])
+        except Exception:  # it was torn or damaged
+            return
+        kinds = [(value.WhichOneof("value"), value.tag) for value in event.summary.value]
+        if event.step <= last and any(
+            kind == "image" or (kind == "histo" and tag not in own) for kind, tag in kinds
+        ):
+            yield record
 
 
 def _record(**fields: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import sys
 from collections.abc import Callable
@@ -283,18 +284,25 @@ class Policy:
 
     def act(self, obs: Any) -> np.ndarray:
         """Returns the algorithm's own actions [n, ...] on a batch of observations."""
-        action, self.memory = self.jitted(self.memory, obs, self.seed, self.time)
+        action, self.memory = self.jitted(self.frozen, self.memory, obs, self.seed, self.time)
         self.time += 1
         return np.asarray(action)
 
-    def _act(self, memory, obs, seed, time):
+    def at(self, frozen: FrozenPolicy) -> Policy:
+        """Returns the policy of another moment, which shares the compiled program with this one."""
+        other = copy.copy(self)
+        other.frozen = frozen
+        other.reset()
+        return other
+
+    def _act(self, frozen, memory, obs, seed, time):
         k_act, k_memory = jax.random.split(jax.random.fold_in(jax.random.key(seed), time))
         n = jax.tree.leaves(obs)[0].shape[0]
         memory = self.algo.memory(k_memory, n) if memory is None else memory
         if self.skill is not None and self.skilled is not None:
             skill = jnp.asarray(self.skill, jnp.float32)
             memory = self.skilled.follow(memory, jnp.broadcast_to(skill, (n, self.skilled.skills)))
-        return self.frozen.act(self.algo, memory, obs, k_act, self.mode)[:2]
+        return frozen.act(self.algo, memory, obs, k_act, self.mode)[:2]
 
 
 def reader(env: Any, unseen: tuple[str, ...] = ()) -> Callable[[Any], tuple[Any, bool]]:

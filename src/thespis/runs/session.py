@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from thespis.core import HostEnv
 from thespis.engine.evaluation import Evaluator
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import DeviceDriver, Loop
+from thespis.engine.rollout import FrozenPolicy
 from thespis.errors import ThespisError
-from thespis.runs import metric_rows, snapshot
+from thespis.runs import curriculum, metric_rows, snapshot
 from thespis.runs.best import Best
 from thespis.runs.build import hyper_parameters, resolve_schedule
+from thespis.runs.callbacks import Callback, Callbacks
 from thespis.runs.config import Config
 from thespis.runs.directory import repair_status, status, write_json
 from thespis.runs.expert import Demonstrations
@@ -28,7 +31,7 @@ from thespis.runs.metrics import MetricsLog
 from thespis.runs.reporter import Reporter
 from thespis.runs.resets import Resets
 from thespis.runs.snapshot import Snapshot
-from thespis.runs.timetable import Timetable
+from thespis.runs.timetable import RECORDS, Timetable
 from thespis.runs.transplant import transplant
 from thespis.runs.tuning_rounds import Tuning
 from thespis.xla.compile_times import CompileTimes
@@ -37,7 +40,14 @@ from thespis.xla.compile_times import CompileTimes
 class Session:
     """All that a `Trainer` works on: `start`, `restore` or `adopt` give it members."""
 
-    def __init__(self, config: Config, pieces: tuple[Loop, Any], folder: Path, reporter: Reporter):
+    def __init__(
+        self,
+        config: Config,
+        pieces: tuple[Loop, Any],
+        folder: Path,
+        reporter: Reporter,
+        callbacks: Iterable[Callback] = (),
+    ):
         self.config, self.folder, self.reporter = config, folder, reporter
         self.loop, eval_env = pieces
         self.env_label = envs.label(self.loop.env)
@@ -50,7 +60,9 @@ class Session:
         self.demos = Demonstrations(config, self.loop) if config.demos is not None else None
         self.driver = driver(self.loop, self.seeds)
         self.resets = Resets(config, self.loop)
-        self.timetable = Timetable.from_config(config, self.resets.iterations)
+        self.callbacks = Callbacks(self, callbacks)
+        every = self.callbacks.every
+        self.timetable = Timetable.from_config(config, self.resets.iterations, every)
         self.start_of_learning = self.iterations(config.learning_starts or 1)
         self.faults = Faults(config, self.loop, folder, self.start_of_learning)
         self.ledger = CompileTimes()
@@ -69,6 +81,7 @@ class Session:
             self.learner = self.loop.place(dataclasses.replace(self.learner, state=state))
         self.best = Best.none(self.learner.state, self.hps)
         self.open_logs()
+        self.callbacks.start()
         self.save()
 
     def restore(self, folder: Path) -> None:
@@ -102,6 +115,8 @@ class Session:
         self.hps = self.used = resolve_schedule(self.config, loaded.hps, self.reporter.note)
         if self.tuning:
             self.tuning.rounds = loaded.rounds
+        self.callbacks.restore(loaded.callbacks, alone=member is not None)
+        curriculum.install(self, self.callbacks.memory.env)
         self.learner, self.best = self.driver.resume(loaded.learner), loaded.best
         self.best.write(self.folder / "best")
         return loaded.lineage
@@ -117,7 +132,9 @@ class Session:
         )
         repair_status(self.folder, note)
         names, members = other_names(self.config.log_keys), self.config.members
-        self.log = MetricsLog(self.folder, columns, members, names, dict(sums.edges), note)
+        own = tuple(dict.fromkeys([*columns, *self.callbacks.memory.columns]))
+        edges = dict(sums.edges)
+        self.log = MetricsLog(self.folder, own, members, names, edges, note, self.last_row)
         self.logged = self.step, self.busy
         if self.tuning:
             self.tuning.open(self.folder, columns, lineage, self.hps, note)
@@ -131,7 +148,13 @@ class Session:
 
     def cut_log(self) -> None:
         """Cuts metrics.csv at this step, without a row that only closed a shorter run."""
-        self.log.cut(self.step if self.record_due else self.step - 1)
+        self.log.cut(self.last_row)
+
+    @property
+    def policies(self) -> FrozenPolicy:
+        """The policies of all members as they are now."""
+        step = np.full(self.config.members, self.step, np.int32)
+        return FrozenPolicy(self.learner.state, self.hps, jax.device_put(step))
 
     # --- time -------------------------------------------------------------------------------
 
@@ -152,7 +175,12 @@ class Session:
 
     @property
     def record_due(self) -> bool:
-        return self.due("log", "eval", "exchange")
+        return self.due(*RECORDS)
+
+    @property
+    def last_row(self) -> int:
+        """The newest step whose row of metrics may be part of this run."""
+        return self.step if self.record_due else self.step - 1
 
     def until_next(self, end: int) -> int:
         """Returns how many iterations may be done at once, at most until `end`."""
@@ -182,14 +210,17 @@ class Session:
         lineage = self.tuning and (self.tuning.lineage.rows, self.tuning.lineage.content)
         parts = self.learner, self.hps, self.best, self.rounds, lineage or (0, None)
         self.log.sync()
-        now = Snapshot(*parts, self.spent, self.ledger.programs)
+        about = self.spent, self.ledger.programs, self.callbacks.saved()
+        now = Snapshot(*parts, *about)
         snapshot.save(self.folder / "checkpoints", self.step, now, self.env_label)
         self.saved = self.step
         self.write_status("running")
+        self.callbacks.fire("on_checkpoint")
 
     def write_status(self, state: str) -> None:
         """Says in the folder how far the run is, and what was compiled for it."""
-        status(self.folder, state, self.saved)
+        reason = self.callbacks.stopped if state == "done" else ""
+        status(self.folder, state, self.saved, **({"reason": reason} if reason else {}))
         write_json(self.folder / "compiled.json", self.ledger.programs)
 
     def close(self) -> None:

@@ -36,6 +36,7 @@ class Snapshot(NamedTuple):
     lineage: tuple[int, bytes | None]  # rows of lineage.csv and its content, if that was saved
     elapsed: float  # seconds
     programs: dict[str, float]  # seconds that each took to compile
+    callbacks: dict[str, Any] | None = None  # what these left (callbacks.py), if there are any
 
 
 def save(folder: Path, step: int, now: Snapshot, env: str) -> None:
@@ -44,6 +45,8 @@ def save(folder: Path, step: int, now: Snapshot, env: str) -> None:
     parts = split(now.learner, now.hps, now.best, now.rounds)
     parts["replay"] = by_row(lambda rows: Rows(rows, size), parts["replay"])
     info = {"rows": size, "elapsed": now.elapsed, "programs": now.programs, "env": env}
+    if now.callbacks is not None:
+        info["callbacks"] = now.callbacks
     if tuned:
         info["lineage"], content = now.lineage
         parts["lineage"] = {FILE: np.frombuffer(content or b"", np.uint8)}
@@ -108,6 +111,7 @@ def load(
         (info.get("lineage", 0), None if lineage is None else lineage.tobytes()),
         info["elapsed"],
         info.get("programs", {}),
+        info.get("callbacks"),
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from thespis.runs.config import Config
+
+RECORDS = ("log", "eval", "exchange")  # at which rows of metrics are written
 
 
 @dataclass(frozen=True)
@@ -13,18 +15,23 @@ class Timetable:
     """What happens every so many iterations, and what happens once."""
 
     every: dict[str, int]
-    """Iterations between logs, evaluations, checkpoints and a population's exchanges."""
+    """Iterations between logs, evaluations, checkpoints, a population's exchanges, callbacks."""
     once: tuple[int, ...]
     """Iterations at which members or their hyper-parameters change."""
 
     @classmethod
-    def from_config(cls, config: Config, resets: Sequence[int]) -> Timetable:
-        """Returns the timetable of a run whose members are reset at these iterations."""
+    def from_config(
+        cls, config: Config, resets: Sequence[int], callbacks: Mapping[str, int]
+    ) -> Timetable:
+        """Returns the timetable of a run whose members are reset at these iterations.
+
+        `callbacks` have their steps by name.
+        """
         steps = {name: getattr(config, f"{name}_freq") for name in ("log", "eval", "checkpoint")}
         if config.tuner:
             steps["exchange"] = config.tuning.interval
         changes = (config.iterations(step) for step, _ in config.schedule)
-        every = {name: config.iterations(n) for name, n in steps.items()}
+        every = {name: config.iterations(n) for name, n in {**steps, **callbacks}.items()}
         return cls(every, (*changes, *resets))
 
     def due(self, iteration: int, *names: str) -> bool:
@@ -38,5 +45,5 @@ class Timetable:
 
     def until_record(self, iteration: int) -> int:
         """Returns the iterations until rows of metrics are written."""
-        names = (name for name in self.every if name != "checkpoint")
+        names = (name for name in RECORDS if name in self.every)
         return min(self.every[name] - iteration % self.every[name] for name in names)

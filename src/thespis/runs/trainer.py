@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import numpy as np
 
 from thespis.core import Complaining, capability, cut_short
 from thespis.engine.evaluation import Episodes
-from thespis.engine.rollout import FrozenPolicy
 from thespis.errors import ThespisError
 from thespis.runs import metric_rows
 from thespis.runs.build import hyper_parameters
@@ -30,7 +28,8 @@ class Trainer(Session):
     def run(self, stop: list[int]) -> str:
         """Trains until the end, or until `stop` is not empty -> "done" or "stopped"."""
         total, start = self.iterations(self.config.steps), self.start_of_learning
-        reached, chunk = False, 1
+        self.callbacks.start()
+        reached, chunk = bool(self.callbacks.stopped), 1
         self.write_status("running")
         while self.iteration < total and not reached:
             signals, chunks = from_all(np.array([stop[0] if stop else 0, chunk])).T
@@ -39,6 +38,8 @@ class Trainer(Session):
                 break
             chunk = int(chunks[0])  # no two processes are equally fast
             self.prepare()
+            if reached := bool(self.callbacks.stopped):
+                break
             learn = self.iteration >= start
             length = min(chunk, self.until_next(total if learn else min(start, total)))
             chunk = max(1, min(4 * length, int(CHUNK_SECONDS * length / self.epoch(length, learn))))
@@ -53,6 +54,10 @@ class Trainer(Session):
                 evaluation = self.evaluate_members() if evaluates else None
                 self.write_rows(evaluation)
                 reached = evaluation is not None and self.is_enough(evaluation)
+            else:
+                self.callbacks.step()
+            self.callbacks.apply()
+            reached = reached or bool(self.callbacks.stopped)
             if self.due("checkpoint"):
                 self.save()
         if self.saved != self.step:
@@ -61,6 +66,7 @@ class Trainer(Session):
             self.write_rows(self.evaluate_members())  # not saved: no part of a longer run
         state = "done" if reached or self.iteration >= total else "stopped"
         self.write_status(state)
+        self.callbacks.end(state)
         return state
 
     def epoch(self, length: int, learn: bool) -> float:
@@ -91,7 +97,11 @@ class Trainer(Session):
         if now in self.timetable.once:
             self.faults.forget()
         if self.tuning and self.due("exchange") and now > self.start_of_learning:
+            before = self.tuning.rounds
             self.learner, self.hps = self.tuning.round(self.learner, self.hps, self.driver)
+            if self.tuning.rounds is not before:
+                self.callbacks.fire("on_exchange")
+                self.callbacks.apply()
         if self.config.schedule:
             changes = [new for step, new in self.config.schedule if self.iterations(step) <= now]
             merged = {name: x for new in changes for name, x in new.items()}
@@ -134,12 +144,6 @@ class Trainer(Session):
             self.heal(now=True, attempt=attempt)
         raise ThespisError(f"step {self.step}: evaluations are not finite, whoever plays")
 
-    @property
-    def policies(self) -> FrozenPolicy:
-        """The policies of all members as they are now."""
-        step = np.full(self.config.members, self.step, np.int32)
-        return FrozenPolicy(self.learner.state, self.hps, jax.device_put(step))
-
     def write_rows(self, evaluation: Evaluation | None) -> None:
         """Writes a row of metrics per member, and gives the tuner its scores."""
         now, sums = (self.step, self.busy), read(self.learner.metric_sums)
@@ -156,6 +160,7 @@ class Trainer(Session):
             self.tuning.score(np.array([[row.get(fitness, np.nan)] for row in rows]))
         elif self.tuning and evaluation:
             self.tuning.score(evaluation.episodes[self.tuning.tuner.fitness])
+        rows = self.callbacks.row(rows, evaluation is not None)
         counts, edges = [sums.histograms(m) for m in range(len(rows))], dict(sums.edges)
         for m, row in enumerate(rows):
             self.log.append(self.step, m, row, counts[m])

@@ -23,9 +23,13 @@ from thespis.xla import private_files
 IDENTITY = "identity"  # of a run that names code, in its config.json
 
 
-def check(folder: Path, saved: dict[str, Any], trusted: bool) -> None:
-    """Refuses a run that names code which nobody but the run itself vouches for."""
-    origins = {name: (m, plugins.origin(m)) for name, m in code(saved).items()}
+def check(folder: Path, saved: dict[str, Any], trusted: bool, callbacks: bool = False) -> None:
+    """Refuses a run that names code which nobody but the run itself vouches for.
+
+    Its `callbacks` are code of which only training needs any.
+    """
+    named = code(saved) | (callback_code(saved) if callbacks else {})
+    origins = {name: (m, plugins.origin(m)) for name, m in named.items()}
     origins = {name: place for name, place in origins.items() if place[1]}  # or nothing can happen
     if not origins or trusted or known(saved):
         return
@@ -50,10 +54,16 @@ def code(saved: dict[str, Any]) -> dict[str, str]:
     return {name: module for name, module in modules.items() if module}
 
 
+def callback_code(saved: dict[str, Any]) -> dict[str, str]:
+    """Returns the callbacks that a config.json names, and the modules of these."""
+    names = filter(plugins.is_reference, saved.get("callbacks") or ())
+    return {f"callback = {name}": name.partition(":")[0] for name in names}
+
+
 def remember(folder: Path) -> None:
     """Notes that this user trains this run here, with all the code that it names."""
     saved = read_json(folder / "config.json")
-    if not code(saved) or known(saved):
+    if not (code(saved) or callback_code(saved)) or known(saved):
         return
     saved[IDENTITY] = secrets.token_hex(16)  # that nobody knows who sent the run
     why = private_files.complaint(records())
@@ -78,6 +88,7 @@ def records() -> Path:
 
 
 def record(saved: dict[str, Any]) -> Path:
-    named = [(name, module, plugins.origin(module)) for name, module in code(saved).items()]
+    modules = code(saved) | callback_code(saved)
+    named = [(name, module, plugins.origin(module)) for name, module in modules.items()]
     text = json.dumps([saved[IDENTITY], sorted(named)])
     return records() / hashlib.sha256(text.encode()).hexdigest()

@@ -53,6 +53,11 @@ class Tuning:
         born = jnp.zeros(members, jnp.int32)
         self.rounds = Rounds(memory, born, jnp.full((members, config.scores), jnp.nan))
         self.programs = Programs(loop)
+        self.parents = np.arange(members)  # of the newest exchange
+
+    def use(self, loop: Loop) -> None:
+        """Goes on with another environment."""
+        self.loop, self.programs = loop, Programs(loop)
 
     def open(
         self,
@@ -122,6 +127,13 @@ class Tuning:
         self.asked = {name: after[name] for name in self.names}
         self.lineage.append(step, list(map(int, listed)), self.parents, scores, age, before, after)
         return x, hps
+
+    def record(self, step: int, before: dict[str, np.ndarray], after: dict[str, Any]) -> None:
+        """Writes down that somebody else changed hyper-parameters: rows without a score."""
+        if any(not np.array_equal(before[name], after[name]) for name in self.names):
+            members, age = np.arange(len(self.seeds)), step - np.asarray(self.rounds.born)
+            self.asked = {name: after[name] for name in self.names}
+            self.lineage.append(step, members.tolist(), members, None, age, before, after)
 
     def compare(self, used: dict[str, np.ndarray], step: int) -> None:
         """Refuses to go on if updates were given other values than those that were asked for."""
