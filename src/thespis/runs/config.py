@@ -55,13 +55,15 @@ class Config:
     """Who acts before learning starts: uniform noise, or the policy as it is, which is the default
     where init_from gives the actor of another run."""
     eval_freq: int | None = None
-    """Steps between evaluations; by default a twentieth of the steps."""
+    """Steps between evaluations; by default a twentieth of the steps, and in environments in Python
+    no fewer than the episodes of an evaluation have."""
     eval_episodes: int = 10
     """Episodes of every evaluation."""
     eval_env: Any = None
     """Environment of the evaluations; by default another copy of env."""
     log_freq: int | None = None
-    """Steps between rows of metrics.csv; by default those of the evaluations."""
+    """Steps between rows of metrics.csv; by default a twentieth of the steps, or eval_freq if that
+    is given."""
     log_keys: tuple[str, ...] = ()
     """Other names of metrics in TensorBoard and on W&B: cleanrl, brax, rllib, or OURS=THEIRS."""
     wandb: str | None = None
