@@ -79,8 +79,14 @@ def test_environments_of_gymnasium_come_as_class_factory_or_name(tmp_path, env):
 
 
 def test_an_instance_is_refused_with_what_to_give_instead(tmp_path):
-    with pytest.raises(ThespisError, match="pass the class Toy or a function"):
+    with pytest.raises(ThespisError, match="is an instance.*: give the class, env=Toy, or a funct"):
         thespis.train("sac", Toy(), out=tmp_path)
+    with pytest.raises(ThespisError, match='is an instance.*: give env="Pendulum-v1", or a funct'):
+        thespis.train("sac", gymnasium.make("Pendulum-v1"), out=tmp_path)
+    with pytest.raises(ThespisError, match='is an instance.*: give env="Pendulum-v1" and envs=2$'):
+        thespis.train("sac", gymnasium.make_vec("Pendulum-v1", 2), out=tmp_path)
+    with pytest.raises(ThespisError, match="env = 3 is no environment: give an id such as Pendul"):
+        thespis.train("sac", 3, out=tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -113,6 +113,7 @@ def test_a_near_name_is_suggested_whatever_its_case():
 
 def test_where_no_name_is_near_all_are_listed():
     assert or_all("xyzzy", ["gamma", "tau"]) == "; there is gamma, tau"
+    assert or_all("xyzzy", []) == "; there is none"
 
 
 def test_what_was_given_is_shown_without_its_address():

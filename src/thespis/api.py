@@ -25,6 +25,7 @@ from thespis.runs import config as configs
 from thespis.runs import estimate as plans
 from thespis.runs.build import SCHEDULE, build, spans_run, state_shapes
 from thespis.runs.config import DIVERSITY, RETURN, Config
+from thespis.runs.config_checks import with_eval_freq
 from thespis.runs.config_names import seed_list
 from thespis.runs.directory import create, how_to_resume, status, versions, write_json
 from thespis.runs.lineage import schedule
@@ -98,6 +99,7 @@ def train(
         config = dataclasses.replace(config, threads=threads)
     with held():
         pieces = build(config)
+        config = with_eval_freq(config, pieces[1])
     if pieces[0].mesh is None and (config.devices or 1) > 1:
         reporter.note(
             f"JAX has started with one device: members run one after another; {config.devices} "

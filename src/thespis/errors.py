@@ -50,7 +50,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def or_all(name: str, known: Iterable[str]) -> str:
     """Returns the same as `did_you_mean`, or a list of all names where none is near."""
     known = list(known)
-    return did_you_mean(name, known) or f"; there is {', '.join(known)}"
+    return did_you_mean(name, known) or f"; there is {', '.join(known) or 'none'}"
 
 
 def listed(names: list[str], word: str) -> str:

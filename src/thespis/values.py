@@ -60,7 +60,7 @@ def convert(name: str, kind: Any, value: Any) -> Any:
             return None
         kind = needed(kind)
     if typing.get_origin(kind) is tuple:
-        items = value.replace(",", " ").split() if isinstance(value, str) else value
+        items = value.strip("[()]").replace(",", " ").split() if isinstance(value, str) else value
         items = items if isinstance(items, list) else [items]
         return tuple(convert(name, typing.get_args(kind)[0], item) for item in items)
     if typing.get_origin(kind) is Literal:

@@ -66,6 +66,28 @@ SMALL = words()
             ["train", "sac", *SMALL, "--updates-per-step", "-1"],
             "updates_per_step = -1: give 0 or more",
         ),
+        (["train", "td3", *SMALL, "--ent-coef", "auto"], "ent_coef = auto: TD3 has no entropy in"),
+        (
+            ["train", "td3", *SMALL, "--target-entropy", "-1"],
+            "target_entropy = -1: TD3 has no entr",
+        ),
+        (
+            ["train", "sac", *SMALL, "--policy-delay", "2"],
+            "unknown option 'policy_delay': this algo",
+        ),
+        (
+            ["train", "sac", *SMALL, "--learning-rate", "lin_3e-4"],
+            "is a schedule: give learning_rat",
+        ),
+        (
+            ["train", "sac", *SMALL, "--policy-kwargs", "dict()"],
+            "its parts as options: net_arch, n",
+        ),
+        (
+            ["train", "sac", *SMALL, "--verbose"],
+            "verbose is an option of another library: leave it",
+        ),
+        (["enjoy", "runs"], "or is it: thespis play RUN ...?"),
         (
             ["train", "sac", *SMALL, "--preset", "sb3"],
             "preset = sb3: sac has none of this name; there is",

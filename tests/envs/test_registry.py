@@ -8,7 +8,7 @@ import pytest
 
 from tests.envs.toys import GymTally, Tally
 from thespis.core import ThespisError
-from thespis.envs import label, make, names
+from thespis.envs import brax, label, make, names
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import CartPole, Pendulum, PointMass
 from thespis.envs.gymnasium import Gymnasium
@@ -26,6 +26,42 @@ def test_a_name_without_a_prefix_is_a_gymnasium_id():
     env = make("Pendulum-v1")
     assert isinstance(env, Gymnasium)
     assert "Pendulum-v1" in names()["gymnasium"]
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("ALE/Pong-v5", "ale_py"),
+        ("PongNoFrameskip-v4", "ale_py"),
+        ("FetchReach-v4", "gymnasium_robotics"),
+        ("MiniGrid-Empty-5x5-v0", "minigrid"),
+    ],
+)
+def test_an_id_of_a_known_package_says_what_to_install(name, package, monkeypatch):
+    there = dict.fromkeys(("ale_py", "gymnasium_robotics", "minigrid"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda module, *_: there.get(module))
+    pip = package.replace("_", "-")
+    message = f"an id of the package {pip}: pip install {pip}, then give {package}:{name}$"
+    with pytest.raises(ThespisError, match=message):
+        make(name)
+    with pytest.raises(ThespisError, match=f"needs a missing library: pip install {pip}$"):
+        make(f"{package}:{name}")
+    there[package] = package
+    with pytest.raises(ThespisError, match=f"an id of the package {pip}: give {package}:{name}$"):
+        make(name)
+
+
+def test_a_version_that_has_moved_away_names_the_newest():
+    with pytest.raises(ThespisError, match="HalfCheetah-v3: ImportError: .*; take HalfCheetah-v5$"):
+        make("HalfCheetah-v3")
+
+
+def test_a_name_of_brax_that_is_misspelt_is_suggested_with_its_prefix(monkeypatch):
+    with pytest.raises(ThespisError, match=r"brax:antt.*; did you mean brax:ant\b"):
+        make("brax:antt")
+    monkeypatch.setattr(brax, "installed", lambda: False)
+    with pytest.raises(ThespisError, match=r"brax:ant needs a missing library: pip .*\[brax\]'$"):
+        brax.load.__wrapped__("ant", "spring")
 
 
 def test_a_module_may_be_named_that_registers_the_id():

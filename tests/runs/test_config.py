@@ -10,9 +10,11 @@ import pytest
 
 from tests.odd_values import configuration
 from tests.small import RUN, Toy
+from thespis import envs
 from thespis.core import ThespisError
 from thespis.runs import config_file
 from thespis.runs.config import Config, make
+from thespis.runs.config_checks import with_eval_freq
 from thespis.runs.config_names import seed_list
 from thespis.runs.formats import FORMAT
 from thespis.tuning import PBT, TUNERS
@@ -25,13 +27,34 @@ def sac(**given) -> Config:
 def test_what_is_not_given_follows_from_the_steps():
     config = sac(steps=20_000)
     assert config.learning_starts == 1000
-    assert config.eval_freq == config.log_freq == 1000
+    assert config.log_freq == 1000
     assert config.checkpoint_freq == 2000
     assert config.seeds == (0,)
     assert config.options["hidden"] == (256, 256)
     assert sac(steps=5000).learning_starts == 500
     assert sac(steps=1000, batch_size=300).learning_starts == 300
     assert sac(steps=20_000, log_freq=10).log_freq == 10
+    assert sac(steps=20_000, eval_freq=10).log_freq == 10
+
+
+@pytest.mark.parametrize(
+    ("env", "given", "every"),
+    [
+        ("jax:pendulum", {}, 1000),
+        ("jax:pendulum", {"eval_freq": 300}, 300),
+        ("Pendulum-v1", {}, 2000),  # ten episodes of 200 steps
+        ("Pendulum-v1", {"eval_freq": 300}, 300),
+        ("Pendulum-v1", {"eval_episodes": 3}, 1000),
+        ("Pendulum-v1", {"eval_episodes": 11}, 3000),  # with every third row
+        ("Pendulum-v1", {"steps": 1500}, 2025),  # at the end alone
+        ("Pendulum-v1", {"steps": 100_000}, 5000),
+    ],
+)
+def test_an_evaluation_in_python_has_no_more_steps_than_are_trained_before_it(env, given, every):
+    config = sac(**{"env": env, "steps": 20_000} | given)
+    config = with_eval_freq(config, envs.make(env))
+    assert config.eval_freq == every
+    assert config.eval_freq % config.log_freq == 0
 
 
 def test_a_name_finds_its_place_with_and_without_a_prefix():
@@ -143,7 +166,7 @@ def test_seeds_that_make_no_members_are_refused(given, message):
         ({"gama": 0.9}, r"unknown option 'gama'; did you mean gamma\?"),
         ({"hp.gama": 0.9}, r"unknown hyper-parameter 'hp.gama'; did you mean gamma\?"),
         ({"hp.hidden": 3}, "unknown hyper-parameter 'hp.hidden'"),
-        ({"xyzzy": 1}, "unknown option 'xyzzy'; there is env, steps"),
+        ({"xyzzy": 1}, "unknown option 'xyzzy'; `thespis train ALGO --help-all` lists them all"),
         ({"gamma": 1.5}, "hyper-parameter gamma = 1.5 is out of range: give between 0 and 1"),
         ({"gamma": "high"}, "hyper-parameter gamma = high: give a number"),
         ({"gamma": [0.9, 0.8]}, "hyper-parameter gamma has 2 values for 1 members"),
@@ -170,7 +193,7 @@ def test_seeds_that_make_no_members_are_refused(given, message):
         ({"updates_per_step": -1}, "updates_per_step = -1: give 0 or more"),
         ({"updates_per_step": float("inf")}, "updates_per_step = inf: give a number"),
         ({"train_freq": 0}, "train_freq = 0: give at least 1"),
-        ({"ent_coef": "warm"}, "ent_coef = warm: give a number"),
+        ({"ent_coef": "warm"}, "ent_coef = warm: give auto, auto_0.1 or a number"),
         ({"learning_rate": "fast"}, "learning_rate = fast: give a number"),
         ({"seed": 1, "seeds": (1, 2)}, "both seed and seeds are given"),
         (

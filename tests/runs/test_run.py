@@ -1,5 +1,6 @@
 """A run on disk: its metrics, its policies in the environment's units, and their evaluation."""
 
+import re
 import shutil
 
 import gymnasium
@@ -123,6 +124,44 @@ def test_observations_are_taken_as_the_environment_gives_them():
     assert np.allclose(policy(batch), one_by_one, atol=1e-6)
     other = several[0] | {"mode": 1 + several[0]["mode"] % 3}
     assert not np.allclose(policy(other), one_by_one[0])
+
+
+TASK = "give the first part of what reset returned: obs, info = env.reset()"
+
+
+@pytest.mark.parametrize(
+    ("obs", "message"),
+    [
+        (np.zeros(4), "on shape (4,): jax:pendulum has (3,), and a batch of n has n in front"),
+        (np.zeros((5, 4)), "on shape (5, 4): jax:pendulum has (3,)"),
+        (np.zeros((2, 5, 3)), "on shape (2, 5, 3): jax:pendulum has (3,)"),
+        (np.float32(0), "on shape (): jax:pendulum has (3,)"),
+        ({"where": np.zeros(3)}, "on where: shape (3,): jax:pendulum has (3,)"),
+        ("x", "on x: jax:pendulum has (3,)"),
+        (None, "jax:pendulum has (3,)"),
+        ((np.zeros(3), {}), TASK),
+    ],
+)
+def test_an_observation_of_another_shape_is_refused(run, obs, message):
+    with pytest.raises(ThespisError, match=re.escape(message)):
+        run.policy()(obs)
+
+
+@pytest.mark.parametrize(
+    ("obs", "message"),
+    [
+        (np.zeros(9), "on shape (9,): Toy has (3,)"),
+        (np.zeros((5, 9)), "on shape (5, 9): Toy has (3,)"),
+        (np.zeros((2, 5, 3)), "on shape (2, 5, 3): Toy has (3,)"),
+        ({"where": np.zeros(3)}, "on where: shape (3,): Toy has (3,)"),
+        ((np.zeros(3), {}), TASK),
+        (None, "Toy has (3,)"),
+    ],
+)
+def test_so_is_one_in_python(toy, obs, message):
+    policy = thespis.load(toy.path, env=Toy).policy()
+    with pytest.raises(ThespisError, match=re.escape(message)):
+        policy(obs)
 
 
 # --- the training clock ---------------------------------------------------------------------

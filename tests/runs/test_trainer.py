@@ -352,8 +352,9 @@ def test_an_actor_that_was_trained_before_acts_in_the_warm_up(whole, algo, given
         (
             "",
             (16,),
-            r"biases.0 is float32\[8\] there and float32\[16\] here; .* such as .*:actor",
+            r"biases.0 is float32\[8\] there and float32\[16\] here; what fits is .*:temperature$",
         ),
+        (":critic", (16,), r"critic.* here; what fits is .*:temperature$"),
     ],
 )
 def test_parts_that_do_not_fit_are_named(whole, tmp_path, part, hidden, message):

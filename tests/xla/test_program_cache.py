@@ -256,4 +256,5 @@ def test_training_with_fetched_programs_is_the_same_training(folder, tmp_path, m
         for name in (name for name in first if not name.startswith("time/")):
             np.testing.assert_array_equal(first[name], second[name], err_msg=name)
     names = {file.name.split("-")[1] for file in kept(folder)}
-    assert names == {"act", "epoch", "healthy", "init", "play", "store_and_learn"}
+    programs = {"act", "act_in_evaluation", "epoch", "healthy", "init", "play", "store_and_learn"}
+    assert names == programs

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from thespis.algos.critic_learning import CriticLearning
-from thespis.core import Box, Discrete, ThespisError
+from thespis.core import Box, Discrete, Spec, ThespisError
 from thespis.replay.priorities import Rule
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 
@@ -69,7 +69,11 @@ class ActorCritic(CriticLearning):
     without: ClassVar[tuple[str, ...]] = ()  # options that it takes no notice of
 
     def __post_init__(self):
-        name, agents = type(self).__name__, len(self.spec.agents)
+        name = type(self).__name__
+        if not isinstance(self.spec, Spec):
+            call = f'thespis.train({name}, env="Pendulum-v1", steps=20_000)'
+            raise ThespisError(f"{name} is made of the Spec of an environment; to train: {call}")
+        agents = len(self.spec.agents)
         if agents and not self.several:
             raise ThespisError(f"{name} is for one agent, and there are {agents}: take masac")
         if not agents and self.several:

@@ -30,6 +30,9 @@ example: thespis train sac --env jax:pendulum --steps 20000 --seed 0
 """
 
 
+ELSEWHERE = {"enjoy": "play RUN", "record_video": "play RUN -o FILE", "all_plots": "plot RUN"}
+
+
 def imported_when_called(module: str, name: str) -> Callable[[list[str]], int | None]:
     return lambda argv: getattr(import_module(f"thespis.cli.{module}"), name)(argv)
 
@@ -90,10 +93,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def as_algo(name: str) -> str:
-    """Returns a hint for those who forgot the command `train`."""
+    """Returns a hint for those who forgot the command `train`, or know that of another library."""
     from thespis.algos import registry
 
-    return f"; or is it: thespis train {name} ...?" if name in registry.names() else ""
+    known = f"train {name}" if name in registry.names() else ELSEWHERE.get(name)
+    return f"; or is it: thespis {known} ...?" if known else ""
 
 
 def leave(code: int) -> None:

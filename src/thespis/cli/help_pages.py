@@ -35,7 +35,7 @@ PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "normalize_observations": ("", "Normalise observations by their running statistics."),
     },
     "Evaluation": {
-        "eval_freq": ("", "Evaluate every N steps; by default 20 times in a run."),
+        "eval_freq": ("", "Evaluate every N steps; by default at most 20 times in a run."),
         "eval_episodes": ("", "Play this many episodes in every evaluation."),
         "stop_reward": ("", "Stop as soon as evaluations reach this mean reward."),
     },

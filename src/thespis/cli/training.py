@@ -21,7 +21,7 @@ from thespis.cli.common import (
 )
 from thespis.cli.help_pages import help_page
 from thespis.cli.options import parse
-from thespis.errors import ThespisError, printable
+from thespis.errors import ThespisError, printable, require
 from thespis.values import Option, fields
 
 CALLBACK = Option(
@@ -102,6 +102,7 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
     from thespis.algos import registry
     from thespis.runs.config import NOT_OPTIONS, Config
     from thespis.runs.config_names import ALIASES, COMPUTED
+    from thespis.runs.other_libraries import advice
 
     run = fields(Config, skip=NOT_OPTIONS)
     run = [replace(o, kind=tuple[str, ...]) if o.name == "seeds" else o for o in run]
@@ -135,9 +136,13 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
         raise HelpPrinted
     short = [replace(o, name=o.name.partition(".")[2]) for o in choices + hypers]
     kinds = {o.name: o.kind for o in run + short}
-    aliases = [Option(name, kinds[ours]) for name, ours in ALIASES.items() if ours in kinds]
+    aliases = [Option(name, kinds.get(ours, str)) for name, ours in ALIASES.items()]
     computed = [Option(name, kind) for name, kind in COMPUTED.items()]
-    words, chosen = parse(rest, run + tuning + choices + hypers + short + aliases + computed)
+    known = run + tuning + choices + hypers + short + aliases + computed
+    unknown = {w.lstrip("-").partition("=")[0].replace("-", "_") for w in rest if w[:2] == "--"}
+    for text in map(advice, unknown - {o.name for o in known}):
+        require(not text, text)
+    words, chosen = parse(rest, known)
     if words:
         hint = "options start with --" if "env" in chosen else f"is it --env {words[0]}?"
         raise ThespisError(f"unexpected {words[0]!r}: {hint}")

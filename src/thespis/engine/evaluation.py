@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property, partial, update_wrapper
+from functools import cache, cached_property, partial, update_wrapper
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +23,8 @@ from thespis.errors import Fault
 from thespis.xla.multihost import gather, read
 from thespis.xla.placement import MEMBERS, SHARED, all_of, local, local_part, spread
 from thespis.xla.program_cache import compiled
+
+WIDTH = 10  # environments on the host in which a member's episodes are played
 
 
 def first_episode(final: Bool[Array, "rows n"]) -> Bool[Array, "rows n"]:
@@ -173,7 +175,7 @@ class Evaluator:
         played = self.play(policies, seeds, time)
         return played.returns, played.lengths
 
-    @property
+    @cached_property
     def rewarding(self) -> Any:
         """The algorithm as `SelfRewarding`, None if it is not."""
         return capability(self.loop.algo, SelfRewarding)
@@ -196,10 +198,10 @@ class Evaluator:
 
     def on_host(self, policies: FrozenPolicy, seeds, time):
         """Plays a fixed share of the episodes in each environment: short ones count no more."""
-        members, width = len(seeds), min(self.episodes, 10)
+        members, width = len(seeds), min(self.episodes, WIDTH)
         share = np.array([len(range(i, self.episodes, width)) for i in range(width)])
         starts = environment_seeds(np.asarray(seeds), Stream.EVALUATE, time, width)
-        fold = lambda x: np.reshape(x, (members, width, *np.shape(x)[1:]))
+        fold = lambda x: x.reshape(members, width, *x.shape[1:])
         dim = self.env.spec.reward_dim
         vector = () if dim is None else (1 + dim,)
         returns = np.zeros((members, self.episodes, *vector), np.float32)
@@ -210,36 +212,45 @@ class Evaluator:
         observations = {}  # of each episode
         algo, before, terms = self.loop.algo, None, np.zeros((members, width, 1))
         sums = {}  # of what the algorithm rewards itself with in each episode
+        leaves, structure = jax.tree.flatten(policies)  # once: it is the same at every step
+        program = self.act(structure)
+        zeros = lambda x: np.zeros((members, *x.shape), x.dtype)
+        blank = jax.tree.map(zeros, self.memory_shapes)  # made anew where an episode begins
 
         def act(memory, begin, obs, t):
             obs = jax.tree.map(fold, obs)
-            return self.act(policies, memory, fold(begin), obs, seeds, time, t)
+            memory = blank if memory is None else memory
+            return program(leaves, memory, fold(begin), obs, seeds, np.int32(time), np.int32(t))
 
         try:
             with closing(moments(self.env, starts, act)) as played:
                 for step, begin, length, action, extra in played:
-                    begin, steps, final = fold(begin), fold(length), fold(step.final)
+                    begin, final = fold(begin), fold(np.asarray(step.final))
                     # What arrives with a first observation belongs to no step.
                     total = total + fold(self.loop.paid(np.asarray(step.reward), step.obs))
                     total[begin] = 0
-                    obs = jax.tree.map(fold, step.obs)
-                    if self.rewarding and before is not None:
-                        flags = fold(step.terminated), fold(step.truncated)
-                        new = self.judge(policies, *before, obs, fold(step.reward), *flags)
-                        terms = np.where(begin[..., None], 0, terms + np.asarray(new))
+                    if self.rewarding:
+                        obs, reward = jax.tree.map(fold, step.obs), fold(np.asarray(step.reward))
+                        if before is not None:
+                            flags = fold(step.terminated), fold(step.truncated)
+                            new = self.judge(policies, *before, obs, reward, *flags)
+                            terms = np.where(begin[..., None], 0, terms + np.asarray(new))
+                        before = obs, action, extra
                     if self.descriptor:
-                        looked = fold(self.descriptor.look(step.obs, None))
+                        looked = fold(np.asarray(self.descriptor.look(step.obs, None)))
                         for slot in observed:
                             if begin[slot]:
                                 observed[slot] = []
                             else:
                                 observed[slot].append(looked[slot])
+                    if not final.any():
+                        continue
+                    steps = fold(length)
                     for m, w in zip(*np.nonzero(final & (done < share)), strict=True):
                         episode = w + done[m, w] * width
                         returns[m, episode], lengths[m, episode] = total[m, w], steps[m, w]
                         observations[m, episode], sums[m, episode] = observed[m, w], terms[m, w]
                         done[m, w] += 1
-                    before = obs, action, extra
                     if (done >= share).all():
                         break
         except Fault as fault:
@@ -254,25 +265,37 @@ class Evaluator:
         return Episodes.from_returns(algo, returns, lengths, descriptors, every)
 
     @cached_property
-    def act(self):
-        """The program that acts for all members -> action [members, n, ...], memory, extra.
+    def memory_shapes(self) -> Any:
+        """The shapes and types of one member's memory."""
+        width = min(self.episodes, WIDTH)
+        return jax.eval_shape(lambda: self.loop.algo.memory(random.key(0), width))
 
-        The extra is what the algorithm remembers of the step, if it judges it later.
+    @cached_property
+    def act(self) -> Callable[[Any], Callable]:
+        """Returns, for policies of a structure, the program that acts for all members.
+
+        It takes their leaves as a list, which crosses into a program faster, and returns the action
+        [members, n, ...], the memory, and the extra: what the algorithm remembers of the step, if
+        it judges it later.
         """
+        return cache(self.compile_act)
 
-        algo = self.loop.algo
+    def compile_act(self, structure: Any) -> Callable:
+        loop, algo = self.loop, self.loop.algo
 
-        def all_members(policies, memory, begin, obs, seeds, time, t):
+        def act_in_evaluation(leaves, memory, begin, obs, seeds, time, t):
             def one(_, policy, memory, begin, obs, key):
                 k_act = random.fold_in(key, t)
                 action, memory, extra = policy.answer(algo, memory, begin, obs, k_act, self.mode)
                 return None, (action, memory, extra if self.rewarding else None)
 
+            policies = jax.tree.unflatten(structure, leaves)
             keys = member_keys(seeds, Stream.EVALUATE, time)
-            return self.loop.map_members(one, None, policies, memory, begin, obs, keys)[1]
+            return loop.map_members(one, None, policies, memory, begin, obs, keys)[1]
 
         in_specs = (MEMBERS,) * 5 + (SHARED, SHARED)
-        return jax.jit(spread(local(self.loop.mesh), all_members, in_specs, MEMBERS))
+        f = spread(local(loop.mesh), act_in_evaluation, in_specs, MEMBERS)
+        return compiled(f, (algo, loop.side_by_side, loop.mesh, self.mode))
 
     @cached_property
     def judge(self):

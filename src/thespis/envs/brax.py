@@ -20,7 +20,7 @@ from jaxtyping import Array, PyTree
 
 from thespis.core import Box, Key
 from thespis.envs.autoreset import Autoreset
-from thespis.errors import ThespisError, or_all
+from thespis.errors import ThespisError, did_you_mean, or_all
 
 NAMES = (
     "ant",
@@ -169,9 +169,10 @@ def names() -> list[str]:
 @cache
 def load(environment: str, backend: str) -> Any:
     """Makes the environment without any of Brax's wrappers."""
-    name = f"brax:{environment}@{backend}"
+    name = f"brax:{environment}" + ("" if backend == "spring" else f"@{backend}")
     if not installed():
-        raise ThespisError(f"{name} needs a missing library: pip install 'thespis[brax]'")
+        hint = "" if environment in NAMES else did_you_mean(f"brax:{environment}", names())
+        raise ThespisError(f"{name} needs a missing library: pip install 'thespis[brax]'{hint}")
     if backend not in BACKENDS:
         raise ThespisError(f"unknown backend {backend!r} of {name}{or_all(backend, BACKENDS)}")
     with lenient(), warnings.catch_warnings():
@@ -181,5 +182,5 @@ def load(environment: str, backend: str) -> Any:
         try:
             return envs.get_environment(environment, backend=backend)
         except KeyError as error:
-            hint = or_all(environment, NAMES)
+            hint = or_all(f"brax:{environment}", names())
             raise ThespisError(f"unknown environment 'brax:{environment}'{hint}") from error

@@ -25,7 +25,8 @@ class EnvPool:
 
     def __init__(self, environment: str):
         if environment not in library().list_all_envs():
-            hint = did_you_mean(environment, library().list_all_envs())
+            every = [f"envpool:{name}" for name in library().list_all_envs()]
+            hint = did_you_mean(f"envpool:{environment}", every)
             raise ThespisError(f"unknown environment 'envpool:{environment}'{hint}")
         self.environment, self.name = environment, f"envpool:{environment}"
         pool = self.pool([0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
 import warnings
@@ -17,12 +18,23 @@ from numpy.typing import ArrayLike
 
 from thespis.core import MASK, Box, Discrete, Spec, Step
 from thespis.errors import Fault, ThespisError, did_you_mean, one_line
+from thespis.errors import shown as cut
 
 EXTRAS = {  # Gymnasium's extras -> those of Thespis
     "mujoco": "mujoco",
     "box2d": "box2d",
     "classic-control": "classic",
     "toy-text": "classic",
+}
+PACKAGES = {  # modules that register ids, and how these begin
+    "ale_py": ("ALE/",),
+    "gymnasium_robotics": ("Fetch", "Hand", "AntMaze_", "PointMaze_", "Adroit", "FrankaKitchen"),
+    "minigrid": ("MiniGrid-", "BabyAI-"),
+    "miniworld": ("MiniWorld-",),
+    "panda_gym": ("Panda",),
+    "highway_env": ("highway-", "parking-", "merge-", "roundabout-", "intersection-", "racetrack-"),
+    "shimmy": ("dm_control/",),
+    "metaworld": ("Meta-World/",),
 }
 FIX = "fix the environment, or end the episode before its state diverges"
 FORMS = {"reset": "obs, info", "step": "obs, reward, terminated, truncated, info"}
@@ -45,10 +57,7 @@ class Gymnasium:
 
     def __init__(self, source: Any):
         if not isinstance(source, str) and not callable(source):
-            raise ThespisError(
-                f"an environment instance cannot be copied: pass the class {type(source).__name__}"
-                " or a function that makes one, such as lambda: MyEnv(size=3)"
-            )
+            raise ThespisError(instead_of(source))
         self.source = source
         env = self.instance()
         try:
@@ -400,6 +409,25 @@ def create(make: Callable[..., Any], name: str, render_mode: str | None) -> Any:
         raise ThespisError(why_not(name, error)) from error
 
 
+def instead_of(instance: Any) -> str:
+    """Returns what to pass instead of an environment that is made already."""
+    many = getattr(instance, "num_envs", None)
+    if not isinstance(instance, gymnasium.Env) and many is None:
+        return (
+            f"env = {cut(instance)} is no environment: give an id such as Pendulum-v1, a class, or"
+            " a function that makes one"
+        )
+    known = getattr(instance, "spec", None)
+    name = type(getattr(instance, "unwrapped", instance)).__name__
+    if many is not None:
+        what = f'env="{known.id}"' if known else 'an id such as env="Pendulum-v1"'
+        what += f" and envs={many}"
+    else:
+        what = f'env="{known.id}"' if known else f"the class, env={name}"
+        what += f", or a function that makes it, such as env=lambda: {name}(...)"
+    return f"env = {cut(instance)} is an instance, of which members need copies: give {what}"
+
+
 def reward_dim(env: gymnasium.Env) -> int | None:
     """Returns how many numbers a reward has, if the environment has a `reward_space`."""
     space = getattr(env.unwrapped, "reward_space", None)
@@ -416,6 +444,16 @@ def time_limit(env: gymnasium.Env) -> int | None:
     return min(limits, default=None)
 
 
+def of_package(name: str) -> str:
+    """Returns which package an id is of, by what it begins with, if that is known."""
+    for module, begins in PACKAGES.items():
+        if name.startswith(begins) or (module == "ale_py" and "NoFrameskip" in name):
+            package, there = module.replace("_", "-"), importlib.util.find_spec(module)
+            first = "" if there else f"pip install {package}, then "
+            return f", which is an id of the package {package}: {first}give {module}:{name}"
+    return ""
+
+
 def why_not(name: str, error: Exception) -> str:
     """Returns one line: what went wrong, and what to do."""
     text = one_line(error)
@@ -428,6 +466,11 @@ def why_not(name: str, error: Exception) -> str:
             f"pip install 'thespis[{extra}]'" if extra else text
         )
     if isinstance(error, gymnasium.error.Error) and not known:
-        hint = did_you_mean(name, gymnasium.registry)
+        hint = of_package(name) or did_you_mean(name, gymnasium.registry)
         return f"unknown environment {name!r}{hint or '; ids of another package are PACKAGE:ID'}"
-    return f"{name}: {type(error).__name__}: {text}"
+    later = ""
+    if known and isinstance(error, ImportError):  # as of MuJoCo's versions 2 and 3
+        same = [x for x in gymnasium.registry.values() if x.name == known.name]
+        newest = max(same, key=lambda x: x.version or 0)
+        later = f"; take {newest.id}" if newest is not known else ""
+    return f"{name}: {type(error).__name__}: {text}{later}"

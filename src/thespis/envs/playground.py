@@ -94,7 +94,9 @@ def load(environment: str) -> tuple[Any, Any]:
     """Makes the environment without any wrapper, and returns it with its settings."""
     known = registry()
     if environment not in known.ALL_ENVS:
-        hint = did_you_mean(environment, known.ALL_ENVS) or f"; there is {', '.join(NAMES)}"
+        every = [f"playground:{name}" for name in known.ALL_ENVS]
+        hint = did_you_mean(f"playground:{environment}", every)
+        hint = hint or f"; there is {', '.join(names())}"
         raise ThespisError(f"unknown environment 'playground:{environment}'{hint}")
     settings = known.get_default_config(environment)
     if "impl" in settings and jax.default_backend() == "cpu":

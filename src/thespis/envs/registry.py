@@ -53,7 +53,7 @@ def without_arguments(kind: Any, name: str) -> Any:
 def named(name: str) -> Any:
     """Makes `PREFIX:NAME` (jax, brax, playground, envpool, mo or pettingzoo), `MODULE:NAME` of a
     class or of what a module registers, or an id of Gymnasium."""
-    from thespis.envs.gymnasium import Gymnasium
+    from thespis.envs.gymnasium import PACKAGES, Gymnasium
 
     prefix, colon, rest = name.partition(":")
     if prefix == "jax":
@@ -63,6 +63,9 @@ def named(name: str) -> Any:
     if colon and prefix in ADAPTERS:
         return import_module(f"thespis.envs.{prefix}").named(rest)
     if colon and plugins.origin(prefix) is None:
+        if prefix in PACKAGES:
+            package = prefix.replace("_", "-")
+            raise ThespisError(f"{name} needs a missing library: pip install {package}")
         hint = did_you_mean(name, [known for group in names().values() for known in group])
         raise ThespisError(
             f"unknown environment {name!r}: the prefix is neither jax:, brax:, playground:, "

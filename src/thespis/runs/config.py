@@ -10,10 +10,11 @@ from typing import Any, Literal
 from thespis import envs, tuning
 from thespis.algos import registry
 from thespis.core import Judged, Spec, capability
-from thespis.errors import ThespisError, one_line, or_all, shown
+from thespis.errors import ThespisError, did_you_mean, one_line, or_all, shown
 from thespis.runs.config_checks import complete
-from thespis.runs.config_names import ALIASES, actor_given, translate
+from thespis.runs.config_names import ALIASES, actor_given, as_written, translate
 from thespis.runs.config_presets import pop_tuner, preset_of
+from thespis.runs.other_libraries import advice, refuse_total
 from thespis.tuning import hyper
 from thespis.values import convert, grouped, plain
 from thespis.values import fields as fields_of
@@ -55,13 +56,15 @@ class Config:
     """Who acts before learning starts: uniform noise, or the policy as it is, which is the default
     where init_from gives the actor of another run."""
     eval_freq: int | None = None
-    """Steps between evaluations; by default a twentieth of the steps."""
+    """Steps between evaluations; by default a twentieth of the steps, and in environments in Python
+    no fewer than the episodes of an evaluation have."""
     eval_episodes: int = 10
     """Episodes of every evaluation."""
     eval_env: Any = None
     """Environment of the evaluations; by default another copy of env."""
     log_freq: int | None = None
-    """Steps between rows of metrics.csv; by default those of the evaluations."""
+    """Steps between rows of metrics.csv; by default a twentieth of the steps, or eval_freq if that
+    is given."""
     log_keys: tuple[str, ...] = ()
     """Other names of metrics in TensorBoard and on W&B: cleanrl, brax, rllib, or OURS=THEIRS."""
     wandb: str | None = None
@@ -163,14 +166,20 @@ def make(algo: Any, values: dict[str, Any]) -> Config:
         preset = preset | {"hp": tuning.preset_hp(preset)}
     chosen = {group: dict(preset.get(group, {})) for group in ("train", "algo", "hp")}
     known = groups(algorithm)
-    for name, value in translate(algorithm, grouped(algorithm, values)).items():
-        group, field_name = place(known, name)
+    form = chosen["algo"].get("temperature", getattr(algorithm, "temperature", "log"))
+    ours = translate(algorithm, grouped(algorithm, values), form)
+    for name, value in ours.items():
+        written = as_written(name, values)
+        group, field_name = place(known, name, written)
         if group == "hp":
-            value = follow_rule(field_name, value, values) if callable(value) else value
+            if callable(value):
+                value = follow_rule(field_name, value, ours)
+            elif name == "target_entropy" and ours.get("env") and not ours.get("skills_from"):
+                refuse_total(value, envs.make(ours["env"]).spec)
             numbers = hyper.numbers(field_name, value)
             chosen[group][field_name] = numbers[0] if len(numbers) == 1 else numbers
         else:
-            chosen[group][field_name] = convert(field_name, known[group][field_name], value)
+            chosen[group][field_name] = convert(written, known[group][field_name], value)
     if actor_given(chosen["train"].get("init_from")):
         chosen["train"].setdefault("warm_up", "policy")
     rest: Any = {"options": chosen["algo"], "hp": chosen["hp"], "tuner": tuner, "pbt": tuner_fields}
@@ -199,17 +208,22 @@ def groups(algorithm: type) -> dict[str, dict[str, Any]]:
     }
 
 
-def place(known: dict[str, dict[str, Any]], name: str) -> tuple[str, str]:
-    """Returns where a name belongs: ("train" | "algo" | "hp", field)."""
+def place(known: dict[str, dict[str, Any]], name: str, written: str) -> tuple[str, str]:
+    """Returns where a name, `written` by the user, belongs: ("train" | "algo" | "hp", field)."""
     prefix, dot, rest = name.partition(".")
     if dot and rest in known.get(prefix, ()):
         return prefix, rest
     for group, fields in known.items():
         if name in fields:
             return group, name
+    if written != name:
+        raise ThespisError(
+            f"unknown option {written!r}: this algorithm has no {name}, its name here"
+        )
     if dot and prefix in known:
         hint = or_all(rest, known[prefix])
     else:
-        hint = or_all(name, [*(field for fields in known.values() for field in fields), *ALIASES])
+        every = [*(field for fields in known.values() for field in fields), *ALIASES]
+        hint = did_you_mean(name, every) or "; `thespis train ALGO --help-all` lists them all"
     noun = "hyper-parameter" if prefix == "hp" else "option"
-    raise ThespisError(f"unknown {noun} {name!r}{hint}")
+    raise ThespisError(advice(written) or f"unknown {noun} {written!r}{hint}")

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from thespis.core import imitates
+from thespis.core import HostEnv, JaxEnv, imitates, longest
 from thespis.errors import require, shown
 from thespis.runs.log_keys import other_names
 from thespis.tuning import hyper
@@ -31,15 +31,13 @@ def complete(config: Config) -> Config:
     batch, steps = options["batch_size"], config.steps
     window = (options["n_step"] + 2) * config.envs  # rows that hold at least one transition
     start = config.learning_starts or max(batch, window, min(1000, steps // 10))
-    eval_freq = config.eval_freq or max(1, steps // 20)
     _, processes = threads.process_index_and_count()
     cores = threads.cores() if processes == 1 and not config.shared else 1
     devices = config.devices or threads.even_share(config.members, cores)
     config = dataclasses.replace(
         config,
         learning_starts=start,
-        eval_freq=eval_freq,
-        log_freq=config.log_freq or eval_freq,
+        log_freq=config.log_freq or config.eval_freq or max(1, steps // 20),
         checkpoint_freq=config.checkpoint_freq or max(1, steps // 10),
         devices=devices,
         threads=config.threads or default_threads(options["hidden"] if devices == 1 else ()),
@@ -90,6 +88,19 @@ def complete(config: Config) -> Config:
         f"{config.algo} learns from no demonstrations: leave demos out, or take sqil",
     )
     return config if config.tuner is None else with_tuner(config)
+
+
+def with_eval_freq(config: Config, eval_env: JaxEnv | HostEnv) -> Config:
+    """Returns the config with the steps between evaluations that suit an environment, if not given.
+
+    They are a twentieth of the run. In Python an environment step takes as long in an evaluation as
+    in training, so there they are multiples of that, and no fewer than an evaluation has itself.
+    """
+    if config.eval_freq is not None:
+        return config
+    every = max(1, config.steps // 20)
+    played = config.eval_episodes * longest(eval_env) if isinstance(eval_env, HostEnv) else 0
+    return dataclasses.replace(config, eval_freq=every * max(1, -(-played // every)))
 
 
 def with_tuner(config: Config) -> Config:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from thespis.errors import ThespisError, require, shown
+from thespis.runs import other_libraries
 from thespis.tuning import hyper
 from thespis.values import MOST, number, plain, show
 
@@ -15,7 +17,7 @@ SEEDS = 2**31  # seeds are 32-bit integers on devices
 
 # Options that had another name in older versions, and runs.
 RENAMED = {"allotment": "assignment"}
-# Stable-Baselines3's names: those that mean the same as one of ours ...
+# Names of Stable-Baselines3 and CleanRL: those that mean the same as one of ours ...
 ALIASES = {
     **RENAMED,
     "total_timesteps": "steps",
@@ -28,47 +30,70 @@ ALIASES = {
     "n_critics": "critics",
     "n_steps": "n_step",
     "n_stack": "frame_stack",
+    "target_update_interval": "target_every",
     "prioritized_replay_alpha": "priority_alpha",
     "prioritized_replay_beta0": "priority_beta",
     "prioritized_replay_beta_iters": "priority_anneal",
     "policy_delay": "delay",
     "target_policy_noise": "target_noise",
     "target_noise_clip": "noise_clip",
+    "env_id": "env",
+    "num_envs": "envs",
+    "q_lr": "critic_lr",
+    "policy_lr": "actor_lr",
+    "policy_frequency": "delay",
+    "target_network_frequency": "target_every",
+    "exploration_noise": "noise",
+    "policy_noise": "target_noise",
+    "wandb_project_name": "wandb",
 }
-# ... and those that `translate` must compute.
+# ... and those that `translate` must compute. What means nothing here is in other_libraries.py.
 COMPUTED = {
-    "learning_rate": float,
-    "lr": float,
+    "learning_rate": str,
+    "lr": str,
     "ent_coef": str,
+    "target_entropy": str,
     "gradient_steps": int,
     "train_freq": int,
 }
 
 
-def translate(algorithm: type, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns values by our names instead of Stable-Baselines3's, with our meaning."""
-    out = {ALIASES.get(name, name): value for name, value in values.items()}
+def translate(algorithm: type, values: dict[str, Any], form: str = "log") -> dict[str, Any]:
+    """Returns values by our names instead of those of other libraries, with our meaning.
+
+    `form` is how the temperature is learned, unless the values say it (algos/temperature.py).
+    """
+    values = other_libraries.networks(values)
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        ours = ALIASES.get(name, name)
+        if value is not None and out.get(ours) is not None:
+            both = f"both {as_written(ours, values)} and {name} are given"
+            raise ThespisError(f"{both}, which mean the same: leave one of them out")
+        out[ours] = out.get(ours) if value is None else value
     if out.keys() & {"seed", "seeds", "members"}:
         out["seeds"] = member_seeds(*(out.pop(name, None) for name in ("seed", "seeds", "members")))
     if "learning_rate" in out:
-        rate = number("learning_rate", out.pop("learning_rate"))
+        rate = other_libraries.rate(out.pop("learning_rate"))
         rates = [name for name in hyper.declared(algorithm.Hyper) if name.endswith("_lr")]
         out = {f"hp.{name}": rate for name in rates} | out  # a rate of its own wins
     if "ent_coef" in out:
-        value = str(out.pop("ent_coef"))
-        learned, _, start = value.partition("_")
-        if learned == "auto":
-            out |= {"alpha": number("ent_coef", start)} if start else {}
-        else:
-            out |= {"temperature": "fixed", "alpha": number("ent_coef", value)}
+        out |= other_libraries.temperature(algorithm, out.pop("ent_coef"), form)
+    if "target_entropy" in out:
+        out |= other_libraries.entropy(algorithm, out.pop("target_entropy"))
     if "gradient_steps" in out or "train_freq" in out:
         updates = number("gradient_steps", out.pop("gradient_steps", 1), whole=True)
-        every = number("train_freq", out.pop("train_freq", 1), whole=True)
+        every = other_libraries.train_freq(out.pop("train_freq", 1))
         envs = number("envs", out.get("envs", 1), whole=True)
         require(every >= 1, f"train_freq = {every}: give at least 1")
         # A negative number of gradient steps is one for every environment step.
         out["updates_per_step"] = 1.0 if updates < 0 else updates / (every * max(envs, 1))
     return out
+
+
+def as_written(ours: str, values: Iterable[str]) -> str:
+    """Returns the name that stands for one of ours among what was given."""
+    return next((name for name in values if ALIASES.get(name, name) == ours), ours)
 
 
 def member_seeds(seed: Any, seeds: Any, members: Any) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from thespis.engine.loop import Loop
 from thespis.runs import sizes
 from thespis.runs.build import build
 from thespis.runs.config import Config
+from thespis.runs.config_checks import with_eval_freq
 from thespis.runs.reporter import Silent
 from thespis.runs.sizes import Sizes
 from thespis.runs.trainer import Trainer
@@ -128,6 +129,7 @@ def plan(config: Config, probe: bool = True) -> Plan:
     if not result.fits:
         return result
     pieces = build(config)
+    config = with_eval_freq(config, pieces[1])
     mesh = pieces[0].mesh
     result = dataclasses.replace(result, devices=1 if mesh is None else mesh.size)
     return dataclasses.replace(result, times=tried(config, pieces) if probe else None)
@@ -146,7 +148,8 @@ def tried(config: Config, pieces: tuple[Loop, Any]) -> Times:
         began = trainer.busy
         trainer.evaluate(trainer.policies, trainer.seeds, trainer.learner.clock.iteration)
         evaluating = max(trainer.busy - began, 0.0)
-        evaluations = config.steps // (config.eval_freq or config.steps)
+        # There is always one at the end.
+        evaluations = -(-config.steps // (config.eval_freq or config.steps))
         return Times(trainer.ledger.seconds, warm_up, learning, evaluating * evaluations)
 
 

@@ -305,6 +305,27 @@ class Policy:
         return frozen.act(self.algo, memory, obs, k_act, self.mode)[:2]
 
 
+def same_shapes(spec: Any, batch: Any) -> bool:
+    """Tells whether arrays [n, ...] are as many of what a spec describes."""
+    arrays = jax.tree.leaves(batch)
+    shapes = [(len(arrays[0]), *s.shape) for s in jax.tree.leaves(spec)] if arrays[0].ndim else []
+    return [x.shape for x in arrays] == shapes
+
+
+def misfit(env: Any, spec: Any, obs: Any) -> ThespisError:
+    """Returns the error about an observation that is not one of this environment."""
+    shape = lambda x: f"shape {np.shape(x)}" if hasattr(x, "shape") else shown(x)
+    wanted = jax.tree.map(lambda s: s.shape, spec)
+    what = shape(obs)
+    if isinstance(obs, dict):
+        what = ", ".join(f"{key}: {shape(x)}" for key, x in obs.items())
+    first = isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict)
+    advice = "give the first part of what reset returned: obs, info = env.reset()"
+    if not first:
+        advice = f"{env.name} has {wanted}, and a batch of n has n in front of that"
+    return ThespisError(f"the policy cannot act on {what}: {advice}")
+
+
 def reader(env: Any, unseen: tuple[str, ...] = ()) -> Callable[[Any], tuple[Any, bool]]:
     """Returns a function: observation -> (batch for networks, whether it was a single one).
 
@@ -316,9 +337,15 @@ def reader(env: Any, unseen: tuple[str, ...] = ()) -> Callable[[Any], tuple[Any,
         first = jax.tree.leaves(spec)[0]
 
         def from_task(obs):
-            obs = jax.tree.map(lambda s, x: np.asarray(x, s.dtype), spec, visible(obs))
+            try:
+                obs = jax.tree.map(lambda s, x: np.asarray(x, s.dtype), spec, visible(obs))
+            except (TypeError, ValueError, AttributeError) as error:
+                raise misfit(env, spec, obs) from error
             alone = jax.tree.leaves(obs)[0].ndim == len(first.shape)
-            return (jax.tree.map(lambda x: x[None], obs) if alone else obs), alone
+            batch = jax.tree.map(lambda x: x[None], obs) if alone else obs
+            if not same_shapes(spec, batch):
+                raise misfit(env, spec, obs)
+            return batch, alone
 
         return from_task
     if isinstance(env, PettingZoo):
@@ -328,6 +355,12 @@ def reader(env: Any, unseen: tuple[str, ...] = ()) -> Callable[[Any], tuple[Any,
     node = [part for part in env.node if part[0] not in unseen] if unseen else env.node
 
     def from_gymnasium(obs):
+        try:
+            return read_batch(obs)
+        except (TypeError, ValueError, LookupError, StopIteration) as error:
+            raise misfit(env, env.spec.obs, obs) from error
+
+    def read_batch(obs):
         inner, kind = obs, space
         while kind.shape is None:  # a dict or a tuple: look at its first part
             key = next(k for k in kind if k in inner) if isinstance(inner, dict) else 0

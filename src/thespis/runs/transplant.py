@@ -30,13 +30,15 @@ def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
     leaves = jax.tree_util.tree_leaves_with_path(state)
     leaves_here = {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
     taken = {name: x for name, x in saved.items() if any(inside(name, part) for part in parts)}
-    for name, x in taken.items():
-        there, here = shape_of(x), shape_of(leaves_here[name]) if name in leaves_here else "absent"
-        if there != here:
-            raise ThespisError(
-                f"init_from = {source}: {name} is {there} there and {here} here; choose parts "
-                f"that fit, such as {path}:actor"
-            )
+    here = lambda name: shape_of(leaves_here[name]) if name in leaves_here else "absent"
+    different = [name for name, x in saved.items() if shape_of(x) != here(name)]
+    for name in filter(taken.__contains__, different):
+        tops = dict.fromkeys(name.split(".")[0] for name in saved)
+        fit = [part for part in tops if not any(inside(name, part) for name in different)]
+        raise ThespisError(
+            f"init_from = {source}: {name} is {shape_of(saved[name])} there and {here(name)} here; "
+            + (f"what fits is {path}:{','.join(fit)}" if fit else "no other part fits either")
+        )
     members = jax.tree.leaves(state)[0].shape[0]
     one = best_member(find(path))
     # Member by member if there are as many, else all from the best.
