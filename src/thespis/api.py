@@ -5,9 +5,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import os
-import shlex
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -19,14 +17,23 @@ from thespis import envs
 from thespis.engine.loop import Loop
 from thespis.errors import ThespisError
 from thespis.report.progress import Terminal
-from thespis.runs import checkpoint, config_file, files
+from thespis.runs import checkpoint, config_file, files, option_file
 from thespis.runs import config as configs
 from thespis.runs import estimate as plans
 from thespis.runs.build import SCHEDULE, build, spans_run, state_shapes
 from thespis.runs.config import DIVERSITY, RETURN, Config
 from thespis.runs.config_names import seed_list
-from thespis.runs.directory import create, how_to_resume, status, versions, write_json
+from thespis.runs.directory import (
+    create,
+    how_to_resume,
+    resumes_of,
+    status,
+    this_command,
+    versions,
+    write_json,
+)
 from thespis.runs.lineage import schedule
+from thespis.runs.naming import folder_name
 from thespis.runs.process import alone, held, stoppable
 from thespis.runs.reporter import Mute, Silent
 from thespis.runs.run import SavedRun
@@ -65,10 +72,11 @@ class Run(SavedRun):
 
 
 def train(
-    algo: str | type,
+    algo: str | type | None = None,
     env: Any = None,
     *,
-    out: str | Path = "runs",
+    config: Any = None,
+    out: str | Path | None = None,
     progress: bool = True,
     **options: Any,
 ) -> Run:
@@ -78,10 +86,14 @@ def train(
     `gymnasium.Env` class, a function that makes one, or a JAX task. All else
     is as on the command line: fields of the run (`steps`, `seeds`, `envs`, ...), choices of the
     algorithm (`hidden`, `batch_size`, ...) and hyper-parameters (`gamma`, `actor_lr`, ...). With
-    `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself.
+    `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself. `config` is a
+    file with some or all of these, or the folder of a run that has them; what is given here wins.
+    The run is a new folder in `out`, by default $THESPIS_RUNS, or else `runs`.
     """
     with held():
-        config = configs.make(algo, {"env": env} | options)
+        algo, options = option_file.merge(algo, {"env": env} | options, config)
+        in_file = options.pop("out", None)
+        config, out = configs.make(algo, options), in_file if out is None else out
     reporter = speaker(progress)
     threads = set_threads(config)
     if threads != config.threads:
@@ -99,17 +111,26 @@ def train(
         )
     if config.init_from:  # refuse what does not fit before there is a folder
         transplant(state_shapes(config, pieces[0]), config.init_from, reporter.note)
-    with new_folder(out, config.algo, pieces[0].env) as folder:
-        config_file.write(folder, config, shlex.join(sys.argv))
+    with new_folder(out, config, pieces[0].env) as folder:
+        config_file.write(folder, config, this_command())
         return finish(config, pieces, folder, reporter)
 
 
-def plan(algo: str | type, env: Any = None, *, probe: bool = True, **options: Any) -> plans.Plan:
+def plan(
+    algo: str | type | None = None,
+    env: Any = None,
+    *,
+    config: Any = None,
+    probe: bool = True,
+    **options: Any,
+) -> plans.Plan:
     """Returns what `train` with the same arguments would take: memory, placement, time by a probe.
 
     `print` it, or read `fits`, `largest` (the largest population), `member` (bytes), `times`.
     """
-    config = configs.make(algo, {"env": env} | options)
+    algo, options = option_file.merge(algo, {"env": env} | options, config)
+    options.pop("out", None)
+    config = configs.make(algo, options)
     threads = set_threads(config)
     return plans.plan(dataclasses.replace(config, threads=threads), probe)
 
@@ -122,7 +143,7 @@ def resume(
     env: Any = None,
     eval_env: Any = None,
     demos: Any = None,
-    out: str | Path = "runs",
+    out: str | Path | None = None,
     devices: int | None = None,
     progress: bool = True,
     trust: bool = False,
@@ -168,7 +189,7 @@ def rerun(
     env: Any = None,
     eval_env: Any = None,
     demos: Any = None,
-    out: str | Path = "runs",
+    out: str | Path | None = None,
     progress: bool = True,
     trust: bool = False,
 ) -> Run:
@@ -253,11 +274,11 @@ def go_on(trainer: Trainer, run: Run) -> None:
     if newest(run.path):
         trainer.restore(run.path)
     changed = {name: getattr(trainer.config, name) for name in ("steps", "devices")}
-    if any(value != getattr(run.config, name) for name, value in changed.items()):
-        write_json(trainer.folder / "config.json", run.saved | changed)
+    changed["resumes"] = [*resumes_of(run.saved), this_command()]
+    write_json(trainer.folder / "config.json", run.saved | changed)
 
 
-def branch(run: Run, config: Config, number: int, out: str | Path, reporter: Silent) -> Run:
+def branch(run: Run, config: Config, number: int, out: str | Path | None, reporter: Silent) -> Run:
     """Goes on with one member of several, in a folder of its own."""
     hp = {name: x[number] if isinstance(x, list) else x for name, x in config.hp.items()}
     if config.tuner:
@@ -277,7 +298,7 @@ def one_member(config: Config, number: int, hp: dict[str, Any]) -> Config:
 def derive(
     run: Run,
     config: Config,
-    out: str | Path,
+    out: str | Path | None,
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
 ) -> Run:
@@ -285,9 +306,10 @@ def derive(
     compare(run, config, reporter)
     pieces = run.build(config)
     names = ("seeds", "hp", "steps", "tuner", "pbt", "schedule", "devices")
-    changed = {name: getattr(config, name) for name in names} | {"command": shlex.join(sys.argv)}
-    with new_folder(out, config.algo, pieces[0].env) as folder:
-        write_json(folder / "config.json", run.saved | changed)
+    changed = {name: getattr(config, name) for name in names} | {"command": this_command()}
+    with new_folder(out, config, pieces[0].env) as folder:
+        saved = {name: x for name, x in run.saved.items() if name != "resumes"}
+        write_json(folder / "config.json", saved | changed)
         return finish(config, pieces, folder, reporter, restore)
 
 
@@ -322,12 +344,13 @@ def speaker(progress: bool) -> Silent:
 
 
 @contextmanager
-def new_folder(out: str | Path, algo: str, env: Any) -> Iterator[Path]:
+def new_folder(out: str | Path | None, config: Config, env: Any) -> Iterator[Path]:
     """Makes the folder of a run, and removes it if the run could not even begin.
 
     Of several processes only the first keeps its own.
     """
-    folder = create(out, algo, envs.label(env)) if multihost.leads() else shadow()
+    name = folder_name(config, envs.label(env))
+    folder = create(out, config.algo, name) if multihost.leads() else shadow()
     try:
         yield folder
     finally:

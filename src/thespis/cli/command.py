@@ -13,6 +13,7 @@ usage: thespis COMMAND ... [--help]
 
   train ALGO --env ENV    train an agent, several seeds at once, or a population (--pbt)
   plan ALGO --env ENV     estimate memory, placement, compile time and training time
+  config ALGO             print a file with all options, for train --config
   resume RUN              continue a run exactly where it stopped
   rerun RUN               train one agent with the hyper-parameters that won a population
   eval RUN                play episodes with the trained policy and print their returns
@@ -37,6 +38,7 @@ def imported_when_called(module: str, name: str) -> Callable[[list[str]], int | 
 COMMANDS = {
     "train": imported_when_called("training", "train"),
     "plan": imported_when_called("training", "plan"),
+    "config": imported_when_called("training", "config"),
     "resume": imported_when_called("training", "resume"),
     "rerun": imported_when_called("training", "rerun"),
     "eval": imported_when_called("using", "evaluate"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
+import tomllib
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -24,6 +25,11 @@ from thespis.cli.options import parse
 from thespis.errors import ThespisError, printable
 from thespis.values import Option, fields
 
+CONFIG = Option(
+    "config",
+    str,
+    "Read options from this file, TOML or the config.json of a run; those given here win.",
+)
 POPULATION = "A population that tunes itself"
 PROCESSES = [
     Option(
@@ -39,7 +45,7 @@ PROCESSES = [
 
 
 def train(argv: list[str]) -> int:
-    algo, chosen = read_training("train", argv, [OUT, JSON, *PROCESSES])
+    algo, chosen = read_training("train", argv, [CONFIG, OUT, JSON, *PROCESSES])
     join(chosen)
     return finish("train", chosen, algo, chosen.pop("env", None))
 
@@ -75,13 +81,24 @@ def rerun(argv: list[str]) -> int:
 
 def plan(argv: list[str]) -> int:
     probe = Option("probe", bool, "Measure the time by a short run; --no-probe: sizes only.", True)
-    algo, chosen = read_training("plan", argv, [probe, JSON])
+    algo, chosen = read_training("plan", argv, [CONFIG, probe, JSON])
 
     api = imported("thespis.api")
     as_json = chosen.pop("json", False)
     estimate = api.plan(algo, chosen.pop("env", None), **chosen)
     print(json.dumps(estimate.as_dict()) if as_json else estimate)
     return 0 if estimate.fits else 1
+
+
+def config(argv: list[str]) -> None:
+    """Prints a file with all options, for `train --config`."""
+    algo, chosen = read_training("config", argv, [CONFIG, OUT, JSON])
+
+    from thespis.runs import option_file, option_toml
+
+    as_json, file = chosen.pop("json", False), chosen.pop("config", None)
+    text = option_toml.written(*option_file.merge(algo, chosen, file))
+    print(json.dumps(tomllib.loads(text)) if as_json else text.rstrip())
 
 
 def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[str, dict[str, Any]]:
@@ -97,6 +114,10 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
     run += more
     tuning = tuner_options()
     algo, *rest = argv or ["--help"]
+    if algo.startswith("-") and not {*HELP} & {*argv} and (file := file_in(argv)):
+        from thespis.runs.option_file import find_algo
+
+        algo, rest = find_algo(file, "--trust" in argv), argv
     if algo in HELP:
         about = textwrap.fill(f"algorithms: {', '.join(registry.names())}", 96)
         about += f"\n`thespis {command} ALGO --help` shows the options of one of them."
@@ -132,6 +153,14 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
     for text in overshadowed(algo, chosen.get("env")):
         print(f"note: {printable(text)}", file=sys.stderr)
     return algo, chosen
+
+
+def file_in(argv: list[str]) -> str | None:
+    """Returns the value of --config."""
+    for word, after in zip(argv, [*argv[1:], ""], strict=True):
+        if word == "--config" or word.startswith("--config="):
+            return word.partition("=")[2] or after
+    return None
 
 
 def tuner_options() -> list[Option]:

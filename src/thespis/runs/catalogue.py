@@ -11,20 +11,20 @@ import numpy as np
 
 from thespis.errors import ThespisError
 from thespis.runs import metrics
-from thespis.runs.directory import read_config, status_of
+from thespis.runs.directory import default_out, read_config, status_of
 from thespis.runs.files import regular
 
 RETURN = "eval/mean_reward"
 MARKS = ("status.json", "metrics.csv", "checkpoints")  # beside config.json, what makes a run
 
 
-def catalogue(out: Path | str = "runs") -> list[dict[str, Any]]:
+def catalogue(out: Path | str | None = None) -> list[dict[str, Any]]:
     """Returns a line per run below this folder, the one that last did something first.
 
     `last` is the mean over seeds of their last evaluations (of a tuned population its best
     member's), `best` the highest evaluation of any; both are None before the first.
     """
-    root = Path(out)
+    root = Path(default_out() if out is None else out)
     if not root.is_dir():
         raise ThespisError(f"there is no folder {root}: name that of your runs with --out")
     entries = filter(None, map(entry, run_folders(root)))
@@ -44,7 +44,8 @@ def run_folders(root: Path) -> list[Path]:
 
 def entry(folder: Path) -> dict[str, Any] | None:
     """Returns one line; its state is damaged if files cannot be read. None for what is no run."""
-    known = dict.fromkeys(("algo", "env", "members", "tuner", "step", "steps", "last", "best"))
+    known = dict.fromkeys(("algo", "env", "members", "tuner", "tags", "notes", "step", "steps"))
+    known |= dict.fromkeys(("last", "best"))
     try:
         line = readable(folder)
     except (ThespisError, AttributeError, KeyError, TypeError, ValueError):
@@ -76,6 +77,8 @@ def readable(folder: Path) -> dict[str, Any]:
         "env": config["env"],
         "members": members,
         "tuner": config.get("tuner"),
+        "tags": [str(tag) for tag in config.get("tags") or []],
+        "notes": config.get("notes"),
         "step": max(status["step"], logged),
         "steps": config.get("steps"),
         "last": float(summary(last)) if len(last) else None,

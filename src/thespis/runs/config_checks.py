@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from thespis.core import imitates
 from thespis.errors import require, shown
 from thespis.runs.log_keys import other_names
+from thespis.runs.naming import folder_name
 from thespis.tuning import hyper
 from thespis.values import fields, show
 from thespis.xla import threads
@@ -25,7 +26,8 @@ def complete(config: Config) -> Config:
     require(config.env is not None, "env is missing: give --env, for example jax:pendulum")
     choices = fields(config.Algorithm, skip=("spec",))
     options: dict[str, Any] = {o.name: o.default for o in choices} | config.options
-    config = dataclasses.replace(config, options=options)
+    hp = config.hp if config.tuner else hyper.defaults(config.Algorithm.Hyper) | config.hp
+    config = dataclasses.replace(config, options=options, hp=hp)
     for name, value in [*vars(config).items(), *options.items()]:
         check_counts(name, value)
     batch, steps = options["batch_size"], config.steps
@@ -89,7 +91,9 @@ def complete(config: Config) -> Config:
         config.demos is None or imitates(config.Algorithm),
         f"{config.algo} learns from no demonstrations: leave demos out, or take sqil",
     )
-    return config if config.tuner is None else with_tuner(config)
+    config = config if config.tuner is None else with_tuner(config)
+    folder_name(config, "env")  # refuses a name that cannot be
+    return config
 
 
 def with_tuner(config: Config) -> Config:
