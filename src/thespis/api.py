@@ -40,6 +40,7 @@ from thespis.runs.run import SavedRun
 from thespis.runs.trainer import Trainer
 from thespis.runs.transplant import transplant
 from thespis.runs.trust import remember
+from thespis.runs.tuning_rounds import refuse_fitness
 from thespis.values import convert, counted
 from thespis.xla import compile_cache, multihost, threads
 
@@ -111,6 +112,13 @@ def train(
         )
     if config.init_from:  # refuse what does not fit before there is a folder
         transplant(state_shapes(config, pieces[0]), config.init_from, reporter.note)
+    if config.tuner:
+        refuse_fitness(config, pieces[0])
+    if (batch := config.options["batch_size"]) > (config.learning_starts or batch):
+        reporter.note(
+            f"learning starts at step {config.learning_starts}, before there are {batch} for a "
+            "batch: until then batches hold some of them several times"
+        )
     with new_folder(out, config, pieces[0].env) as folder:
         config_file.write(folder, config, this_command())
         return finish(config, pieces, folder, reporter)

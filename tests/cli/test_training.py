@@ -50,6 +50,26 @@ def test_train_takes_a_file_a_name_and_the_folder_of_the_environment(trained, sa
     assert (listed["tags"], listed["notes"]) == (["a", "b"], "a note")
 
 
+def test_a_dry_run_tells_what_would_be_run_and_leaves_nothing(say, complain, tmp_path):
+    argv = ["train", "sac", *words(name="{env}-{hidden}"), "--members", "2", "--pbt", "--dry-run"]
+    lines = say(*argv)
+    assert lines[0] == "sac on jax-pendulum: 400 steps, 2 members"
+    assert any(line.startswith("memory ") for line in lines)
+    assert "folder     runs/sac/jax-pendulum-8_N" in lines
+    settings = dict(line.split(maxsplit=1) for line in lines[lines.index("") + 1 :])
+    assert (settings["batch_size"], settings["seeds"], settings["pbt.interval"]) == (
+        "16",
+        "0 1",
+        "20",
+    )
+    told = json.loads(say(*argv, "--json")[0])
+    assert told["config"]["batch_size"] == 16
+    assert told["fits"] is True
+    told = complain(*argv, "--pbt.fitness", "eval/reward")
+    assert "pbt.fitness = eval/reward is no metric; did you mean eval" in told
+    assert list(tmp_path.iterdir()) == []
+
+
 @undrawn
 def test_what_config_prints_is_what_train_reads(say):
     text = say("config", "td3", "--preset", "qdax", "--env", "jax:pendulum", "--name", "x")

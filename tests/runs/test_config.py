@@ -34,6 +34,14 @@ def test_what_is_not_given_follows_from_the_steps():
     assert sac(steps=20_000, log_freq=10).log_freq == 10
 
 
+def test_a_short_run_learns_from_the_steps_there_are():
+    assert sac(steps=100).learning_starts == 10
+    assert sac(steps=100, preset="crossq").learning_starts == 10
+    assert sac(steps=100, envs=8).learning_starts == 24
+    assert sac(steps=6000, preset="crossq").learning_starts == 5000
+    assert sac(steps=1000, batch_size=300, learning_starts=200).learning_starts == 200
+
+
 def test_a_name_finds_its_place_with_and_without_a_prefix():
     config = sac(**{"algo.hidden": (8,), "hp.gamma": 0.9, "tau": 0.1, "batch-size": 32})
     assert (config.options["hidden"], config.options["batch_size"]) == ((8,), 32)
@@ -179,16 +187,12 @@ def test_seeds_that_make_no_members_are_refused(given, message):
             "learning_starts = 500 is more than buffer_size = 400 holds",
         ),
         (
-            {"batch_size": 300, "learning_starts": 200, "steps": 1000},
-            "batch_size = 300 is more than the 200 steps stored when learning starts",
-        ),
-        (
             {"n_step": 10, "envs": 32, "learning_starts": 300, "steps": 1000},
             "learning_starts = 300 holds no 10-step transition of 32 environments: .* least 384",
         ),
         (
-            {"steps": 100},
-            "steps = 100 end before learning starts at 256: raise steps, or lower learning_starts",
+            {"steps": 100, "learning_starts": 200},
+            "steps = 100 end before learning starts at 200: raise steps, or lower learning_starts",
         ),
     ],
 )

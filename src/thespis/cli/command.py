@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 HELP = """\
-usage: thespis COMMAND ... [--help]
+usage: thespis COMMAND ... [--help], or thespis help COMMAND
 
   train ALGO --env ENV    train an agent, several seeds at once, or a population (--pbt)
   plan ALGO --env ENV     estimate memory, placement, compile time and training time
@@ -25,6 +25,7 @@ usage: thespis COMMAND ... [--help]
   report RUN ...          write a page with everything about a run, or several compared
   runs                    list the runs and their states
   skills COMMAND RUN      plot, score, play and export skills, and plan with them
+  completion SHELL        print a script that completes words, for bash, zsh or fish
   list                    list algorithms, presets and environments
 
 example: thespis train sac --env jax:pendulum --steps 20000 --seed 0
@@ -50,6 +51,7 @@ COMMANDS = {
     "report": imported_when_called("showing", "report"),
     "runs": imported_when_called("showing", "runs"),
     "skills": imported_when_called("skills", "main"),
+    "completion": imported_when_called("completion", "completion"),
     "list": imported_when_called("showing", "list_"),
 }
 
@@ -57,6 +59,8 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns the exit code of the process."""
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name == "help" and rest:  # thespis help train sac
+        name, rest = rest[0], [*rest[1:], "--help"]
     if name in ("--help", "--help-all", "-h", "help"):
         print(HELP, end="")
         return 0

@@ -46,6 +46,7 @@ PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "name": ("", "Call the folder so; it may hold fields, as in {{env}}-{{critic_lr}}."),
         "wandb": ("PROJECT", "Send the metrics to this project on Weights & Biases as well."),
         "probe": ("", "Measure the speed by a short run; --no-probe only computes sizes."),
+        "dry_run": ("", "Say what would be run, and leave nothing."),
         "json": ("", "Print the result as one line of JSON."),
     },
     "A population": {

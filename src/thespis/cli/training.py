@@ -6,6 +6,7 @@ import json
 import sys
 import textwrap
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -21,15 +22,16 @@ from thespis.cli.common import (
     read_arguments,
 )
 from thespis.cli.help_pages import help_page
-from thespis.cli.options import parse
+from thespis.cli.options import read, split
 from thespis.errors import ThespisError, printable
-from thespis.values import Option, fields
+from thespis.values import UNSET, Option, fields, show
 
 CONFIG = Option(
     "config",
     str,
     "Read options from this file, TOML or the config.json of a run; those given here win.",
 )
+DRY_RUN = Option("dry_run", bool, "Say what would be run, and leave nothing.", False)
 POPULATION = "A population that tunes itself"
 PROCESSES = [
     Option(
@@ -45,7 +47,9 @@ PROCESSES = [
 
 
 def train(argv: list[str]) -> int:
-    algo, chosen = read_training("train", argv, [CONFIG, OUT, JSON, *PROCESSES])
+    algo, chosen = read_training("train", argv, [CONFIG, OUT, DRY_RUN, JSON, *PROCESSES])
+    if chosen.pop("dry_run", False):
+        return dry_run(algo, chosen)
     join(chosen)
     return finish("train", chosen, algo, chosen.pop("env", None))
 
@@ -101,6 +105,31 @@ def config(argv: list[str]) -> None:
     print(json.dumps(tomllib.loads(text)) if as_json else text.rstrip())
 
 
+def dry_run(algo: str, chosen: dict[str, Any]) -> int:
+    """Prints sizes, placement and every setting of a run, of which nothing is made."""
+    chosen = {name: x for name, x in chosen.items() if name not in {o.name for o in PROCESSES}}
+    as_json, out = chosen.pop("json", False), chosen.pop("out", None)
+    api = imported("thespis.api")
+    estimate = api.plan(algo, chosen.pop("env", None), probe=False, **chosen)
+
+    from thespis.runs.directory import default_out
+    from thespis.runs.naming import folder_name
+
+    config = estimate.config
+    folder = f"{out or default_out()}/{algo}/{folder_name(config, estimate.env)}_N"
+    settings = {name: x for name, x in vars(config).items() if name not in ("options", "hp", "pbt")}
+    settings |= config.options | {f"hp.{name}": x for name, x in config.hp.items()}
+    settings |= {f"pbt.{name}": x for name, x in config.pbt.items()}
+    if as_json:
+        print(json.dumps(estimate.as_dict() | {"run": folder, "config": settings}, default=str))
+        return 0 if estimate.fits else 1
+    print(printable(f"{estimate}\nfolder     {folder}"), end="\n\n")
+    given = {name: x for name, x in settings.items() if x not in UNSET}
+    for name, value in given.items():
+        print(printable(f"{name:<24} {show(value)}"))
+    return 0 if estimate.fits else 1
+
+
 def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[str, dict[str, Any]]:
     """Returns the algorithm and the options that were given; or prints the help."""
     imported("thespis.runs.config")
@@ -146,13 +175,26 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
     kinds = {o.name: o.kind for o in run + short}
     aliases = [Option(name, kinds[ours]) for name, ours in ALIASES.items() if ours in kinds]
     computed = [Option(name, kind) for name, kind in COMPUTED.items()]
-    words, chosen = parse(rest, run + tuning + choices + hypers + short + aliases + computed)
+    words, given = split(rest, run + tuning + choices + hypers + short + aliases + computed)
     if words:
-        hint = "options start with --" if "env" in chosen else f"is it --env {words[0]}?"
+        hint = "options start with --" if "env" in given else f"is it --env {words[0]}?"
         raise ThespisError(f"unexpected {words[0]!r}: {hint}")
+    for name, check in names_to_check(algo, algorithm).items():  # before any number
+        if name in given:
+            check(read(*given[name]))
+    chosen = {name: read(option, texts) for name, (option, texts) in given.items()}
     for text in overshadowed(algo, chosen.get("env")):
         print(f"note: {printable(text)}", file=sys.stderr)
     return algo, chosen
+
+
+def names_to_check(algo: str, algorithm: type) -> dict[str, Callable[[Any], Any]]:
+    """Returns options whose values are names, and what refuses those that there are not."""
+    from thespis import envs
+    from thespis.runs.config_presets import preset_of
+
+    preset = lambda name: preset_of(algo, algorithm, name)
+    return {"preset": preset, "tuner": lambda name: name, "env": envs.check, "eval_env": envs.check}
 
 
 def file_in(argv: list[str]) -> str | None:

@@ -174,11 +174,16 @@ def gather(algo: Any, values: dict[str, Any]) -> Config:
         preset = preset | {"hp": tuning.preset_hp(preset)}
     chosen = {group: dict(preset.get(group, {})) for group in ("train", "algo", "hp")}
     known = groups(algorithm)
+    given = set()
     for name, value in translate(algorithm, grouped(algorithm, values)).items():
         group, field_name = place(known, name)
+        given.add(field_name)
         if group == "hp" and callable(value):
             value = follow_rule(field_name, value, values)
         chosen[group][field_name] = typed(known, group, field_name, value)
+    late = 0 if "learning_starts" in given else preset.get("train", {}).get("learning_starts", 0)
+    if late and late >= chosen["train"].get("steps", Config.steps):
+        del chosen["train"]["learning_starts"]  # the preset's: a short run learns, too
     if actor_given(chosen["train"].get("init_from")):
         chosen["train"].setdefault("warm_up", "policy")
     rest: Any = {"options": chosen["algo"], "hp": chosen["hp"], "tuner": tuner, "pbt": tuner_fields}
