@@ -159,9 +159,9 @@ def test_runs_are_deleted_if_they_are_runs_and_nobody_trains_them(several, say, 
     (several / "sac" / "jax-pendulum_1" / "config.json").write_text("{}")
     with pytest.raises(ThespisError, match="cannot be read as a run: look at it"):
         COMMANDS["runs"](["--delete", "--yes", "--state", "damaged"])
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
-    for answer, left in (("", 2), ("y", 1)):
-        monkeypatch.setattr("builtins.input", lambda text, answer=answer: answer)
+    for answer, left in (("", 2), ("\n", 2), ("y\n", 1)):
+        keyboard = SimpleNamespace(isatty=lambda: True, readline=lambda answer=answer: answer)
+        monkeypatch.setattr("sys.stdin", keyboard)
         say("runs", "--delete", "--filter", "mine")
         assert len(list(several.glob("sac/*"))) == left
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from thespis.cli.common import JSON, print_result, read_arguments
@@ -75,7 +75,7 @@ class Words:
 # --- bash and zsh ---------------------------------------------------------------------------
 
 
-def cases(table: dict[str, Iterable[str]]) -> str:
+def cases(table: Mapping[str, Iterable[str]]) -> str:
     """Returns the lines of a `case` that prints the words of what it is given."""
     lines = (f"    {quoted(name)}) echo {quoted(' '.join(x))} ;;" for name, x in table.items())
     return "\n".join(lines)

@@ -214,7 +214,8 @@ def delete(runs: list[dict[str, Any]], args: SimpleNamespace) -> None:
         if args.json or not sys.stdin.isatty():
             raise ThespisError(f"--delete: {len(runs)} run(s) would be deleted; give --yes")
         print("\n".join(printable(run["run"]) for run in runs))
-        if input(f"delete {'these' if len(runs) > 1 else 'this'}? [y/N] ").lower() != "y":
+        print(f"delete {'these' if len(runs) > 1 else 'this'}? [y/N] ", end="", flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             runs = []
     for run in runs:
         remove(Path(run["run"]))

@@ -187,7 +187,10 @@ def gather(algo: Any, values: dict[str, Any]) -> Config:
     if actor_given(chosen["train"].get("init_from")):
         chosen["train"].setdefault("warm_up", "policy")
     rest: Any = {"options": chosen["algo"], "hp": chosen["hp"], "tuner": tuner, "pbt": tuner_fields}
-    rest["schedule"] = tuple((int(step), changes) for step, changes in schedule)
+    try:
+        rest["schedule"] = tuple((int(step), dict(changes)) for step, changes in schedule)
+    except (TypeError, ValueError):
+        raise ThespisError(f"schedule = {shown(schedule)}: give [step, values] pairs") from None
     return Config(algo, **{"env": None} | chosen["train"], **rest)
 
 

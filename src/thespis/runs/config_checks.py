@@ -78,7 +78,8 @@ def complete(config: Config) -> Config:
         "learning_starts",
     )
     other_names(config.log_keys)
-    hyper.check(config.Algorithm.Hyper, config.hp, config.members)
+    for hp in (config.hp, *(changes for _, changes in config.schedule)):
+        hyper.check(config.Algorithm.Hyper, hp, config.members)
     require(
         config.demos is not None or not imitates(config.Algorithm),
         f"{config.algo} learns from demonstrations: give demos, a trained run, a .npz file or a "

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from thespis.algos import registry
 from thespis.errors import ThespisError, require
 from thespis.runs import trust
-from thespis.runs.config import groups, place, typed
+from thespis.runs.config import OBJECTS, groups, place, typed
 from thespis.runs.config_names import translate
 from thespis.runs.directory import JSON_BYTES, path_of
 from thespis.tuning import TUNERS
-from thespis.values import fields, grouped
+from thespis.values import convert, fields, grouped
 
 MEMBERS = ("seed", "seeds", "members")
 RATIO = ("gradient_steps", "train_freq")  # which mean something only together with `envs`
@@ -46,14 +46,14 @@ def read(path: Any) -> OptionFile:
             text = file.read(JSON_BYTES).decode()
         is_json = text.lstrip().startswith("{")  # as no TOML does
         content = json.loads(text) if is_json else tomllib.loads(text)
+        run = content if isinstance(content.get("options"), dict) else None
+        algo = content["algo"] if isinstance(content.get("algo"), str) else None
+        values = {name: x for name, x in content.items() if algo is None or name != "algo"}
+        return OptionFile(path, algo, flat(values if run is None else from_run(run)), run)
     except OSError as error:
         raise ThespisError(f"cannot read {path}: {error.strerror}; check the path") from error
     except (ValueError, RecursionError) as error:
         raise ThespisError(f"{path} is neither valid TOML nor JSON ({error}); fix it") from error
-    run = content if isinstance(content.get("options"), dict) else None
-    algo = content["algo"] if isinstance(content.get("algo"), str) else None
-    values = {name: x for name, x in content.items() if algo is None or name != "algo"}
-    return OptionFile(path, algo, flat(values if run is None else from_run(run)), run)
 
 
 def from_run(saved: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +86,9 @@ def find_algo(path: Any, trusted: bool) -> str:
 
 def merge(algo: Any, given: dict[str, Any], path: Any) -> tuple[Any, dict[str, Any]]:
     """Returns the algorithm and all options: those given, and those of the file beside them."""
-    given = {name.replace("-", "_"): x for name, x in given.items() if (name, x) != ("env", None)}
+    given = {name.replace("-", "_"): x for name, x in given.items()}
+    if given.get("env", ...) is None:
+        del given["env"]
     trusted = bool(given.get("trust"))
     if path is None:
         require(algo is not None, "name the algorithm, or a config file that does")
@@ -121,6 +123,8 @@ def remaining(
     ).items():
         where = group, field = place(known, name)
         if where not in wins:
+            if field in OBJECTS and group == "train":  # by their names alone
+                value = convert(field, str | None, value)
             value = typed(known, group, field, value)
             values[field if group == "train" else f"{group}.{field}"] = value
     if ("train", "updates_per_step") not in wins:
