@@ -194,7 +194,12 @@ def names_to_check(algo: str, algorithm: type) -> dict[str, Callable[[Any], Any]
     from thespis.runs.config_presets import preset_of
 
     preset = lambda name: preset_of(algo, algorithm, name)
-    return {"preset": preset, "tuner": lambda name: name, "env": envs.check, "eval_env": envs.check}
+    return {
+        "preset": preset,
+        "tuner": lambda name: name,
+        "env": envs.check_name,
+        "eval_env": envs.check_name,
+    }
 
 
 def file_in(argv: list[str]) -> str | None:

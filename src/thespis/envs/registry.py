@@ -83,7 +83,7 @@ def named(name: str) -> Any:
         raise ThespisError(f"unknown environment {name!r}{hint}") if hint else error from error
 
 
-def check(name: Any) -> None:
+def check_name(name: Any) -> None:
     """Refuses a name that no environment has, as far as that is known before one is made."""
     prefix, colon, _ = str(name).partition(":")
     if colon and (prefix == "jax" or prefix not in ADAPTERS):
