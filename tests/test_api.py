@@ -24,6 +24,15 @@ def run(tmp_path_factory):
     return thespis.train("sac", out=tmp_path_factory.mktemp("api"), **arguments())
 
 
+def test_a_smoke_test_learns_and_says_from_what(tmp_path, capsys):
+    run = thespis.train(
+        "sac", "jax:pendulum", out=tmp_path, steps=100, hidden=(8,), eval_freq=100, eval_episodes=1
+    )
+    assert run.metrics["train/n_updates"].tolist() == [90]
+    told = " ".join(capsys.readouterr().err.split())
+    assert "learning starts at step 10, before there are 256 for a batch" in told
+
+
 def test_training_returns_the_run_and_its_folder(run):
     assert isinstance(run, thespis.Run)
     assert run.path.name == "jax-pendulum_1"

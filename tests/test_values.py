@@ -9,7 +9,7 @@ import pytest
 from thespis.algos.sac import SAC
 from thespis.cli.options import describe, parse
 from thespis.errors import ThespisError
-from thespis.values import Option, convert, fields
+from thespis.values import Option, Word, convert, fields
 
 OPTIONS = [
     Option("steps", int, "Steps.", 100),
@@ -166,3 +166,9 @@ def test_help_of_inherited_fields_is_there_too():
     helps = {o.name: o.help for o in fields(SAC)}
     assert helps["n_step"]
     assert helps["std"]
+
+
+def test_none_is_nothing_except_where_it_is_a_word():
+    assert convert("x", str | None, "none") is None
+    assert convert("x", Word | None, "none") == "none"
+    assert convert("x", Word | None, None) is None

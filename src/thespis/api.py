@@ -5,9 +5,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import os
-import shlex
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -20,15 +18,24 @@ from thespis.engine.loop import Loop
 from thespis.errors import ThespisError
 from thespis.report.progress import Terminal
 from thespis.runs import callbacks as hooks
-from thespis.runs import checkpoint, config_file, files
+from thespis.runs import checkpoint, config_file, files, option_file
 from thespis.runs import config as configs
 from thespis.runs import estimate as plans
 from thespis.runs.build import SCHEDULE, build, spans_run, state_shapes
 from thespis.runs.config import DIVERSITY, RETURN, Config
 from thespis.runs.config_checks import with_eval_freq
 from thespis.runs.config_names import seed_list
-from thespis.runs.directory import create, how_to_resume, status, versions, write_json
+from thespis.runs.directory import (
+    create,
+    how_to_resume,
+    resumes_of,
+    status,
+    this_command,
+    versions,
+    write_json,
+)
 from thespis.runs.lineage import schedule
+from thespis.runs.naming import folder_name
 from thespis.runs.process import alone, held, stoppable
 from thespis.runs.reporter import Mute, Silent
 from thespis.runs.run import SavedRun
@@ -36,6 +43,7 @@ from thespis.runs.trainer import Trainer
 from thespis.runs.transplant import transplant
 from thespis.runs.trust import check as check_trust
 from thespis.runs.trust import remember
+from thespis.runs.tuning_rounds import refuse_fitness
 from thespis.values import convert, counted
 from thespis.xla import compile_cache, multihost, threads
 
@@ -68,10 +76,11 @@ class Run(SavedRun):
 
 
 def train(
-    algo: str | type,
+    algo: str | type | None = None,
     env: Any = None,
     *,
-    out: str | Path = "runs",
+    config: Any = None,
+    out: str | Path | None = None,
     progress: bool = True,
     callbacks: Any = (),
     **options: Any,
@@ -82,13 +91,17 @@ def train(
     `gymnasium.Env` class, a function that makes one, or a JAX task. All else
     is as on the command line: fields of the run (`steps`, `seeds`, `envs`, ...), choices of the
     algorithm (`hidden`, `batch_size`, ...) and hyper-parameters (`gamma`, `actor_lr`, ...). With
-    `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself. `callbacks` are
+    `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself. `config` is a
+    file with some or all of these, or the folder of a run that has them; what is given here wins.
+    The run is a new folder in `out`, by default $THESPIS_RUNS, or else `runs`. `callbacks` are
     called at events of the run (docs/callbacks.md).
     """
     with held():
-        config = configs.make(algo, {"env": env} | options)
-        names, chosen = hooks.make(callbacks)
-        config = dataclasses.replace(config, callbacks=names)
+        algo, options = option_file.merge(algo, {"env": env} | options, config)
+        in_file = {name: options.pop(name, None) for name in ("out", "callbacks")}
+        out = in_file["out"] if out is None else out
+        names, chosen = hooks.make(callbacks or in_file["callbacks"] or ())
+        config = dataclasses.replace(configs.make(algo, options), callbacks=names)
     reporter = speaker(progress)
     threads = set_threads(config)
     if threads != config.threads:
@@ -107,17 +120,34 @@ def train(
         )
     if config.init_from:  # refuse what does not fit before there is a folder
         transplant(state_shapes(config, pieces[0]), config.init_from, reporter.note)
-    with new_folder(out, config.algo, pieces[0].env) as folder:
-        config_file.write(folder, config, shlex.join(sys.argv))
+    if config.tuner:
+        refuse_fitness(config, pieces[0])
+    if (batch := config.options["batch_size"]) > (config.learning_starts or batch):
+        reporter.note(
+            f"learning starts at step {config.learning_starts}, before there are {batch} for a "
+            "batch: until then batches hold some of them several times"
+        )
+    with new_folder(out, config, pieces[0].env) as folder:
+        config_file.write(folder, config, this_command())
         return finish(config, pieces, folder, reporter, callbacks=chosen)
 
 
-def plan(algo: str | type, env: Any = None, *, probe: bool = True, **options: Any) -> plans.Plan:
+def plan(
+    algo: str | type | None = None,
+    env: Any = None,
+    *,
+    config: Any = None,
+    probe: bool = True,
+    **options: Any,
+) -> plans.Plan:
     """Returns what `train` with the same arguments would take: memory, placement, time by a probe.
 
     `print` it, or read `fits`, `largest` (the largest population), `member` (bytes), `times`.
     """
-    config = configs.make(algo, {"env": env} | options)
+    algo, options = option_file.merge(algo, {"env": env} | options, config)
+    for name in ("out", "callbacks"):
+        options.pop(name, None)
+    config = configs.make(algo, options)
     threads = set_threads(config)
     return plans.plan(dataclasses.replace(config, threads=threads), probe)
 
@@ -130,7 +160,7 @@ def resume(
     env: Any = None,
     eval_env: Any = None,
     demos: Any = None,
-    out: str | Path = "runs",
+    out: str | Path | None = None,
     devices: int | None = None,
     progress: bool = True,
     callbacks: Any = None,
@@ -182,7 +212,7 @@ def rerun(
     env: Any = None,
     eval_env: Any = None,
     demos: Any = None,
-    out: str | Path = "runs",
+    out: str | Path | None = None,
     progress: bool = True,
     trust: bool = False,
 ) -> Run:
@@ -274,12 +304,12 @@ def go_on(trainer: Trainer, run: Run) -> None:
     if newest(run.path):
         trainer.restore(run.path)
     changed = {name: getattr(trainer.config, name) for name in ("steps", "devices", "callbacks")}
-    if any(value != getattr(run.config, name) for name, value in changed.items()):
-        write_json(trainer.folder / "config.json", run.saved | changed)
+    changed["resumes"] = [*resumes_of(run.saved), this_command()]
+    write_json(trainer.folder / "config.json", run.saved | changed)
 
 
 def branch(
-    run: Run, config: Config, number: int, out: str | Path, reporter: Silent, callbacks: Any
+    run: Run, config: Config, number: int, out: str | Path | None, reporter: Silent, callbacks: Any
 ) -> Run:
     """Goes on with one member of several, in a folder of its own; `callbacks` begin anew."""
     if config.callbacks and callbacks is None:
@@ -306,7 +336,7 @@ def one_member(config: Config, number: int, hp: dict[str, Any]) -> Config:
 def derive(
     run: Run,
     config: Config,
-    out: str | Path,
+    out: str | Path | None,
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
     callbacks: Iterable[hooks.Callback] = (),
@@ -315,9 +345,10 @@ def derive(
     compare(run, config, reporter)
     pieces = run.build(config)
     names = ("seeds", "hp", "steps", "tuner", "pbt", "schedule", "devices", "callbacks")
-    changed = {name: getattr(config, name) for name in names} | {"command": shlex.join(sys.argv)}
-    with new_folder(out, config.algo, pieces[0].env) as folder:
-        write_json(folder / "config.json", run.saved | changed)
+    changed = {name: getattr(config, name) for name in names} | {"command": this_command()}
+    with new_folder(out, config, pieces[0].env) as folder:
+        saved = {name: x for name, x in run.saved.items() if name != "resumes"}
+        write_json(folder / "config.json", saved | changed)
         return finish(config, pieces, folder, reporter, restore, callbacks)
 
 
@@ -352,12 +383,13 @@ def speaker(progress: bool) -> Silent:
 
 
 @contextmanager
-def new_folder(out: str | Path, algo: str, env: Any) -> Iterator[Path]:
+def new_folder(out: str | Path | None, config: Config, env: Any) -> Iterator[Path]:
     """Makes the folder of a run, and removes it if the run could not even begin.
 
     Of several processes only the first keeps its own.
     """
-    folder = create(out, algo, envs.label(env)) if multihost.leads() else shadow()
+    name = folder_name(config, envs.label(env))
+    folder = create(out, config.algo, name) if multihost.leads() else shadow()
     try:
         yield folder
     finally:

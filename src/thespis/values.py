@@ -22,6 +22,7 @@ from thespis import selection
 from thespis.errors import ThespisError, shown
 
 Reference = NewType("Reference", str)  # coordinates or a function, by name (see selection.py)
+Word = NewType("Word", str)  # text of which "none" is one, and not the absence of any
 MOST = 2**20  # values of one field, and members
 UNSET = (None, (), dataclasses.MISSING)  # defaults that say nothing
 
@@ -56,9 +57,9 @@ def convert(name: str, kind: Any, value: Any) -> Any:
         return value
     value = plain(value)
     if optional(kind):
-        if value is None or (isinstance(value, str) and value == "none"):
-            return None
         kind = needed(kind)
+        if value is None or (isinstance(value, str) and value == "none" and kind is not Word):
+            return None
     if typing.get_origin(kind) is tuple:
         items = value.strip("[()]").replace(",", " ").split() if isinstance(value, str) else value
         items = items if isinstance(items, list) else [items]
@@ -73,6 +74,7 @@ def convert(name: str, kind: Any, value: Any) -> Any:
         )
     if kind in (int, float):
         return number(name, value, kind is int)
+    kind = str if kind is Word else kind
     if kind is str and not isinstance(value, str | os.PathLike):
         raise ThespisError(f"{name} = {shown(value)}: give text")
     return str(value) if kind is str else value

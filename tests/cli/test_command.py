@@ -139,9 +139,22 @@ SMALL = words()
             "learning_starts = 300 is more than buffer_size = 200 holds",
         ),
         (
-            ["train", "sac", *SMALL, "--batch-size", "150"],
-            "batch_size = 150 is more than the 100 steps stored when learning starts",
+            ["train", "sac", "--steps", "many", "--bach-size", "1"],
+            "unknown option --bach-size; did you mean batch-size",
         ),
+        (
+            ["train", "sac", "--steps", "many", "--preset", "crosq", "--env", "x"],
+            "preset = crosq: sac has none of this name; did you mean crossq",
+        ),
+        (
+            ["train", "sac", "--steps", "many", "--env", "jax:pendulm"],
+            "unknown environment 'jax:pendulm'; did you mean jax:pendulum?",
+        ),
+        (
+            ["plan", "sac", "--gamma", "high", "--eval-env", "Pendulm-v1"],
+            "unknown environment 'Pendulm-v1'; did you mean Pendulum-v1",
+        ),
+        (["help", "trian"], "unknown command 'trian'; did you mean train?"),
         (
             ["train", "sac", *SMALL, "--eval-env", "jax:cartpole"],
             "eval_env = jax-cartpole has observations float32[4] and actions one of 2, but env = "

@@ -18,6 +18,12 @@ def test_every_command_has_an_example_in_its_help(command, say):
     assert "--json" in text
 
 
+def test_help_of_a_command_may_be_asked_for_by_its_name(say):
+    assert say("help", "eval") == say("eval", "--help")
+    assert say("help", "train", "sac") == say("train", "sac", "--help")
+    assert say("help") == say("--help")
+
+
 def test_the_help_of_an_algorithm_tells_all_of_its_options(say):
     text = "\n".join(say("train", "td3", "--help-all"))
     options = "--algo.delay N", "--hp.noise X", "--seeds", "--eval-env", "--pbt.best X", "--members"

@@ -3,11 +3,15 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import thespis
-from thespis.cli.command import main
+from tests.report.pages import run
+from thespis.cli.command import COMMANDS, main
+from thespis.errors import ThespisError
+from thespis.runs.process import alone
 
 pytestmark = pytest.mark.usefixtures("kept")
 
@@ -79,16 +83,94 @@ def test_runs(trained, pair, say):
     (line,) = say("runs", "--out", trained.path.parent, "--json")
     (told,) = json.loads(line)["runs"]
     assert (told["run"], told["state"], told["step"]) == (str(trained.path), "done", 400)
-    lines = say("runs", "--out", pair.path.parents[2])
-    assert any(str(pair.path) in line and " done " in line for line in lines)
+    out = pair.path.parents[2]
+    lines = say("runs", "--out", out)
+    assert any(
+        str(pair.path.parent.relative_to(out)) in line and " done " in line for line in lines
+    )
     assert say("runs", "--out", trained.path.parent, "--state", "failed") == ["no runs"]
+
+
+@pytest.fixture
+def several(tmp_path):
+    """Three runs: best, a long one, and one with a tag."""
+    runs = tmp_path / "runs"
+    run(runs / "sac" / "jax-pendulum_1", values=[[5.0]], evaluations=1)
+    run(runs / "td3" / "jax-pendulum_1", values=[[3.0]] * 12, evaluations=12, algo="td3")
+    run(runs / "sac" / "lr-0.001_1", values=[[4.0]], evaluations=1, tags=["mine"], env="Ant-v5")
+    return runs
+
+
+def listed(say, *argv) -> list[str]:
+    told = json.loads(say("runs", *argv, "--json")[0])["runs"]
+    return ["/".join(Path(run["run"]).parts[-2:]) for run in told]
+
+
+def test_runs_fit_a_terminal_of_80_columns(several, say, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = say("runs")
+    assert max(map(len, lines)) <= 80
+    assert any(
+        "runs/sac/lr-0.001_1" in line and "1k/1k" in line and "4.0" in line for line in lines
+    )
+    run(several / "sac" / f"{'long-' * 30}_1")
+    lines = say("runs")
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("in runs") for line in lines)
+    monkeypatch.setenv("COLUMNS", "300")
+    assert any("12,000" in line and "td3" in line for line in say("runs"))
+
+
+def test_runs_are_sorted_and_filtered(several, say):
+    a, b, c = "sac/jax-pendulum_1", "td3/jax-pendulum_1", "sac/lr-0.001_1"
+    assert listed(say, "--sort", "best") == [a, c, b]
+    assert listed(say, "--sort", "step")[0] == b
+    assert listed(say, "--sort", "run") == [a, c, b]
+    assert listed(say, "--filter", "sac", "pendulum") == [a]
+    assert listed(say, "--filter", "mine") == listed(say, "--filter", "env=Ant") == [c]
+    assert say("runs", "--filter", "nothing") == ["no runs"]
+    assert "unknown field algos; did you mean algo" in refused(several, "--filter", "algos=x")
+
+
+def refused(several, *argv) -> str:
+    with pytest.raises(ThespisError) as caught:
+        COMMANDS["runs"](["--out", str(several), *argv])
+    assert len(list(several.glob("*/*/config.json"))) == 3
+    return str(caught.value)
+
+
+def test_runs_are_deleted_if_they_are_runs_and_nobody_trains_them(several, say, monkeypatch):
+    assert "say which runs" in refused(several, "--delete", "--yes")
+    assert "1 run(s) would be deleted; give --yes" in refused(
+        several, "--delete", "--filter", "td3"
+    )
+    with alone(several / "td3" / "jax-pendulum_1"):
+        told = refused(several, "--delete", "--yes", "--filter", "jax")
+        assert "td3/jax-pendulum_1 is being trained: stop it first" in told
+    (several / "other").mkdir()
+    (several / "other" / "keep").write_text("mine")
+    (several / "td3" / "jax-pendulum_1" / "link").symlink_to(several / "other")
+    (several / "linked").symlink_to(several / "sac" / "lr-0.001_1")
+    assert say("runs", "--delete", "--yes", "--filter", "td3") == [
+        "deleted  runs/td3/jax-pendulum_1"
+    ]
+    assert (several / "other" / "keep").read_text() == "mine"
+    assert sorted(listed(say)) == ["sac/jax-pendulum_1", "sac/lr-0.001_1"]
+    (several / "sac" / "jax-pendulum_1" / "config.json").write_text("{}")
+    with pytest.raises(ThespisError, match="cannot be read as a run: look at it"):
+        COMMANDS["runs"](["--delete", "--yes", "--state", "damaged"])
+    for answer, left in (("", 2), ("\n", 2), ("y\n", 1)):
+        keyboard = SimpleNamespace(isatty=lambda: True, readline=lambda answer=answer: answer)
+        monkeypatch.setattr("sys.stdin", keyboard)
+        say("runs", "--delete", "--filter", "mine")
+        assert len(list(several.glob("sac/*"))) == left
 
 
 def test_damaged_runs_are_listed(tmp_path, say):
     (tmp_path / "config.json").write_text("{")
     (tmp_path / "status.json").write_text("{}")
     lines = say("runs", "--out", tmp_path, "--state", "damaged")
-    assert any(str(tmp_path) in line and " damaged " in line for line in lines)
+    assert any(" damaged " in line for line in lines)
 
 
 def test_list(say):

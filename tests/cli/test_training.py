@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import thespis
-from tests.small import arrays, differences, stop_at, wait_for, words
+from tests.small import RUN, arrays, differences, stop_at, wait_for, words
 from thespis.cli.command import main
 from thespis.runs import checkpoint, directory, metrics
 
@@ -33,6 +33,52 @@ def test_train_tells_one_line_of_json(trained, say):
     assert differences(trained.path, told["run"]) == []
     saved = [directory.read_json(Path(p) / "config.json") for p in (trained.path, told["run"])]
     assert {**saved[0], "command": ""} == {**saved[1], "command": ""}
+
+
+@undrawn
+def test_train_takes_a_file_a_name_and_the_folder_of_the_environment(trained, say, monkeypatch):
+    options = {name: list(x) if isinstance(x, tuple) else x for name, x in RUN.items()}
+    lines = [f"{name} = {json.dumps(x)}" for name, x in list(options.items())[2:]]
+    lines += ['algo = "sac"', "steps = 300", 'tags = "a b"']
+    Path("run.toml").write_text("\n".join(lines))
+    monkeypatch.setenv("THESPIS_RUNS", "elsewhere")
+    argv = ["--config", "run.toml", "--env", RUN["env"], "--steps=400", "--notes", "a note"]
+    told = json.loads(say("train", *argv, "--name", "{env}, {hidden}", "--json")[0])
+    assert told["run"] == "elsewhere/sac/jax-pendulum-8_1"
+    assert differences(trained.path, told["run"]) == []
+    (listed,) = json.loads(say("runs", "--json")[0])["runs"]
+    assert (listed["tags"], listed["notes"]) == (["a", "b"], "a note")
+
+
+def test_a_dry_run_tells_what_would_be_run_and_leaves_nothing(say, complain, tmp_path):
+    argv = ["train", "sac", *words(name="{env}-{hidden}"), "--members", "2", "--pbt", "--dry-run"]
+    lines = say(*argv)
+    assert lines[0] == "sac on jax-pendulum: 400 steps, 2 members"
+    assert any(line.startswith("memory ") for line in lines)
+    assert "folder     runs/sac/jax-pendulum-8_N" in lines
+    settings = dict(line.split(maxsplit=1) for line in lines[lines.index("") + 1 :])
+    assert (settings["batch_size"], settings["seeds"], settings["pbt.interval"]) == (
+        "16",
+        "0 1",
+        "20",
+    )
+    told = json.loads(say(*argv, "--json")[0])
+    assert told["config"]["batch_size"] == 16
+    assert told["fits"] is True
+    told = complain(*argv, "--pbt.fitness", "eval/reward")
+    assert "pbt.fitness = eval/reward is no metric; did you mean eval" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+@undrawn
+def test_what_config_prints_is_what_train_reads(say):
+    text = say("config", "td3", "--preset", "qdax", "--env", "jax:pendulum", "--name", "x")
+    Path("run.toml").write_text("\n".join(text))
+    again = say("config", "--config", "run.toml")
+    assert again == text
+    Path("run.json").write_text(say("config", "--config", "run.toml", "--json")[0])
+    assert say("config", "--config", "run.json") == text
+    assert say("plan", "--config=run.toml", "--no-probe")[0].startswith("td3 on jax-pendulum")
 
 
 @undrawn
@@ -68,14 +114,19 @@ def test_train_shows_its_rows_and_a_table(say, capsys):
 @undrawn
 def test_stop_and_resume(trained, say, monkeypatch, capsys):
     stop_at(monkeypatch, 200, signal.SIGTERM)
+    monkeypatch.setattr(sys, "argv", ["/bin/thespis", "train", "sac"])
     assert main(["train", "sac", *words(), "--json"]) == 143
     told = json.loads(capsys.readouterr().out)
     assert told["state"] == "stopped"
     told = json.loads(say("resume", told["run"], "--json")[0])
     assert (told["state"], told["step"]) == ("done", 400)
     assert differences(trained.path, told["run"]) == []
+    monkeypatch.setattr(sys, "argv", ["/bin/thespis", "resume", "a run"])
     told = json.loads(say("resume", told["run"], "--steps", "500", "--json")[0])
     assert (told["state"], told["step"]) == ("done", 500)
+    saved = directory.read_json(Path(told["run"]) / "config.json")
+    assert saved["command"] == "thespis train sac"
+    assert saved["resumes"] == ["thespis train sac", "thespis resume 'a run'"]
 
 
 @undrawn

@@ -41,13 +41,14 @@ def wandb(monkeypatch):
 
 
 def test_every_member_is_a_run_of_one_group_and_stays_the_same_when_it_goes_on(wandb, tmp_path):
-    given = arguments(seeds=(0, 7), wandb="stage", log_keys=("brax",))
+    given = arguments(seeds=(0, 7), wandb="stage", log_keys=("brax",), tags=("a", "b"), notes="why")
     run = thespis.train("sac", out=tmp_path, **given)
     first, second = wandb.runs
     assert [r.given["name"] for r in wandb.runs] == [f"sac_{run.path.name}_seed{s}" for s in (0, 7)]
     assert first.given["group"] == second.given["group"]
     assert first.given["project"] == "stage"
     assert first.given["config"]["seed"] == 0
+    assert (first.given["tags"], first.given["notes"]) == (("a", "b"), "why")
     assert first.axes == [("*", "global_step")]
     assert [row["global_step"] for row in first.rows] == [100, 200, 300, 400]
     rewards = run.metrics["eval/mean_reward"]

@@ -57,15 +57,24 @@ def test_an_evaluation_in_python_has_no_more_steps_than_are_trained_before_it(en
     assert config.eval_freq % config.log_freq == 0
 
 
+def test_a_short_run_learns_from_the_steps_there_are():
+    assert sac(steps=100).learning_starts == 10
+    assert sac(steps=100, preset="crossq").learning_starts == 10
+    assert sac(steps=100, envs=8).learning_starts == 24
+    assert sac(steps=6000, preset="crossq").learning_starts == 5000
+    assert sac(steps=1000, batch_size=300, learning_starts=200).learning_starts == 200
+
+
 def test_a_name_finds_its_place_with_and_without_a_prefix():
     config = sac(**{"algo.hidden": (8,), "hp.gamma": 0.9, "tau": 0.1, "batch-size": 32})
     assert (config.options["hidden"], config.options["batch_size"]) == ((8,), 32)
-    assert config.hp == {"gamma": 0.9, "tau": 0.1}
+    assert config.hp.items() >= {"gamma": 0.9, "tau": 0.1}.items()
 
 
 def test_every_hyper_parameter_may_differ_between_members():
     config = sac(seeds=(0, 1), gamma=[0.9, 0.99], tau=np.float32(0.5), alpha=np.array([1.0, 2.0]))
-    assert config.hp == {"gamma": [0.9, 0.99], "tau": 0.5, "alpha": [1.0, 2.0]}
+    expected = {"gamma": [0.9, 0.99], "tau": 0.5, "alpha": [1.0, 2.0]}
+    assert {name: config.hp[name] for name in expected} == expected
 
 
 def test_what_is_given_wins_over_the_preset_and_the_preset_over_defaults():
@@ -109,14 +118,14 @@ def test_the_names_of_stable_baselines3_for_td3():
     config = make("td3", {"env": "x", "policy_delay": 3, "target_policy_noise": 0.3,
                           "target_noise_clip": 0.6})  # fmt: skip
     assert config.options["delay"] == 3
-    assert config.hp == {"target_noise": 0.3, "noise_clip": 0.6}
+    assert config.hp.items() >= {"target_noise": 0.3, "noise_clip": 0.6}.items()
 
 
 def test_a_hyper_parameter_may_follow_a_rule_of_ones_own():
     """It is told what the environment is like; the run knows its value, so that it can go on."""
     half = lambda spec: 0.5 * float(np.log(spec.action.size + 1))
     config = make("taac", {"env": "jax:pendulum", "target_switch_entropy": half})
-    assert config.hp == {"target_switch_entropy": pytest.approx(0.5 * np.log(2))}
+    assert config.hp["target_switch_entropy"] == pytest.approx(0.5 * np.log(2))
     assert type(config.hp["target_switch_entropy"]) is float
     with pytest.raises(ThespisError, match="env is missing"):
         make("taac", {"env": None, "target_entropy": half})
@@ -201,16 +210,12 @@ def test_seeds_that_make_no_members_are_refused(given, message):
             "learning_starts = 500 is more than buffer_size = 400 holds",
         ),
         (
-            {"batch_size": 300, "learning_starts": 200, "steps": 1000},
-            "batch_size = 300 is more than the 200 steps stored when learning starts",
-        ),
-        (
             {"n_step": 10, "envs": 32, "learning_starts": 300, "steps": 1000},
             "learning_starts = 300 holds no 10-step transition of 32 environments: .* least 384",
         ),
         (
-            {"steps": 100},
-            "steps = 100 end before learning starts at 256: raise steps, or lower learning_starts",
+            {"steps": 100, "learning_starts": 200},
+            "steps = 100 end before learning starts at 200: raise steps, or lower learning_starts",
         ),
     ],
 )

@@ -220,7 +220,8 @@ def test_runs_that_name_no_code_leave_no_trace(trained):
     assert "trust" not in json.loads((trained / "config.json").read_text())
 
 
-def test_a_terminal_does_not_obey_what_a_run_is_called(trained, here, capfd):
+def test_a_terminal_does_not_obey_what_a_run_is_called(trained, here, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # so that `runs` shows every column
     bad = "\x1b]0;mine\x07\x1b[2J$"
     run = stranger(trained, here / "runs" / "theirs", env=f"jax:{bad}", preset=bad)
     shutil.copytree(run, here / "runs" / f"also{bad}")

@@ -37,7 +37,7 @@ from thespis.nn.normalization import Running
 from thespis.nn.train_state import TrainState
 from thespis.selection import function, is_function, name_of
 from thespis.tuning.hyper import LogUniform, Uniform, prior
-from thespis.values import Reference
+from thespis.values import Reference, Word
 
 EDGE = 1e-6  # actions nearer than this to a bound count as if there
 
@@ -101,7 +101,7 @@ class DADS(SAC):
     policy_sees: str | None = None
     """Coordinates of the observation that policy and critics see; by default all but those of the
     descriptor, and all if there is a task (with_reward)."""
-    dynamics_sees: str | None = None
+    dynamics_sees: Word | None = None
     """What the skill dynamics see: descriptor, observation, none, or some of them such as
     descriptor[2:] or observation[0,1]; by default the descriptor, none if the policy sees none.
     Of metra what the representation sees, by default the descriptor."""

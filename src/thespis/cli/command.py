@@ -9,10 +9,11 @@ from collections.abc import Callable
 from importlib import import_module
 
 HELP = """\
-usage: thespis COMMAND ... [--help]
+usage: thespis COMMAND ... [--help], or thespis help COMMAND
 
   train ALGO --env ENV    train an agent, several seeds at once, or a population (--pbt)
   plan ALGO --env ENV     estimate memory, placement, compile time and training time
+  config ALGO             print a file with all options, for train --config
   resume RUN              continue a run exactly where it stopped
   rerun RUN               train one agent with the hyper-parameters that won a population
   eval RUN                play episodes with the trained policy and print their returns
@@ -24,6 +25,7 @@ usage: thespis COMMAND ... [--help]
   report RUN ...          write a page with everything about a run, or several compared
   runs                    list the runs and their states
   skills COMMAND RUN      plot, score, play and export skills, and plan with them
+  completion SHELL        print a script that completes words, for bash, zsh or fish
   list                    list algorithms, presets and environments
 
 example: thespis train sac --env jax:pendulum --steps 20000 --seed 0
@@ -40,6 +42,7 @@ def imported_when_called(module: str, name: str) -> Callable[[list[str]], int | 
 COMMANDS = {
     "train": imported_when_called("training", "train"),
     "plan": imported_when_called("training", "plan"),
+    "config": imported_when_called("training", "config"),
     "resume": imported_when_called("training", "resume"),
     "rerun": imported_when_called("training", "rerun"),
     "eval": imported_when_called("using", "evaluate"),
@@ -51,6 +54,7 @@ COMMANDS = {
     "report": imported_when_called("showing", "report"),
     "runs": imported_when_called("showing", "runs"),
     "skills": imported_when_called("skills", "main"),
+    "completion": imported_when_called("completion", "completion"),
     "list": imported_when_called("showing", "list_"),
 }
 
@@ -58,6 +62,8 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns the exit code of the process."""
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name == "help" and rest:  # thespis help train sac
+        name, rest = rest[0], [*rest[1:], "--help"]
     if name in ("--help", "--help-all", "-h", "help"):
         print(HELP, end="")
         return 0

@@ -20,7 +20,7 @@ SEED = Option("seed", int, "Seed of the start states.", 0)
 IMPORT = "Import the code that the run names even if you did not train it here"
 TRUST = Option("trust", bool, f"{IMPORT}, this once.", False)
 TRUST_AND_REMEMBER = Option("trust", bool, f"{IMPORT}, and remember that.", False)
-OUT = Option("out", str, "Folder of the runs.", "runs")
+OUT = Option("out", str, "Folder of the runs; by default $THESPIS_RUNS, or else runs.")
 
 
 class HelpPrinted(Exception):

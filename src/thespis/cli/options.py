@@ -18,9 +18,20 @@ def parse(
 
     An option is `--some-name 1` or `--some_name=1`; a boolean one is `--name` or `--no-name`.
     """
+    words, chosen = split(argv, options, positional)
+    return words, {name: read(option, texts) for name, (option, texts) in chosen.items()}
+
+
+def split(
+    argv: list[str], options: list[Option], positional: float = math.inf
+) -> tuple[list[str], dict[str, tuple[Option, list[str]]]]:
+    """Returns plain words, and the options that were given with the words that followed each.
+
+    All names are known then, whatever is wrong with the values.
+    """
     known = {o.name.replace("-", "_"): o for o in options}
     words: list[str] = []
-    chosen: dict[str, Any] = {}
+    chosen: dict[str, tuple[Option, list[str]]] = {}
     queue = list(argv)
     while queue:
         word = queue.pop(0)
@@ -31,7 +42,7 @@ def parse(
         name = name.replace("-", "_")
         denied = name.removeprefix("no_")
         if name not in known and denied in known and known[denied].kind is bool:
-            chosen[denied] = False
+            chosen[denied] = known[denied], ["false"]
             continue
         if name not in known or not word.startswith("--"):
             names = [n.replace("_", "-") for n in known]
@@ -42,8 +53,9 @@ def parse(
         values = [value] if equals else []
         while queue and not equals and len(values) < most_words(option.kind) and not flag(queue[0]):
             values.append(queue.pop(0))
-        new = read(option, values)
-        chosen[name] = (*chosen.get(name, ()), *new) if option.repeated else new
+        if option.repeated and name in chosen:
+            values = [*chosen[name][1], *values]
+        chosen[name] = option, values
     if len(words) > positional:
         raise ThespisError(f"unexpected {words[int(positional)]!r}: options start with --")
     return words, chosen

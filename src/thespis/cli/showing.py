@@ -140,22 +140,42 @@ def serve(paths: list[str], args: SimpleNamespace) -> None:
 
 def runs(argv: list[str]) -> None:
     states: Any = Literal["running", "stopped", "done", "failed", "damaged"]
-    options = [OUT, Option("state", states, "List only the runs in this state."), JSON]
-    _, args = read_arguments("runs", argv, options, "runs --state running", 0)
+    orders: Any = Literal["active", "run", "state", "algo", "env", "step", "last", "best"]
+    options = [
+        OUT,
+        Option("state", states, "List only the runs in this state."),
+        Option(
+            "filter",
+            tuple[str, ...],
+            "List only runs with all of these words in their folder, algorithm, environment, tags "
+            "or notes; or FIELD=WORD in one of these.",
+        ),
+        Option("sort", orders, "Sort by this, numbers and times downwards.", "active"),
+        Option("delete", bool, "Delete the runs that are listed, after a question.", False),
+        Option("yes", bool, "With --delete: do not ask.", False),
+        JSON,
+    ]
+    _, args = read_arguments("runs", argv, options, "runs --filter pendulum --sort best", 0)
 
     import time
 
-    from thespis.runs.catalogue import ago, catalogue
+    from thespis.runs.catalogue import ago, catalogue, matches, ordered
 
     runs = [run for run in catalogue(args.out) if args.state in (None, run["state"])]
+    runs = ordered([run for run in runs if matches(run, args.filter or ())], args.sort)
+    if args.delete:
+        delete(runs, args)
+        return
     if args.json or not runs:
         print_result({"runs": runs}, args.json, ["no runs"])
         return
 
     from rich.console import Console
 
-    from thespis.report.table import summary, wide
+    from thespis.report.table import fitting, short, summary
+    from thespis.runs.directory import default_out
 
+    tagged = any(run["tags"] for run in runs)
     rows = [
         {
             "run": run["run"],
@@ -168,10 +188,40 @@ def runs(argv: list[str]) -> None:
             "last": run["last"],
             "best": run["best"],
             "active": f"{ago(time.time() - run['active'])} ago",
+            **({"tags": " ".join(run["tags"] or [])} if tagged else {}),
         }
         for run in runs
     ]
-    wide(Console(), summary(rows))
+    names = ("run", "state", "step", "last", "best", "active")
+    narrow = [
+        {name: row[name] for name in names} | {"step": f"{short(row['step'])}/{short(row['of'])}"}
+        for row in rows
+    ]
+    root = Path(args.out or default_out())
+    inside = [row | {"run": str(Path(row["run"]).relative_to(root))} for row in narrow]
+    fitting(Console(), summary(rows), summary(narrow), summary(inside, f"in {root}"))
+
+
+def delete(runs: list[dict[str, Any]], args: SimpleNamespace) -> None:
+    """Deletes runs, once the user has said yes."""
+    from thespis.runs.catalogue import refuse_to_delete, remove
+
+    if not (args.filter or args.state):
+        raise ThespisError("--delete: say which runs, by --filter or --state")
+    for run in runs:
+        refuse_to_delete(Path(run["run"]))
+    if runs and not args.yes:
+        if args.json or not sys.stdin.isatty():
+            raise ThespisError(f"--delete: {len(runs)} run(s) would be deleted; give --yes")
+        print("\n".join(printable(run["run"]) for run in runs))
+        print(f"delete {'these' if len(runs) > 1 else 'this'}? [y/N] ", end="", flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            runs = []
+    for run in runs:
+        remove(Path(run["run"]))
+    deleted = [run["run"] for run in runs]
+    lines = [f"deleted  {run}" for run in deleted] or ["nothing is deleted"]
+    print_result({"deleted": deleted}, args.json, lines)
 
 
 def list_(argv: list[str]) -> None:

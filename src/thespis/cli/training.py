@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
+import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -20,9 +22,9 @@ from thespis.cli.common import (
     read_arguments,
 )
 from thespis.cli.help_pages import help_page
-from thespis.cli.options import parse
+from thespis.cli.options import read, split
 from thespis.errors import ThespisError, printable, require
-from thespis.values import Option, fields
+from thespis.values import UNSET, Option, fields, show
 
 CALLBACK = Option(
     "callback",
@@ -32,6 +34,12 @@ CALLBACK = Option(
     metavar="MODULE:CLASS",
     repeated=True,
 )
+CONFIG = Option(
+    "config",
+    str,
+    "Read options from this file, TOML or the config.json of a run; those given here win.",
+)
+DRY_RUN = Option("dry_run", bool, "Say what would be run, and leave nothing.", False)
 POPULATION = "A population that tunes itself"
 PROCESSES = [
     Option(
@@ -47,8 +55,12 @@ PROCESSES = [
 
 
 def train(argv: list[str]) -> int:
-    algo, chosen = read_training("train", argv, [OUT, CALLBACK, JSON, *PROCESSES])
-    chosen["callbacks"] = chosen.pop("callback", ())
+    more = [CONFIG, OUT, CALLBACK, DRY_RUN, JSON, *PROCESSES]
+    algo, chosen = read_training("train", argv, more)
+    callbacks = chosen.pop("callback", ())
+    if chosen.pop("dry_run", False):
+        return dry_run(algo, chosen)
+    chosen["callbacks"] = callbacks
     join(chosen)
     return finish("train", chosen, algo, chosen.pop("env", None))
 
@@ -87,12 +99,48 @@ def rerun(argv: list[str]) -> int:
 
 def plan(argv: list[str]) -> int:
     probe = Option("probe", bool, "Measure the time by a short run; --no-probe: sizes only.", True)
-    algo, chosen = read_training("plan", argv, [probe, JSON])
+    algo, chosen = read_training("plan", argv, [CONFIG, probe, JSON])
 
     api = imported("thespis.api")
     as_json = chosen.pop("json", False)
     estimate = api.plan(algo, chosen.pop("env", None), **chosen)
     print(json.dumps(estimate.as_dict()) if as_json else estimate)
+    return 0 if estimate.fits else 1
+
+
+def config(argv: list[str]) -> None:
+    """Prints a file with all options, for `train --config`."""
+    algo, chosen = read_training("config", argv, [CONFIG, OUT, JSON])
+
+    from thespis.runs import option_file, option_toml
+
+    as_json, file = chosen.pop("json", False), chosen.pop("config", None)
+    text = option_toml.written(*option_file.merge(algo, chosen, file))
+    print(json.dumps(tomllib.loads(text)) if as_json else text.rstrip())
+
+
+def dry_run(algo: str, chosen: dict[str, Any]) -> int:
+    """Prints sizes, placement and every setting of a run, of which nothing is made."""
+    chosen = {name: x for name, x in chosen.items() if name not in {o.name for o in PROCESSES}}
+    as_json, out = chosen.pop("json", False), chosen.pop("out", None)
+    api = imported("thespis.api")
+    estimate = api.plan(algo, chosen.pop("env", None), probe=False, **chosen)
+
+    from thespis.runs.directory import default_out
+    from thespis.runs.naming import folder_name
+
+    config = estimate.config
+    folder = f"{out or default_out()}/{algo}/{folder_name(config, estimate.env)}_N"
+    settings = {name: x for name, x in vars(config).items() if name not in ("options", "hp", "pbt")}
+    settings |= config.options | {f"hp.{name}": x for name, x in config.hp.items()}
+    settings |= {f"pbt.{name}": x for name, x in config.pbt.items()}
+    if as_json:
+        print(json.dumps(estimate.as_dict() | {"run": folder, "config": settings}, default=str))
+        return 0 if estimate.fits else 1
+    print(printable(f"{estimate}\nfolder     {folder}"), end="\n\n")
+    given = {name: x for name, x in settings.items() if x not in UNSET}
+    for name, value in given.items():
+        print(printable(f"{name:<24} {show(value)}"))
     return 0 if estimate.fits else 1
 
 
@@ -110,6 +158,10 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
     run += more
     tuning = tuner_options()
     algo, *rest = argv or ["--help"]
+    if algo.startswith("-") and not {*HELP} & {*argv} and (file := file_in(argv)):
+        from thespis.runs.option_file import find_algo
+
+        algo, rest = find_algo(file, "--trust" in argv), argv
     if algo in HELP:
         about = textwrap.fill(f"algorithms: {', '.join(registry.names())}", 96)
         about += f"\n`thespis {command} ALGO --help` shows the options of one of them."
@@ -142,13 +194,39 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
     unknown = {w.lstrip("-").partition("=")[0].replace("-", "_") for w in rest if w[:2] == "--"}
     for text in map(advice, unknown - {o.name for o in known}):
         require(not text, text)
-    words, chosen = parse(rest, known)
+    words, given = split(rest, known)
     if words:
-        hint = "options start with --" if "env" in chosen else f"is it --env {words[0]}?"
+        hint = "options start with --" if "env" in given else f"is it --env {words[0]}?"
         raise ThespisError(f"unexpected {words[0]!r}: {hint}")
+    for name, check in names_to_check(algo, algorithm).items():  # before any number
+        if name in given:
+            check(read(*given[name]))
+    chosen = {name: read(option, texts) for name, (option, texts) in given.items()}
     for text in overshadowed(algo, chosen.get("env")):
         print(f"note: {printable(text)}", file=sys.stderr)
     return algo, chosen
+
+
+def names_to_check(algo: str, algorithm: type) -> dict[str, Callable[[Any], Any]]:
+    """Returns options whose values are names, and what refuses those that there are not."""
+    from thespis import envs
+    from thespis.runs.config_presets import preset_of
+
+    preset = lambda name: preset_of(algo, algorithm, name)
+    return {
+        "preset": preset,
+        "tuner": lambda name: name,
+        "env": envs.check_name,
+        "eval_env": envs.check_name,
+    }
+
+
+def file_in(argv: list[str]) -> str | None:
+    """Returns the value of --config."""
+    for word, after in zip(argv, [*argv[1:], ""], strict=True):
+        if word == "--config" or word.startswith("--config="):
+            return word.partition("=")[2] or after
+    return None
 
 
 def tuner_options() -> list[Option]:

@@ -86,6 +86,22 @@ def named(name: str) -> Any:
         raise ThespisError(f"unknown environment {name!r}{hint}") if hint else error from error
 
 
+def check_name(name: Any) -> None:
+    """Refuses a name that no environment has, as far as that is known before one is made."""
+    prefix, colon, _ = str(name).partition(":")
+    if colon and (prefix == "jax" or prefix not in ADAPTERS):
+        if prefix == "jax" or plugins.origin(prefix) is None:
+            named(name)
+    elif isinstance(name, str) and not colon:
+        import gymnasium
+
+        try:
+            if name not in announced():
+                gymnasium.spec(name)
+        except gymnasium.error.Error:
+            named(name)  # says what is wrong
+
+
 def announced() -> dict[str, plugins.Announced]:
     """Returns the environments that installed packages announce, except ids of Gymnasium."""
     import gymnasium

@@ -54,6 +54,33 @@ def cells(name: str, values: Sequence[Any]) -> list[str]:
     return [text(value) for value in values]
 
 
+def short(number: Any) -> str:
+    """Returns a count in few letters: 950, 20k, 1.5M."""
+    if number is None:
+        return "–"
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return str(number)
+
+
+def fitting(console: Console, *tables: Table) -> None:
+    """Prints the first table that fits into the terminal; the last is folded if none does."""
+    width = console.width
+
+    def natural(table: Table) -> int:
+        console.width = 1000
+        try:
+            return console.measure(table).maximum
+        finally:
+            console.width = width
+
+    chosen = next((table for table in tables if natural(table) <= width), tables[-1])
+    for column in chosen.columns:
+        column.overflow = "fold"
+    console.print(chosen)
+
+
 def wide(console: Console, table: Table) -> None:
     """Prints a table in its full width, which the terminal may wrap but does not cut."""
     narrow, console.width = console.width, 1000

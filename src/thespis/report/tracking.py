@@ -44,6 +44,8 @@ class Tracked(Silent):
                 "project": self.project,
                 "group": group,
                 "name": f"{group}_seed{seed}",
+                "tags": config.tags,
+                "notes": config.notes,
                 "id": identity,
                 "resume": "allow",
                 "reinit": "create_new",  # several at a time

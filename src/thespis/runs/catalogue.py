@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, or_all
 from thespis.runs import metrics
-from thespis.runs.directory import read_config, status_of
-from thespis.runs.files import regular
+from thespis.runs.directory import default_out, read_config, status_of
+from thespis.runs.files import refuse_link, regular, writing
+from thespis.runs.process import alone, busy
 
 RETURN = "eval/mean_reward"
+SEARCHED = ("run", "algo", "env", "tags", "notes", "tuner", "state")  # by filters
 MARKS = ("status.json", "metrics.csv", "checkpoints")  # beside config.json, what makes a run
 
 
-def catalogue(out: Path | str = "runs") -> list[dict[str, Any]]:
+def catalogue(out: Path | str | None = None) -> list[dict[str, Any]]:
     """Returns a line per run below this folder, the one that last did something first.
 
     `last` is the mean over seeds of their last evaluations (of a tuned population its best
     member's), `best` the highest evaluation of any; both are None before the first.
     """
-    root = Path(out)
+    root = Path(default_out() if out is None else out)
     if not root.is_dir():
         raise ThespisError(f"there is no folder {root}: name that of your runs with --out")
     entries = filter(None, map(entry, run_folders(root)))
@@ -42,9 +45,46 @@ def run_folders(root: Path) -> list[Path]:
     return found
 
 
+def matches(run: dict[str, Any], words: tuple[str, ...]) -> bool:
+    """Tells whether a line of the catalogue has all of these words, or FIELD=WORD."""
+    for word in words:
+        name, equals, text = word.partition("=")
+        if equals and name not in SEARCHED:
+            raise ThespisError(f"filter = {word}: unknown field {name}{or_all(name, SEARCHED)}")
+        where = [run[name]] if equals else [run[field] for field in SEARCHED]
+        if not any(text in str(x) if equals else word in str(x) for x in where if x):
+            return False
+    return True
+
+
+def ordered(runs: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
+    """Sorts lines of the catalogue: text upwards, numbers downwards; who has none comes last."""
+    known = [run for run in runs if run[by] is not None]
+    number = any(not isinstance(run[by], str) for run in known)
+    known = sorted(known, key=lambda run: run[by], reverse=number)
+    return known + [run for run in runs if run[by] is None]
+
+
+def refuse_to_delete(folder: Path) -> None:
+    """Raises a `ThespisError` unless this is the folder of a run that nobody trains."""
+    refuse_link(folder)
+    line = entry(folder)
+    if line is None or line["state"] == "damaged":
+        raise ThespisError(f"{folder} cannot be read as a run: look at it, and delete it by hand")
+    if line["state"] == "running" or busy(folder):
+        raise ThespisError(f"{folder} is being trained: stop it first")
+
+
+def remove(folder: Path) -> None:
+    """Deletes a run; a link in it is deleted and not followed."""
+    with alone(folder), writing(folder):
+        shutil.rmtree(folder)
+
+
 def entry(folder: Path) -> dict[str, Any] | None:
     """Returns one line; its state is damaged if files cannot be read. None for what is no run."""
-    known = dict.fromkeys(("algo", "env", "members", "tuner", "step", "steps", "last", "best"))
+    known = dict.fromkeys(("algo", "env", "members", "tuner", "tags", "notes", "step", "steps"))
+    known |= dict.fromkeys(("last", "best"))
     try:
         line = readable(folder)
     except (ThespisError, AttributeError, KeyError, TypeError, ValueError):
@@ -76,6 +116,8 @@ def readable(folder: Path) -> dict[str, Any]:
         "env": config["env"],
         "members": members,
         "tuner": config.get("tuner"),
+        "tags": [str(tag) for tag in config.get("tags") or []],
+        "notes": config.get("notes"),
         "step": max(status["step"], logged),
         "steps": config.get("steps"),
         "last": float(summary(last)) if len(last) else None,

@@ -69,6 +69,13 @@ class Config:
     """Other names of metrics in TensorBoard and on W&B: cleanrl, brax, rllib, or OURS=THEIRS."""
     wandb: str | None = None
     """Project on Weights & Biases that follows the metrics; WANDB_MODE=offline keeps them here."""
+    name: str | None = None
+    """Name of the run's folder instead of the environment's; it may hold fields of the run, such as
+    {env}-{critic_lr}."""
+    tags: tuple[str, ...] = ()
+    """Words by which `thespis runs` and W&B find the run."""
+    notes: str | None = None
+    """What the run is for, in your words."""
     checkpoint_freq: int | None = None
     """Steps between checkpoints; by default a tenth of the steps."""
     demos: Any = None
@@ -149,7 +156,12 @@ class Config:
 
 
 def make(algo: Any, values: dict[str, Any]) -> Config:
-    """Returns a complete `Config` of an algorithm, given by its name or its class.
+    """Returns a complete `Config` of an algorithm, or refuses what cannot work (see `gather`)."""
+    return complete(gather(algo, values))
+
+
+def gather(algo: Any, values: dict[str, Any]) -> Config:
+    """Returns the `Config` of an algorithm, given by its name or its class, as far as it is given.
 
     A name may be a field of the run, a choice of the algorithm or a hyper-parameter (also as
     `algo.NAME`, `hp.NAME`), a field of the tuner (`pbt.NAME`), or what Stable-Baselines3 calls
@@ -160,6 +172,7 @@ def make(algo: Any, values: dict[str, Any]) -> Config:
     values = {name.replace("-", "_"): value for name, value in values.items()}
     for name, value in values.items():
         values[name] = value if name.removeprefix("train.") in OBJECTS else plain(value)
+    schedule = values.pop("schedule", ())  # that of a rerun, by its config.json
     preset = preset_of(algo, algorithm, values.get("preset"))
     tuner, tuner_fields = pop_tuner(values, preset.get("pbt", {}))
     if "tuned" in tuner_fields:
@@ -168,22 +181,40 @@ def make(algo: Any, values: dict[str, Any]) -> Config:
     known = groups(algorithm)
     form = chosen["algo"].get("temperature", getattr(algorithm, "temperature", "log"))
     ours = translate(algorithm, grouped(algorithm, values), form)
+    given = set()
     for name, value in ours.items():
         written = as_written(name, values)
         group, field_name = place(known, name, written)
-        if group == "hp":
-            if callable(value):
-                value = follow_rule(field_name, value, ours)
-            elif name == "target_entropy" and ours.get("env") and not ours.get("skills_from"):
-                refuse_total(value, envs.make(ours["env"]).spec)
-            numbers = hyper.numbers(field_name, value)
-            chosen[group][field_name] = numbers[0] if len(numbers) == 1 else numbers
-        else:
-            chosen[group][field_name] = convert(written, known[group][field_name], value)
+        given.add(field_name)
+        if group == "hp" and callable(value):
+            value = follow_rule(field_name, value, ours)
+        elif name == "target_entropy" and ours.get("env") and not ours.get("skills_from"):
+            refuse_total(value, envs.make(ours["env"]).spec)
+        chosen[group][field_name] = typed(known, group, field_name, value, written)
+    late = 0 if "learning_starts" in given else preset.get("train", {}).get("learning_starts", 0)
+    if late and late >= chosen["train"].get("steps", Config.steps):
+        del chosen["train"]["learning_starts"]  # the preset's: a short run learns, too
     if actor_given(chosen["train"].get("init_from")):
         chosen["train"].setdefault("warm_up", "policy")
     rest: Any = {"options": chosen["algo"], "hp": chosen["hp"], "tuner": tuner, "pbt": tuner_fields}
-    return complete(Config(algo, **{"env": None} | chosen["train"], **rest))
+    try:
+        rest["schedule"] = tuple((int(step), dict(changes)) for step, changes in schedule)
+    except (TypeError, ValueError):
+        raise ThespisError(f"schedule = {shown(schedule)}: give [step, values] pairs") from None
+    return Config(algo, **{"env": None} | chosen["train"], **rest)
+
+
+def typed(
+    known: dict[str, dict[str, Any]], group: str, name: str, value: Any, written: str = ""
+) -> Any:
+    """Returns the value of an option with its type; of a hyper-parameter one or several numbers.
+
+    `written` is how the user calls it.
+    """
+    if group != "hp":
+        return convert(written or name, known[group][name], value)
+    numbers = hyper.numbers(name, value)
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def follow_rule(name: str, rule: Any, values: dict[str, Any]) -> Any:

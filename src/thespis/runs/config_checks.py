@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from thespis.core import HostEnv, JaxEnv, imitates, longest
 from thespis.errors import require, shown
 from thespis.runs.log_keys import other_names
+from thespis.runs.naming import folder_name
 from thespis.tuning import hyper
 from thespis.values import fields, show
 from thespis.xla import threads
@@ -25,12 +26,15 @@ def complete(config: Config) -> Config:
     require(config.env is not None, "env is missing: give --env, for example jax:pendulum")
     choices = fields(config.Algorithm, skip=("spec",))
     options: dict[str, Any] = {o.name: o.default for o in choices} | config.options
-    config = dataclasses.replace(config, options=options)
+    hp = config.hp if config.tuner else hyper.defaults(config.Algorithm.Hyper) | config.hp
+    config = dataclasses.replace(config, options=options, hp=hp)
     for name, value in [*vars(config).items(), *options.items()]:
         check_counts(name, value)
     batch, steps = options["batch_size"], config.steps
     window = (options["n_step"] + 2) * config.envs  # rows that hold at least one transition
     start = config.learning_starts or max(batch, window, min(1000, steps // 10))
+    if config.learning_starts is None and start >= steps:  # as in a smoke test
+        start = max(window, steps // 10)
     _, processes = threads.process_index_and_count()
     cores = threads.cores() if processes == 1 and not config.shared else 1
     devices = config.devices or threads.even_share(config.members, cores)
@@ -62,11 +66,6 @@ def complete(config: Config) -> Config:
         "lower the one or raise the other",
     )
     require(
-        batch <= start,
-        f"batch_size = {batch} is more than the {start} steps stored when learning starts: "
-        "lower it or raise learning_starts",
-    )
-    require(
         window <= start,
         f"learning_starts = {start} holds no {options['n_step']}-step transition of "
         f"{config.envs} environments: give at least {window}",
@@ -74,10 +73,11 @@ def complete(config: Config) -> Config:
     require(
         start < steps,
         f"steps = {steps} end before learning starts at {start}: raise steps, or lower "
-        "learning_starts and batch_size",
+        "learning_starts",
     )
     other_names(config.log_keys)
-    hyper.check(config.Algorithm.Hyper, config.hp, config.members)
+    for hp in (config.hp, *(changes for _, changes in config.schedule)):
+        hyper.check(config.Algorithm.Hyper, hp, config.members)
     require(
         config.demos is not None or not imitates(config.Algorithm),
         f"{config.algo} learns from demonstrations: give demos, a trained run, a .npz file or a "
@@ -87,7 +87,9 @@ def complete(config: Config) -> Config:
         config.demos is None or imitates(config.Algorithm),
         f"{config.algo} learns from no demonstrations: leave demos out, or take sqil",
     )
-    return config if config.tuner is None else with_tuner(config)
+    config = config if config.tuner is None else with_tuner(config)
+    folder_name(config, "env")  # refuses a name that cannot be
+    return config
 
 
 def with_eval_freq(config: Config, eval_env: JaxEnv | HostEnv) -> Config:

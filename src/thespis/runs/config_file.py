@@ -20,15 +20,14 @@ from thespis.tuning import hyper
 from thespis.values import Reference, convert
 
 TRUST = "trust"  # the field that is the user's alone: neither written nor read
+# Fields that old runs do not have.
 LATER = ("devices", "frame_stack", "tuner", "pbt", "schedule", "demos", "demo_episodes", "patience")
-LATER += ("skills_from", "skill_steps", "log_keys", "wandb", "callbacks")  # unknown to old runs
+LATER += ("skills_from", "skill_steps", "log_keys", "wandb", "name", "tags", "notes", "callbacks")
 
 
 def write(folder: Path, config: Config, command: str) -> None:
     """Writes enough to run it again, except for environments that have no name."""
     fields = {name: value for name, value in vars(config).items() if name != TRUST}
-    if config.tuner is None:  # else only what is given stays as it is
-        fields["hp"] = hyper.defaults(config.Algorithm.Hyper) | config.hp
     for name in ("env", "eval_env"):
         if fields[name] is not None and not isinstance(fields[name], str):
             fields[name], fields[f"{name}_given"] = envs.label(fields[name]), True

@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from thespis import plugins
 from thespis.errors import ThespisError, shown
 from thespis.runs import files, formats
 from thespis.runs.files import set_aside, writing
+from thespis.runs.naming import safe
 from thespis.runs.process import busy
 from thespis.values import convert
 
@@ -25,10 +27,14 @@ JSON_BYTES = 2**26  # at most, of a JSON file
 STATES = ("running", "stopped", "done", "failed")
 
 
-def create(out: Path | str, algo: str, env_label: str) -> Path:
-    """Makes `out/<algo>/<env>_<n>/` with the next free n; two processes never get the same one."""
-    name = re.sub(r"[^\w.+-]+", "-", env_label)
-    parent = path_of("out", out) / re.sub(r"[^\w.+-]+", "-", algo)
+def default_out() -> str:
+    """Returns the folder of the runs where none is given: $THESPIS_RUNS, or `runs` here."""
+    return os.environ.get("THESPIS_RUNS") or "runs"
+
+
+def create(out: Path | str | None, algo: str, name: str) -> Path:
+    """Makes `out/<algo>/<name>_<n>/` with the next free n; two processes never get the same one."""
+    name, parent = safe(name), path_of("out", default_out() if out is None else out) / safe(algo)
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
         numbered = (re.fullmatch(re.escape(name) + r"_(\d+)", p.name) for p in parent.iterdir())
@@ -175,6 +181,18 @@ def how_to_resume(folder: Path, steps: str = "") -> str:
         return f"thespis resume {shlex.quote(str(folder))}" + (f" --steps {steps}" if steps else "")
     arguments = [f"steps={steps}"] * bool(steps) + [f"{name}=..." for name in objects]
     return f'thespis.resume("{folder}", {", ".join(arguments)})'
+
+
+def this_command() -> str:
+    """Returns the command of this process, as one would type it."""
+    program, *words = sys.argv or [""]
+    return shlex.join([Path(program).name if Path(program).name == "thespis" else program, *words])
+
+
+def resumes_of(config: dict[str, Any]) -> list[str]:
+    """Returns the commands that have resumed a run."""
+    resumes = config.get("resumes")
+    return [x for x in resumes if isinstance(x, str)] if isinstance(resumes, list) else []
 
 
 def versions() -> dict[str, str]:

@@ -19,6 +19,7 @@ from thespis.runs.config_checks import with_eval_freq
 from thespis.runs.reporter import Silent
 from thespis.runs.sizes import Sizes
 from thespis.runs.trainer import Trainer
+from thespis.runs.tuning_rounds import refuse_fitness
 
 SECONDS = 3.0  # that each phase is measured for, about
 
@@ -130,6 +131,8 @@ def plan(config: Config, probe: bool = True) -> Plan:
         return result
     pieces = build(config)
     config = with_eval_freq(config, pieces[1])
+    if config.tuner:
+        refuse_fitness(config, pieces[0])
     mesh = pieces[0].mesh
     result = dataclasses.replace(result, devices=1 if mesh is None else mesh.size)
     return dataclasses.replace(result, times=tried(config, pieces) if probe else None)

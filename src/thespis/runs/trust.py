@@ -28,16 +28,25 @@ def check(folder: Path, saved: dict[str, Any], trusted: bool, callbacks: bool = 
 
     Its `callbacks` are code of which only training needs any.
     """
-    named = code(saved) | (callback_code(saved) if callbacks else {})
-    origins = {name: (m, plugins.origin(m)) for name, m in named.items()}
-    origins = {name: place for name, place in origins.items() if place[1]}  # or nothing can happen
+    origins = places(saved, callbacks)
     if not origins or trusted or known(saved):
         return
-    what = ", ".join(f"{name} imports {m} from {file}" for name, (m, file) in origins.items())
     raise ThespisError(
-        f"{folder} was not trained by you here, and its config.json names code: {what}; if you "
-        "trust it, give --trust (in Python trust=True)"
+        f"{folder} was not trained by you here, and its config.json names code: "
+        f"{described(origins)}; if you trust it, give --trust (in Python trust=True)"
     )
+
+
+def places(saved: dict[str, Any], callbacks: bool = True) -> dict[str, tuple[str, str]]:
+    """Returns what in a config names code, with the module and the file it would come from."""
+    named = code(saved) | (callback_code(saved) if callbacks else {})
+    origins = {name: (m, plugins.origin(m)) for name, m in named.items()}
+    return {name: (m, file) for name, (m, file) in origins.items() if file}  # or nothing happens
+
+
+def described(origins: dict[str, tuple[str, str]]) -> str:
+    """Returns what would be imported from where, for a message."""
+    return ", ".join(f"{name} imports {m} from {file}" for name, (m, file) in origins.items())
 
 
 def code(saved: dict[str, Any]) -> dict[str, str]:

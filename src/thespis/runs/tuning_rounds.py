@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from thespis.engine.loop import Learner, Loop
 from thespis.engine.population import inherit, restart
 from thespis.engine.streams import Stream, population_key
 from thespis.errors import ThespisError, or_all
-from thespis.runs.build import resolve_schedule
+from thespis.runs import metric_rows
+from thespis.runs.build import blank, hyper_parameters, resolve_schedule
 from thespis.runs.config import Config
 from thespis.runs.lineage import LineageLog
 from thespis.runs.metrics import Note
@@ -71,9 +72,8 @@ class Tuning:
 
         Checkpoints older than that know the number alone. `columns` are those of metrics.csv.
         """
-        fitness, (rows, saved) = self.tuner.fitness, past
-        if fitness not in columns:
-            raise ThespisError(f"fitness = {fitness} is no metric{or_all(fitness, columns)}")
+        rows, saved = past
+        check_fitness(self.tuner.fitness, columns)
         self.lineage = LineageLog(folder, self.names, saved, note)
         if saved is None:
             self.lineage.cut(rows)
@@ -143,6 +143,22 @@ class Tuning:
                     f"member {m}, step {step}: updates used {name} = {used[name][m]!s}, but "
                     f"{self.lineage.path} asks for {self.asked[name][m]!s}; please report this"
                 )
+
+
+def check_fitness(fitness: str, columns: list[str]) -> None:
+    """Refuses to compare members by what is no column of metrics.csv."""
+    if fitness not in columns:
+        raise ThespisError(f"pbt.fitness = {fitness} is no metric{or_all(fitness, columns)}")
+
+
+def refuse_fitness(config: Config, loop: Loop) -> None:
+    """Refuses a wrong `pbt.fitness` by the shapes of a run, before anything is compiled."""
+    hps, imitating = hyper_parameters(config), config.demos is not None
+    varying = tuning.varying(config.tuning, config.Algorithm.Hyper, config.hp)
+    columns = partial(metric_rows.columns, loop.algo)
+    if config.tuning.fitness not in columns((), hps, varying, imitating):
+        measured = blank(config, loop).metric_sums.names  # by tracing an update
+        check_fitness(config.tuning.fitness, columns(measured, hps, varying, imitating))
 
 
 @dataclass(frozen=True, eq=False)

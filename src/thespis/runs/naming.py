@@ -1,0 +1,55 @@
+"""The name of a run's folder: the environment's, or the user's, in which fields may stand."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from thespis.errors import ThespisError, did_you_mean, shown
+from thespis.values import show
+
+if TYPE_CHECKING:
+    from thespis.runs.config import Config
+
+FIELD = re.compile(r"\{([^{}]*)\}")
+LONGEST = 200  # bytes of a name, which a number follows
+LEFT_OUT = ("options", "hp", "pbt", "schedule", "trust", "name", "tags", "notes")
+
+
+def folder_name(config: Config, env: str) -> str:
+    """Returns a name that every file system takes, with the values of the fields in it."""
+    if config.name is None:
+        return safe(env)
+    name = safe(filled(config.name, values_of(config) | {"env": env}))
+    if not name:
+        raise ThespisError(f"name = {shown(config.name)}: no letter of it can be in a file's name")
+    return name
+
+
+def filled(template: str, values: dict[str, Any]) -> str:
+    """Puts values into the fields of a template such as {env}-{critic_lr}."""
+
+    def text(match: re.Match) -> str:
+        field = match[1].replace("-", "_")
+        if field not in values:
+            hint = did_you_mean(field, values) or "; give one of the run's, such as {env} or {seed}"
+            raise ThespisError(f"name = {shown(template)}: unknown field {match[0]}{hint}")
+        return show(values[field])
+
+    if set("{}") & set(FIELD.sub("", template)):
+        raise ThespisError(f"name = {shown(template)}: a brace is not closed; write {{env}}")
+    return FIELD.sub(text, template)
+
+
+def values_of(config: Config) -> dict[str, Any]:
+    """Returns all that a name may hold, by the names that users write."""
+    run = {name: x for name, x in vars(config).items() if name not in LEFT_OUT}
+    tuner = {f"pbt.{name}": x for name, x in config.pbt.items()}
+    run |= {"seed": config.seeds[0], "members": config.members}
+    return config.hp | config.options | tuner | run
+
+
+def safe(text: str) -> str:
+    """Replaces what file systems do not take, and cuts what is too long for them."""
+    text = re.sub(r"[^\w.+-]+", "-", text).strip(".-")
+    return text.encode()[:LONGEST].decode(errors="ignore")
