@@ -130,6 +130,6 @@ EXAMPLES = [
 def test_the_examples_run(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(example), QUICK.get(example.stem, "300")])
-    seldom = partial(thespis.train, eval_freq=300, eval_episodes=1)
+    seldom = partial(thespis.train, eval_freq=300, eval_episodes=1, updates_per_step=0)
     monkeypatch.setattr(thespis, "train", seldom)
     runpy.run_path(str(example), run_name="__main__")
