@@ -118,7 +118,7 @@ def test_the_site_is_built_without_a_complaint(tmp_path):
         assert html.exists()
 
 
-QUICK = {"functional": "3", "custom_environment": "300"}
+QUICK = {"functional": "3"}
 EXAMPLES = [
     pytest.param(path, marks=[] if path.stem in QUICK else pytest.mark.slow, id=path.stem)
     for path in sorted((ROOT / "examples").glob("*.py"))
@@ -130,6 +130,6 @@ EXAMPLES = [
 def test_the_examples_run(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(example), QUICK.get(example.stem, "300")])
-    seldom = partial(thespis.train, eval_freq=300, eval_episodes=1, updates_per_step=0)
+    seldom = partial(thespis.train, eval_freq=300, eval_episodes=1)
     monkeypatch.setattr(thespis, "train", seldom)
     runpy.run_path(str(example), run_name="__main__")
