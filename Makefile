@@ -10,7 +10,7 @@ ARGS    ?=
 # Test processes, a file each; programs that compile in a third of the time, but round differently.
 QUICK  := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
   --xla_cpu_parallel_codegen_split_count=1
-SHARED := -n $(WORKERS) --dist loadfile
+SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 OPTIMISED = $(shell grep -rl --include='test_*.py' mark.optimised tests)
 
 BIN  := .venv/bin

@@ -19,7 +19,7 @@ from thespis.engine.evaluation import Evaluator
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import DeviceDriver
 from thespis.report import progress
-from thespis.runs import checkpoint, dump, faults, run, session, trainer, tuning_rounds
+from thespis.runs import checkpoint, dump, faults, resets, run, session, trainer, tuning_rounds
 from thespis.xla.program_cache import compiled
 
 RUN = {
@@ -181,7 +181,8 @@ def forget():
 
 def key_of(loop):
     env = "host" if hasattr(loop.env, "open") else loop.env
-    return loop.algo, env, loop.envs, loop.capacity, loop.updates_per_step, loop.mesh, loop.shared
+    algo = dataclasses.replace(loop.algo, resets=()) if hasattr(loop.algo, "resets") else loop.algo
+    return algo, env, loop.envs, loop.capacity, loop.updates_per_step, loop.mesh, loop.shared
 
 
 class Device(DeviceDriver):
@@ -226,6 +227,12 @@ class Programs(tuning_rounds.Programs):
         return keep(("copy", key_of(self.loop)), lambda: super(Programs, self).copy)
 
 
+class Resets(resets.Resets):
+    @property
+    def program(self):
+        return keep(("reset", key_of(self.loop)), lambda: super(Resets, self).program)
+
+
 class Tracer(dump.Tracer):
     @property
     def follow(self):
@@ -240,7 +247,7 @@ def program(loop, name):
     return keep((name, loop.algo), lambda: jax.jit(getattr(loop.algo, name)))
 
 
-session.DeviceDriver, session.HostDriver = Device, Host
+session.DeviceDriver, session.HostDriver, session.Resets = Device, Host, Resets
 tuning_rounds.HostDriver, tuning_rounds.Programs, faults.Tracer = Host, Programs, Tracer
 dump.program = program
 session.Evaluator = run.Evaluator = evaluator

@@ -118,7 +118,7 @@ def test_the_site_is_built_without_a_complaint(tmp_path):
         assert html.exists()
 
 
-QUICK = {"functional": "3", "custom_environment": "300"}
+QUICK = {"functional": "3"}
 EXAMPLES = [
     pytest.param(path, marks=[] if path.stem in QUICK else pytest.mark.slow, id=path.stem)
     for path in sorted((ROOT / "examples").glob("*.py"))

@@ -188,8 +188,17 @@ def test_independent_agents_learn_nothing_of_each_other():
     )
 
 
-@pytest.mark.parametrize("discrete", [False, True])
-@pytest.mark.parametrize("critic", ["joint", "state", "own"])
+@pytest.mark.parametrize(
+    ("critic", "discrete"),
+    [
+        ("joint", True),
+        ("state", False),
+        ("own", True),
+        pytest.param("joint", False, marks=pytest.mark.slow),
+        pytest.param("state", True, marks=pytest.mark.slow),
+        pytest.param("own", False, marks=pytest.mark.slow),
+    ],
+)
 def test_an_agent_that_is_away_teaches_nothing(critic, discrete):
     """What stands in the rows of one who left, as observation, action or reward of its own."""
     algo = make(critic=critic, shared_weights=False, discrete=discrete, **FULL)
@@ -511,6 +520,7 @@ SMALL = {
 }
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_tells_the_return_of_the_team_and_of_each_agent(tmp_path):
     run = thespis.train("masac", env=Shift(), out=tmp_path, **SMALL, updates_per_step=0)
     for name in ("eval/mean_reward", "rollout/ep_rew_mean"):

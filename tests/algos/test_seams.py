@@ -50,6 +50,23 @@ def test_an_algorithm_of_ones_own_is_short_and_copies_no_update(name):
 
 
 @every
+def test_an_algorithm_of_ones_own_updates_what_it_begins_with(name):
+    algo = algorithm(name)(reference.spec(), hidden=(4,))
+    hp, key, step = algo.Hyper(), random.key(0), jnp.int32(0)
+    state = jax.eval_shape(algo.init, key, hp)
+    new, metrics, _ = jax.eval_shape(algo.update, state, hp, reference.transitions(), key, step)
+    shapes = lambda tree: [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]
+    assert shapes(new) == shapes(state)
+    assert metrics["critic_loss"].shape == ()
+
+
+def others_slow(name):
+    """CrossQ has most that the others do without: statistics, and no target."""
+    return pytest.param(name, marks=[] if name == "crossq" else pytest.mark.slow)
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("name", [others_slow(name) for name in CLASSES])
 def test_an_algorithm_of_ones_own_trains(name, tmp_path, monkeypatch):
     monkeypatch.setitem(ALGORITHMS, name, algorithm(name))
     small = {"steps": 60, "learning_starts": 20, "eval_freq": 60, "checkpoint_freq": 60}

@@ -205,8 +205,10 @@ def base_of(kind, algo, hp):
 @pytest.mark.parametrize(
     ("kind", "temperature"),
     [
-        *(("continuous", form) for form in ("fixed", "log", "exp", "linear")),
-        *(("discrete", form) for form in ("fixed", "log")),
+        *(("continuous", form) for form in ("fixed", "log")),
+        *(pytest.param("continuous", form, marks=pytest.mark.slow) for form in ("exp", "linear")),
+        pytest.param("discrete", "fixed", marks=pytest.mark.slow),
+        ("discrete", "log"),
     ],
 )
 def test_updates_are_those_of_sac_whatever_the_temperature(kind, temperature, monkeypatch):

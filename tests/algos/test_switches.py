@@ -85,10 +85,13 @@ OF_SAC = {
     "every third": {"actor_every": 3},
     "actor first": {"order": "actor-first", "actor_every": 2},
 }
-named = lambda switches: pytest.mark.parametrize("options", switches.values(), ids=switches)
+LESS = {"silu", "batch, no input", "unit"}  # than "elu", "batch" and "unit, all" have
 # Those that do other things at other updates.
 TIMED = {"copy", "rarely", "linear", "cosine", "every third", "actor first"}
-CASES = [(name, 5) for name in SWITCHES | OF_SAC] + [(name, 4) for name in sorted(TIMED)]
+
+
+def slow_if(names, some) -> list:
+    return [pytest.param(x, marks=[pytest.mark.slow] if x in some else []) for x in names]
 
 
 def midway(algo, hp):
@@ -98,8 +101,8 @@ def midway(algo, hp):
     def positive(path, x):
         name = jax.tree_util.keystr(path)
         if name.endswith(".var"):
-            return jnp.abs(x) + 0.5
-        return jnp.float32(4) if name.endswith(".updates") else x
+            return jnp.asarray(np.abs(x) + np.float32(0.5))
+        return jnp.asarray(np.float32(4)) if name.endswith(".updates") else x
 
     state = jax.tree_util.tree_map_with_path(positive, state)
     shapes = jax.eval_shape(algo.init, random.key(0), hp)
@@ -114,11 +117,17 @@ def midway(algo, hp):
     return dataclasses.replace(state, **parts)
 
 
-def compare(algo, hp, update, step, monkeypatch):
+def compare(algo, hp, update, steps, monkeypatch):
     state, batch = midway(algo, hp), reference.transitions()
     noise = reference.fixed_noise(monkeypatch)
     update_of = reference.quick(algo.update)
-    new, metrics, priorities = update_of(state, hp, batch, random.key(2), jnp.int32(step))
+    for step in steps:
+        outcome = update_of(state, hp, batch, random.key(2), np.int32(step))
+        compare_one(algo, hp, update, step, state, batch, noise, outcome)
+
+
+def compare_one(algo, hp, update, step, state, batch, noise, outcome):
+    new, metrics, priorities = outcome
     inputs = switched.numpy(state), switched.plain(hp), switched.plain(batch)
     state_, metrics_, priorities_ = update(algo, *inputs, noise, step)
     found = switched.numpy(new)
@@ -137,23 +146,27 @@ def compare(algo, hp, update, step, monkeypatch):
     np.testing.assert_allclose(priorities[valid], priorities_[valid], 2e-4, 1e-6)
 
 
-@pytest.mark.parametrize(("name", "step"), CASES)
-def test_an_update_of_sac_is_what_numpy_computes(name, step, monkeypatch):
+@pytest.mark.parametrize("name", slow_if(SWITCHES | OF_SAC, LESS))
+def test_an_update_of_sac_is_what_numpy_computes(name, monkeypatch):
     options = (SWITCHES | OF_SAC)[name]
     algo = SAC(reference.spec(), **{"hidden": (3,)} | options)
     hp = reference.scalars(SAC.Hyper, reference.HYPER | MORE)
-    compare(algo, hp, switched.sac, step, monkeypatch)
+    compare(algo, hp, switched.sac, (4, 5) if name in TIMED else (5,), monkeypatch)
 
 
 OF_TD3 = ("layer", "batch", "batch after, no target", "unit, all", "projected", "quantile", "adamw")
 
 
-@named({name: SWITCHES[name] for name in OF_TD3} | {"smallest": {"actor_reduce": "min"}})
-def test_an_update_of_td3_is_what_numpy_computes(options, monkeypatch):
+OFTEN = ("batch after, no target", "quantile", "smallest")  # the rest is SAC's own code
+
+
+@pytest.mark.parametrize("name", slow_if((*OF_TD3, "smallest"), {*OF_TD3} - {*OFTEN}))
+def test_an_update_of_td3_is_what_numpy_computes(name, monkeypatch):
+    options = (SWITCHES | {"smallest": {"actor_reduce": "min"}})[name]
     algo = TD3(reference.spec(), **{"hidden": (3,)} | options)
     known = {n: x for n, x in reference.HYPER.items() if n in reference.declared(TD3.Hyper)}
     hp = reference.scalars(TD3.Hyper, known | NOISE | MORE)
-    compare(algo, hp, switched.td3, 1, monkeypatch)
+    compare(algo, hp, switched.td3, (1,), monkeypatch)
 
 
 def test_a_random_subset_of_the_critics_makes_the_target(monkeypatch):
@@ -294,6 +307,7 @@ def test_rewards_are_scaled_by_the_returns_that_they_make():
     assert SAC(reference.spec()).scale_rewards(state, batch) is batch
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_loop_keeps_discounted_returns(tmp_path):
     """The statistics of a run equal those of its replay, episode by episode, in NumPy."""
     given = arguments(steps=450, reward_norm="bounded", learning_starts=440, out=tmp_path)
@@ -316,21 +330,27 @@ def test_the_loop_keeps_discounted_returns(tmp_path):
     assert np.isfinite(run.metrics["train/critic_loss"][-1])
 
 
-TOGETHER = {
-    "crossq": {"preset": "crossq-cpu", "critic.renorm": 100},
-    "flash": {
-        "preset": "flashsac-cpu",
-        "critic.hidden": (4,),
-        "actor.hidden": (4,),
-        "critic.expansion": 2,
-        "prioritized_replay": True,
-        "n_step": 2,
-    },
-    "redq": {"preset": "redq", "critics": 3, "critic.dropout": 0.1, "updates_per_step": 1},
+TINY = {"hidden": (4,), "blocks": 1, "expansion": 2}
+FLASH = {
+    "preset": "flashsac-cpu",
+    **{f"{who}.{name}": x for who in ("actor", "critic") for name, x in TINY.items()},
+    "critic.renorm": 100,
+    "prioritized_replay": True,
+    "n_step": 2,
 }
+CROSSQ = {"preset": "crossq-cpu", "critic.renorm": 100}
+REDQ = {"preset": "redq", "critics": 3, "critic.dropout": 0.1, "updates_per_step": 1}
 
 
-@pytest.mark.parametrize("options", TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(CROSSQ, id="crossq"),
+        pytest.param(FLASH, id="flash", marks=pytest.mark.slow),
+        pytest.param(REDQ, id="redq", marks=pytest.mark.slow),
+    ],
+)
 def test_runs_are_exact_alone_together_and_resumed(options, tmp_path):
     """A member equals its run alone, and stop and continue equals never stopped, bit for bit."""
     small = {"steps": 160, "learning_starts": 60, "eval_freq": 80, "checkpoint_freq": 80}
@@ -344,6 +364,7 @@ def test_runs_are_exact_alone_together_and_resumed(options, tmp_path):
     assert exported["largest_difference"]["numpy"] < 1e-5
 
 
+@pytest.mark.slow  # runs/test_build.py has it at less cost
 def test_a_schedule_ends_with_the_run(tmp_path):
     given = arguments(steps=200, learning_starts=100, eval_freq=200, out=tmp_path)
     run = thespis.train("sac", **given | {"hidden": (4,), "lr_schedule": "linear", "lr_end": 0.0})

@@ -229,7 +229,7 @@ def worker(*command):
 
 
 def test_thespis_is_evaluated_on_the_way():
-    arm = {"options": "sac --hidden 8 --batch-size 8 --learning-starts 10"}
+    arm = {"options": "sac --hidden 8 --batch-size 8 --updates-per-step 0"}
     words = "--env jax:pendulum --seed 3 --steps 40 --eval-freq 20 --episodes 3"
     lines = worker("-m", "workers.learn_thespis", "--arm", json.dumps(arm), *shlex.split(words))
     first, second, last = lines

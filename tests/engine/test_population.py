@@ -355,6 +355,7 @@ def test_a_replay_may_be_inherited():
     assert same((y.head, y.size), (x.head, x.size))
 
 
+@pytest.mark.slow  # what others take over, with more leaves
 def test_members_that_see_images_take_over_eyes_and_frames():
     env = Autoreset(Catch())
     conv = {"conv_channels": (2,), "conv_kernels": (4,), "conv_strides": (3,)}

@@ -112,10 +112,10 @@ def test_weights_must_fit_the_reward():
         thespis.train("sac", env="jax:pendulum", reward_weights=(1.0, 2.0), progress=False)
 
 
-@pytest.mark.parametrize("env", [Task(), Pair], ids=["jax", "host"])
-def test_runs_tell_the_weighted_return_and_that_of_every_dimension(tmp_path, env):
+@pytest.mark.parametrize(("env", "updates"), [(Task(), 1), (Pair, 0)], ids=["jax", "host"])
+def test_runs_tell_the_weighted_return_and_that_of_every_dimension(tmp_path, env, updates):
     """The first number is 1 in each of five steps, the second the action."""
-    given = arguments(env=env, reward_weights=(2.0, -1.0), n_step=2)
+    given = arguments(env=env, reward_weights=(2.0, -1.0), n_step=2, updates_per_step=updates)
     run = thespis.train("sac", out=tmp_path, **given)
     for row in ("rollout/ep_rew_mean", "eval/mean_reward"):
         whole, one, other = (run.metrics[row + name] for name in ("", "/0", "/1"))

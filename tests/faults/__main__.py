@@ -41,14 +41,14 @@ class Campaign:
 CAMPAIGNS = {
     "kills": Campaign(
         "kills",
-        2,
+        1,
         100,
         "runs of six kinds are killed by SIGKILL, half of them during a file operation, and then "
         "resumed to their end",
     ),
     "disk": Campaign(
         "disk",
-        6,
+        4,
         0,
         "the n-th creation, write, fsync or rename of a file fails (with ENOSPC from then on, or "
         "once with EIO), for every n of a short run and of its resumption",
@@ -56,7 +56,7 @@ CAMPAIGNS = {
     ),
     "folders": Campaign(
         "folders",
-        8,
+        4,
         1000,
         "files of a run are damaged at random; then runs, eval, plot, report, export and resume",
     ),

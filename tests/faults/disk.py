@@ -36,6 +36,7 @@ def resume(run: Path) -> Said:
 
 def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
     """All operations, or about `count` of them in even steps, with each error in turn."""
+    from tests import small  # noqa: F401 (keeps programs between runs)
 
     undrawn()
     result, reference = Result(), folder / "reference"
@@ -52,8 +53,10 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
     assert whole is not None
     cases = [(n, True) for n in range(1, of_training + 1)]
     cases += [(n, False) for n in range(1, of_resuming + 1)]
-    cases = cases[:: max(1, len(cases) * len(ERRORS) // count)] if count else cases
     cases = [(n, fresh, name) for n, fresh in cases for name in ERRORS]
+    if count:
+        apart = max(1, len(cases) // count) | 1  # odd: with each error in turn
+        cases = cases[apart // 2 :: apart]
 
     def try_one(i: int) -> None:
         n, fresh, name = cases[i]

@@ -185,6 +185,7 @@ def commands(run: Path, out: Path) -> dict[str, Said]:
 
 
 def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
+    from tests import small  # noqa: F401 (keeps programs between runs)
 
     undrawn()
     result = Result()

@@ -17,7 +17,7 @@ from thespis.envs.classic import Pendulum
 from thespis.report import draw, video
 from thespis.report.play import DeviceStage, episode, offscreen, play
 
-pytestmark = pytest.mark.usefixtures("kept")
+pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,9 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    return thespis.train("sac", out=tmp_path_factory.mktemp("toy"), **arguments(env=Toy))
+    return thespis.train(
+        "sac", out=tmp_path_factory.mktemp("toy"), **arguments(env=Toy, updates_per_step=0)
+    )
 
 
 @pytest.fixture
@@ -191,7 +193,7 @@ def test_a_task_without_a_picture_is_named(tmp_path, monkeypatch):
         name = "unknown"
 
     stop_at(monkeypatch, 1)
-    run = thespis.train("sac", out=tmp_path, **arguments(env=Unknown()))
+    run = thespis.train("sac", out=tmp_path, **arguments(env=Unknown(), updates_per_step=0))
     with pytest.raises(ThespisError, match="unknown cannot be drawn: there is no picture of it"):
         play(run, path=tmp_path / "video.gif")
     assert not (tmp_path / "video.gif").exists()

@@ -13,6 +13,8 @@ from thespis.report import progress
 from thespis.report.progress import Rate, Silent, Speed, Terminal, duration, outcome, ranges
 from thespis.runs.config import make
 
+pytestmark = pytest.mark.usefixtures("kept", "undrawn")
+
 
 def terminal(width: int = 100, live: bool = False) -> tuple[Terminal, io.StringIO]:
     out = io.StringIO()

@@ -39,7 +39,7 @@ def test_draws_actions_and_run_lengths(tmp_path, form):
 
 
 def test_plays_a_run_and_tells_where_it_acted_anew(tmp_path):
-    given = small.arguments(out=tmp_path, steps=200, max_repeat_steps=4)
+    given = small.arguments(out=tmp_path, steps=200, max_repeat_steps=4, updates_per_step=0)
     trained = thespis.train("taac", **given)
     there = thespis.load(trained.path, eval_env="Pendulum-v1")  # Gymnasium's own form
     for run in (trained, there):

@@ -90,8 +90,18 @@ def test_efficiency_is_the_iqm_of_all_runs_at_every_step():
     assert middle == pytest.approx(statistics.iqm((ends[0] + ends[1]) / 2))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("given", [{}, {"seeds": 1, "envs": ("a",), "points": 1}])
+ONE = {"seeds": 1, "envs": ("a",), "points": 1}
+OTHERS = [kind for kind in KINDS if kind != "efficiency"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        *((kind, {}) for kind in KINDS),
+        ("efficiency", ONE),  # along the points
+        *(pytest.param(kind, ONE, marks=pytest.mark.slow) for kind in OTHERS),
+    ],
+)
 def test_every_kind_is_drawn(kind, given, tmp_path):
     file = KINDS[kind](table(curves(**given)), tmp_path / "plot.png")
     with Image.open(file) as image:

@@ -10,6 +10,8 @@ from tests.small import arguments
 from thespis.errors import ThespisError
 from thespis.runs import metrics
 
+pytestmark = pytest.mark.usefixtures("kept", "undrawn")
+
 
 class Fake(types.ModuleType):
     """Stands for wandb: keeps what it is told."""
@@ -41,7 +43,8 @@ def wandb(monkeypatch):
 
 
 def test_every_member_is_a_run_of_one_group_and_stays_the_same_when_it_goes_on(wandb, tmp_path):
-    given = arguments(seeds=(0, 7), wandb="stage", log_keys=("brax",), tags=("a", "b"), notes="why")
+    named = {"tags": ("a", "b"), "notes": "why"}
+    given = arguments(seeds=(0, 7), wandb="stage", log_keys=("brax",), updates_per_step=0, **named)
     run = thespis.train("sac", out=tmp_path, **given)
     first, second = wandb.runs
     assert [r.given["name"] for r in wandb.runs] == [f"sac_{run.path.name}_seed{s}" for s in (0, 7)]
@@ -65,9 +68,12 @@ def test_every_member_is_a_run_of_one_group_and_stays_the_same_when_it_goes_on(w
     assert [row["global_step"] for row in again[0].rows] == [500]
 
 
+@pytest.mark.slow  # runs/test_trainer.py looks at the same rows in their file
 def test_histograms_come_with_the_rows_of_their_member(wandb, tmp_path):
     """Of TAAC: what histograms.csv has, and none where nothing was counted."""
-    run = thespis.train("taac", out=tmp_path, **arguments(steps=200, seeds=(0, 7), wandb="stage"))
+    tiny = {"hidden": (4,), "critics": 1, "n_step": 1, "embed": False}
+    given = arguments(steps=200, seeds=(0, 7), wandb="stage", **tiny)
+    run = thespis.train("taac", out=tmp_path, **given)
     table = metrics.read(run.path / "histograms.csv")
     for member, followed in enumerate(wandb.runs):
         first, second = followed.rows

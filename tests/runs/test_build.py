@@ -48,7 +48,10 @@ def test_a_schedule_lasts_as_long_as_the_run_that_has_it(tmp_path, capsys):
     assert lengths(run)[-1] == 300
 
 
-@pytest.mark.parametrize(("ratio", "envs", "updates"), [(0.3, 1, 30), (2.0, 4, 200), (0, 1, 1)])
+SELDOM = pytest.param(0.3, 1, 30, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("ratio", "envs", "updates"), [SELDOM, (2.0, 4, 200), (0, 1, 1)])
 def test_its_length_counts_updates_and_not_steps(tmp_path, ratio, envs, updates):
     more = {"steps": 200, "updates_per_step": ratio, "envs": envs}
     run = thespis.train(Decaying, out=tmp_path, **arguments(**more))
@@ -84,7 +87,8 @@ def test_members_of_a_population_have_it_and_leave_with_it(tmp_path):
 
 def test_a_run_without_a_schedule_has_no_length_of_it(tmp_path, capsys):
     """So that a longer run equals one that was meant to be long."""
-    run = thespis.train(Decaying, out=tmp_path, **arguments(steps=200, lr_schedule="constant"))
+    given = arguments(steps=200, lr_schedule="constant", updates_per_step=0)
+    run = thespis.train(Decaying, out=tmp_path, **given)
     thespis.resume(run.path, steps=300, progress=False)
     assert lengths(run) == [0, 0, 0]
     assert capsys.readouterr().err == ""

@@ -218,7 +218,7 @@ def test_what_an_expert_shows_does_not_depend_on_interruptions(expert, tmp_path,
 
 
 def test_python_environments_have_experts_too(tmp_path):
-    given = {"env": Toy, "steps": 200, "eval_freq": 100}
+    given = {"env": Toy, "steps": 200, "eval_freq": 100, "updates_per_step": 0}
     expert = thespis.train("sac", out=tmp_path, **arguments(**given))
     run = imitate(tmp_path, expert, **given)
     assert np.isfinite(run.metrics["eval/similarity"]).any()

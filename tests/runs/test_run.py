@@ -35,7 +35,9 @@ def pair(tmp_path_factory):
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
     """On an environment that was given as a class."""
-    return thespis.train("sac", out=tmp_path_factory.mktemp("toy"), **arguments(env=Toy))
+    return thespis.train(
+        "sac", out=tmp_path_factory.mktemp("toy"), **arguments(env=Toy, updates_per_step=0)
+    )
 
 
 def test_a_run_is_found_again_by_its_path(run):

@@ -200,7 +200,7 @@ def test_killed_before_anything_was_saved_starts_again(whole, tmp_path):
     same(whole.path, folder)
 
 
-@pytest.mark.parametrize("steps", [200, 250])
+@pytest.mark.parametrize("steps", [pytest.param(200, marks=pytest.mark.slow), 250])
 def test_a_longer_run_equals_one_that_was_meant_to_be_long(whole, tmp_path, steps):
     """Also if the shorter one closed with an evaluation that the longer one does not have."""
     run = thespis.train("sac", out=tmp_path, **arguments(steps=steps))
@@ -474,7 +474,11 @@ def refuse(code):
 
 
 @pytest.mark.parametrize(
-    ("code", "advice"), [(errno.ENOSPC, "free some space"), (errno.EROFS, "choose a folder")]
+    ("code", "advice"),
+    [
+        (errno.ENOSPC, "free some space"),
+        pytest.param(errno.EROFS, "choose a folder", marks=pytest.mark.slow),
+    ],
 )
 def test_a_full_or_read_only_disk_loses_nothing(whole, tmp_path, monkeypatch, code, advice, capsys):
     run = stopped(monkeypatch, tmp_path, 150)

@@ -136,7 +136,7 @@ def test_what_is_given_one_per_member_stays_with_its_number_and_is_in_the_lineag
     assert (again.lineage["parent"] != again.lineage["member"]).sum() == 6
 
 
-@pytest.mark.parametrize("tuner", ["random", "none"])
+@pytest.mark.parametrize("tuner", ["random", pytest.param("none", marks=pytest.mark.slow)])
 def test_controls_never_exchange(tmp_path, tuner):
     given = population(pbt=None, tuner=tuner, **{"pbt.interval": 100})
     run = thespis.train("sac", out=tmp_path, **given)
@@ -178,6 +178,7 @@ def test_the_fitness_may_be_any_metric(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("sac/*"))) == 1
 
 
+@pytest.mark.slow  # engine/test_population.py has the loop that shares
 def test_members_may_share_one_replay(whole, tmp_path):
     run = thespis.train(
         "sac", out=tmp_path, **population(pbt={"interval": 100, "replay": "shared"})
@@ -214,7 +215,7 @@ def test_a_wanted_reward_of_the_best_member_ends_a_population(whole, tmp_path):
 # --- stop and continue ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [200, 250])
+@pytest.mark.parametrize("step", [pytest.param(200, marks=pytest.mark.slow), 250])
 def test_a_population_that_was_stopped_continues_exactly(whole, tmp_path, monkeypatch, step):
     stop_at(monkeypatch, step)
     run = thespis.train("sac", out=tmp_path, **population())
@@ -260,8 +261,8 @@ def test_a_lineage_that_knows_too_much_is_cut_back(whole, tmp_path):
     "harm",
     [
         lambda x: x.replace(b"0.", b"1.", 1),  # a value
-        lambda x: x.replace(b"\n200,3", b"\n200,9"),  # a member
-        lambda x: x.replace(b"step", b"stop"),
+        pytest.param(lambda x: x.replace(b"\n200,3", b"\n200,9"), marks=pytest.mark.slow),
+        pytest.param(lambda x: x.replace(b"step", b"stop"), marks=pytest.mark.slow),
         lambda x: x[: len(x) // 3],
         None,
     ],
@@ -482,7 +483,7 @@ def test_host_environments_of_copies_begin_new_episodes(tmp_path):
 
 
 def test_a_member_with_host_environments_is_healed(tmp_path):
-    x = started(tmp_path, population(env=Toy, buffer_size=300, steps=300))
+    x = started(tmp_path, population(env=Toy, buffer_size=300, steps=300, updates_per_step=0))
     assert x.run([1]) == "stopped"
     stop, wait = [], x.driver.run
 

@@ -153,10 +153,11 @@ multihost.join("auto", wait=100)
 own = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["SLURM_PROCID"]
 assert multihost.several() and multihost.leads() == (own == "0")
 assert multihost.from_all(np.array(int(own))).tolist() == [0, 1]
+assert multihost.of_leader({"x": np.array(int(own))})["x"] == 0
 """
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", ["srun", pytest.param("mpirun", marks=pytest.mark.slow)])
 def test_two_processes_of_a_launcher_meet_without_being_told_more(launcher):
     assert end(*launch(launcher, sys.executable, "-c", MET)) == [("", "")] * 2
 
@@ -285,6 +286,7 @@ def test_a_process_that_dies_ends_the_others_in_one_line(who, doing):
     assert err == f"thespis: {multihost.GONE}\n"
 
 
+@pytest.mark.slow  # those of a launcher part in silence too
 def test_processes_that_have_done_their_work_part_in_silence():
     at = free_port()
     pair = [start(sys.executable, "-c", PEER, at, i, "ends") for i in range(2)]

@@ -13,7 +13,8 @@ from thespis.xla.placement import mesh_for
 from thespis.xla.threads import even_share
 
 HERE = Path(__file__).parent
-FOUR = {"NPROC": "1", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+FLAGS = os.environ.get("XLA_FLAGS", "")  # compiled as here
+FOUR = {"NPROC": "1", "XLA_FLAGS": f"{FLAGS} --xla_force_host_platform_device_count=4"}
 
 
 def placed(env: str, replay: str) -> list[dict]:

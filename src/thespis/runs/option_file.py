@@ -16,7 +16,7 @@ from thespis.algos import registry
 from thespis.errors import ThespisError, require
 from thespis.runs import trust
 from thespis.runs.config import OBJECTS, groups, place, typed
-from thespis.runs.config_names import translate
+from thespis.runs.config_names import as_written, translate
 from thespis.runs.directory import JSON_BYTES, path_of
 from thespis.tuning import TUNERS
 from thespis.values import convert, fields, grouped
@@ -99,7 +99,7 @@ def merge(algo: Any, given: dict[str, Any], path: Any) -> tuple[Any, dict[str, A
     algorithm = registry.find(registry.name_of(algo))
     known, options = groups(algorithm), {n: x for n, x in given.items() if not of_tuner(n)}
     named = translate(algorithm, grouped(algorithm, options))
-    wins = {place(known, name) for name in named}
+    wins = {place(known, name, as_written(name, options)) for name in named}
     try:
         values = remaining(algorithm, file.values, given, wins)
     except ThespisError as error:
@@ -121,10 +121,9 @@ def remaining(
     values = {name: file[name] for name in APART if name in file}
     if "callbacks" in values:
         values["callbacks"] = convert("callbacks", tuple[str, ...], values["callbacks"])
-    for name, value in translate(
-        algorithm, {n: x for n, x in file.items() if n not in apart and not of_tuner(n)}
-    ).items():
-        where = group, field = place(known, name)
+    said = {n: x for n, x in file.items() if n not in apart and not of_tuner(n)}
+    for name, value in translate(algorithm, said).items():
+        where = group, field = place(known, name, as_written(name, said))
         if where not in wins:
             if field in OBJECTS and group == "train":  # by their names alone
                 value = convert(field, str | None, value)
