@@ -82,7 +82,7 @@ def train(
     config: Any = None,
     out: str | Path | None = None,
     progress: bool = True,
-    callbacks: Any = (),
+    callbacks: Any = None,
     **options: Any,
 ) -> Run:
     """Trains and returns the run: `train("sac", env="Pendulum-v1", steps=20_000, seed=0)`.
@@ -98,10 +98,10 @@ def train(
     """
     with held():
         algo, options = option_file.merge(algo, {"env": env} | options, config)
-        in_file = {name: options.pop(name, None) for name in ("out", "callbacks")}
-        out = in_file["out"] if out is None else out
-        names, chosen = hooks.make(callbacks or in_file["callbacks"] or ())
-        config = dataclasses.replace(configs.make(algo, options), callbacks=names)
+        in_file = options.pop("out", None)
+        config, out = configs.make(algo, options), in_file if out is None else out
+        names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
+        config = dataclasses.replace(config, callbacks=names)
     reporter = speaker(progress)
     threads = set_threads(config)
     if threads != config.threads:
@@ -145,8 +145,7 @@ def plan(
     `print` it, or read `fits`, `largest` (the largest population), `member` (bytes), `times`.
     """
     algo, options = option_file.merge(algo, {"env": env} | options, config)
-    for name in ("out", "callbacks"):
-        options.pop(name, None)
+    options.pop("out", None)
     config = configs.make(algo, options)
     threads = set_threads(config)
     return plans.plan(dataclasses.replace(config, threads=threads), probe)

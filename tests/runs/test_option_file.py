@@ -172,6 +172,8 @@ def stranger(tmp_path, monkeypatch):
         'algo = "stranger:SAC"\nenv = "jax:pendulum"',
         'algo = "dads"\nenv = "jax:pendulum"\ndescriptor = "stranger:where"',
         '{"algo": "sac", "env": "stranger:Task", "seeds": [0], "options": {}}',
+        'env = "jax:pendulum"\ncallbacks = ["stranger:Watch"]',
+        'env = "jax:pendulum"\ncallbacks = "stranger:Watch"',
     ],
 )
 def test_code_that_a_file_names_is_not_imported(stranger, text):
@@ -188,6 +190,13 @@ def test_code_may_be_named_beside_the_file_or_trusted(stranger):
     options = {"env": "jax:pendulum"}
     assert make(*option_file.merge("sac", options, "run.toml")).env == "jax:pendulum"
     assert make(*option_file.merge("sac", {"trust": True}, "run.toml")).env == "stranger:Task"
+
+
+def test_callbacks_of_a_file_are_those_of_the_run(stranger):
+    text = 'env = "jax:pendulum"\ncallbacks = ["stranger:Watch"]'
+    (stranger / "run.toml").write_text(text)
+    merged = option_file.merge("sac", {"trust": True}, "run.toml")
+    assert make(*merged).callbacks == ("stranger:Watch",)
 
 
 def test_the_config_of_an_own_run_may_name_code(stranger):

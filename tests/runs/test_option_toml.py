@@ -42,7 +42,7 @@ def test_it_names_every_option_with_its_help():
 
 def test_what_follows_from_the_steps_follows_from_those_that_are_changed(tmp_path):
     text = written("sac", {"env": "jax:pendulum"})
-    assert back(tmp_path / "run.toml", text, steps=2000).eval_freq == 100
+    assert back(tmp_path / "run.toml", text, steps=2000).checkpoint_freq == 200
 
 
 def test_nothing_can_be_chosen_where_the_preset_has_something(tmp_path):

@@ -57,10 +57,10 @@ PROCESSES = [
 def train(argv: list[str]) -> int:
     more = [CONFIG, OUT, CALLBACK, DRY_RUN, JSON, *PROCESSES]
     algo, chosen = read_training("train", argv, more)
-    callbacks = chosen.pop("callback", ())
+    given = chosen.pop("callback", None)
     if chosen.pop("dry_run", False):
         return dry_run(algo, chosen)
-    chosen["callbacks"] = callbacks
+    chosen["callbacks"] = named(given)
     join(chosen)
     return finish("train", chosen, algo, chosen.pop("env", None))
 
@@ -78,10 +78,14 @@ def resume(argv: list[str]) -> int:
     ]
     example = "resume runs/sac/jax-pendulum_1 --steps 50000"
     [path], args = read_arguments("resume RUN", argv, options, example)
-    given = vars(args).pop("callback")
-    args.callbacks = () if given == ("none",) else given
+    args.callbacks = named(vars(args).pop("callback"))
     join(vars(args))
     return finish("resume", vars(args), path)
+
+
+def named(callbacks: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Returns the callbacks that were named; None leaves them to the run or the file."""
+    return () if callbacks == ("none",) else callbacks
 
 
 def rerun(argv: list[str]) -> int:

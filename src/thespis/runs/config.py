@@ -173,6 +173,7 @@ def gather(algo: Any, values: dict[str, Any]) -> Config:
     for name, value in values.items():
         values[name] = value if name.removeprefix("train.") in OBJECTS else plain(value)
     schedule = values.pop("schedule", ())  # that of a rerun, by its config.json
+    callbacks = convert("callbacks", tuple[str, ...], values.pop("callbacks", ()))
     preset = preset_of(algo, algorithm, values.get("preset"))
     tuner, tuner_fields = pop_tuner(values, preset.get("pbt", {}))
     if "tuned" in tuner_fields:
@@ -197,6 +198,7 @@ def gather(algo: Any, values: dict[str, Any]) -> Config:
     if actor_given(chosen["train"].get("init_from")):
         chosen["train"].setdefault("warm_up", "policy")
     rest: Any = {"options": chosen["algo"], "hp": chosen["hp"], "tuner": tuner, "pbt": tuner_fields}
+    rest["callbacks"] = callbacks
     try:
         rest["schedule"] = tuple((int(step), dict(changes)) for step, changes in schedule)
     except (TypeError, ValueError):

@@ -119,8 +119,6 @@ def remaining(
     require("trust" not in file, "trust is yours to give, not the file's: leave it out")
     known, apart = groups(algorithm), (*MEMBERS, *RATIO, *APART)
     values = {name: file[name] for name in APART if name in file}
-    if "callbacks" in values:
-        values["callbacks"] = convert("callbacks", tuple[str, ...], values["callbacks"])
     said = {n: x for n, x in file.items() if n not in apart and not of_tuner(n)}
     for name, value in translate(algorithm, said).items():
         where = group, field = place(known, name, as_written(name, said))

@@ -26,7 +26,7 @@ HEAD = (
 def written(algo: Any, values: dict[str, Any]) -> str:
     """Returns a file with every option of a run: as given, else of the preset, else by default."""
     out = values.get("out")
-    config = gather(algo, {n: x for n, x in values.items() if n not in ("out", "callbacks")})
+    config = gather(algo, {name: x for name, x in values.items() if name != "out"})
     algorithm: Any = config.Algorithm
     needed = EXAMPLES if imitates(algorithm) else {"env": EXAMPLES["env"]}
     missing = {name: x for name, x in needed.items() if getattr(config, name) is None}

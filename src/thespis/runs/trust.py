@@ -18,6 +18,7 @@ from thespis import envs, plugins, selection
 from thespis.algos import registry
 from thespis.errors import ThespisError
 from thespis.runs.directory import read_json, write_json
+from thespis.values import convert
 from thespis.xla import private_files
 
 IDENTITY = "identity"  # of a run that names code, in its config.json
@@ -65,8 +66,10 @@ def code(saved: dict[str, Any]) -> dict[str, str]:
 
 def callback_code(saved: dict[str, Any]) -> dict[str, str]:
     """Returns the callbacks that a config.json names, and the modules of these."""
-    names = filter(plugins.is_reference, saved.get("callbacks") or ())
-    return {f"callback = {name}": name.partition(":")[0] for name in names}
+    # As the config will read them, be they a list or one text.
+    names = convert("callbacks", tuple[str, ...], saved.get("callbacks") or ())
+    named = filter(plugins.is_reference, names)
+    return {f"callback = {name}": name.partition(":")[0] for name in named}
 
 
 def remember(folder: Path) -> None:
