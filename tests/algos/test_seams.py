@@ -60,13 +60,9 @@ def test_an_algorithm_of_ones_own_updates_what_it_begins_with(name):
     assert metrics["critic_loss"].shape == ()
 
 
-def others_slow(name):
-    """CrossQ has most that the others do without: statistics, and no target."""
-    return pytest.param(name, marks=[] if name == "crossq" else pytest.mark.slow)
-
-
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("name", [others_slow(name) for name in CLASSES])
+@pytest.mark.parametrize("name", CLASSES)
 def test_an_algorithm_of_ones_own_trains(name, tmp_path, monkeypatch):
     monkeypatch.setitem(ALGORITHMS, name, algorithm(name))
     small = {"steps": 60, "learning_starts": 20, "eval_freq": 60, "checkpoint_freq": 60}

@@ -228,6 +228,7 @@ def worker(*command):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_thespis_is_evaluated_on_the_way():
     arm = {"options": "sac --hidden 8 --batch-size 8 --updates-per-step 0"}
     words = "--env jax:pendulum --seed 3 --steps 40 --eval-freq 20 --episodes 3"

@@ -112,7 +112,10 @@ def test_weights_must_fit_the_reward():
         thespis.train("sac", env="jax:pendulum", reward_weights=(1.0, 2.0), progress=False)
 
 
-@pytest.mark.parametrize(("env", "updates"), [(Task(), 1), (Pair, 0)], ids=["jax", "host"])
+JAX = pytest.param(Task(), 1, id="jax", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("env", "updates"), [JAX, pytest.param(Pair, 0, id="host")])
 def test_runs_tell_the_weighted_return_and_that_of_every_dimension(tmp_path, env, updates):
     """The first number is 1 in each of five steps, the second the action."""
     given = arguments(env=env, reward_weights=(2.0, -1.0), n_step=2, updates_per_step=updates)

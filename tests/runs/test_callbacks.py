@@ -634,6 +634,7 @@ def test_callbacks_of_a_stranger_are_not_imported_without_trust(here, capsys):
     assert main(["resume", str(folder), "--steps", "400", "--json"]) == 0  # it is one's own now
 
 
+@pytest.mark.slow
 def test_one_member_goes_on_without_the_callbacks_of_all(tmp_path, capsys):
     levels = {110: {"slope": 0.1}}
     run = train(tmp_path, JAX, Everything(levels), seeds=(0, 1), updates_per_step=0)
