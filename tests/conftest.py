@@ -7,8 +7,8 @@ must stand before JAX and Thespis are first imported, hence at the top of this f
 import atexit
 import ctypes
 import gc
+import mmap
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -49,7 +49,8 @@ jaxtyping.install_import_hook("thespis", "tests.typecheck.check")
 
 
 # Freed memory goes back to the system; glibc does so only when asked.
-give_back = partial(getattr(ctypes.CDLL(None), "malloc_trim", int), 0)
+libc = ctypes.CDLL(None) if sys.platform != "win32" else None
+give_back = partial(getattr(libc, "malloc_trim", int), 0)
 SOME, MUCH = 700 * 10**6, 1200 * 10**6  # bytes
 
 
@@ -81,6 +82,10 @@ LONGEST = (
 
 def pytest_collection_modifyitems(items):
     """Files that take long come first; the Makefile tells xdist to leave it at that."""
+    if sys.platform == "win32":
+        for item in items:
+            if item.get_closest_marker("posix"):
+                item.add_marker(pytest.mark.skip(reason="needs what POSIX has"))
     folder = Path(__file__).parent
     place = {folder / name: i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
@@ -89,7 +94,7 @@ def pytest_collection_modifyitems(items):
 def resident() -> int:
     """Bytes of memory that this process has; 0 where the system does not tell."""
     file = Path("/proc/self/statm")
-    return int(file.read_text().split()[1]) * resource.getpagesize() if file.exists() else 0
+    return int(file.read_text().split()[1]) * mmap.PAGESIZE if file.exists() else 0
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ once. What is kept depends on the programs alone, so the runs are the same.
 """
 
 import dataclasses
-import os
 import signal
 import time
 from pathlib import Path
@@ -92,7 +91,7 @@ def stop_at(monkeypatch, step: int, number: int = signal.SIGINT) -> None:
         advance(self, now, *rest)
         if now >= step:
             monkeypatch.setattr(progress.Silent, "advance", advance)
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
 
     def until(self, end):
         left = self.iterations(step) - self.iteration

@@ -283,6 +283,7 @@ def test_who_trusts_it_may_use_it(theirs, say, complain):
     assert thespis.load(theirs, trust=True).config.algo == "own:MySAC"
 
 
+@pytest.mark.posix
 def test_ones_own_run_is_known_where_records_cannot_be_kept(home, monkeypatch, capsys):
     """Nobody is told to trust what has just been trained."""
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")

@@ -17,6 +17,7 @@ from thespis.cli import main
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
+pytest.importorskip("fcntl", reason="the benchmark runs where POSIX is")
 
 import learning  # noqa: E402
 import learning_cells  # noqa: E402

@@ -111,6 +111,7 @@ def test_train_shows_its_rows_and_a_table(say, capsys):
     assert lines[-1] == "run    runs/sac/jax-pendulum_1"
 
 
+@pytest.mark.posix
 @undrawn
 def test_stop_and_resume(trained, say, monkeypatch, capsys):
     stop_at(monkeypatch, 200, signal.SIGTERM)
@@ -222,6 +223,7 @@ def test_a_really_full_disk_loses_nothing(trained, tmp_path):
     assert int(checkpoint.latest(copy / "checkpoints")[0].name) == 500
 
 
+@pytest.mark.posix
 def test_a_child_that_is_asked_to_end_saves_and_says_how_to_go_on(trained, tmp_path):
     """SIGTERM, on a run from a user's own module in the working directory."""
     (tmp_path / "stage.py").write_text(

@@ -10,6 +10,7 @@ from tests.faults import shim
 from tests.faults.__main__ import CAMPAIGNS, page, run
 from tests.faults.common import ROOT, plain
 
+pytestmark = pytest.mark.posix
 SHORT = [name for name, campaign in CAMPAIGNS.items() if campaign.short]
 
 

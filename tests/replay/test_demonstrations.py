@@ -252,6 +252,7 @@ def test_a_file_unpacks_to_so_much_and_no_more(tmp_path, monkeypatch):
         demonstrations.load(str(tmp_path / "large.npz"))
 
 
+@pytest.mark.posix
 def test_nobody_waits_for_a_pipe_or_reads_a_device(tmp_path):
     os.mkfifo(tmp_path / "pipe.npz")
     (tmp_path / "device.npz").symlink_to("/dev/zero")

@@ -1,5 +1,6 @@
 import os
 
+import pytest
 from PIL import Image
 
 from tests.report.pages import data, run
@@ -26,6 +27,7 @@ def test_videos_and_pictures_are_in_the_page_while_there_is_room(tmp_path):
     assert (tmp_path / "page.html").stat().st_size < 1.5 * 2**20
 
 
+@pytest.mark.posix
 def test_pictures_and_videos_that_lead_elsewhere_are_left_out(tmp_path):
     folder = run(tmp_path / "run")
     (tmp_path / "secrets").mkdir()

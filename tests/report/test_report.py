@@ -50,6 +50,7 @@ def test_whatever_there_is_yet_gives_a_page(tmp_path, given):
     assert data(report([folder]))["title"].endswith("on jax:pendulum")
 
 
+@pytest.mark.posix
 def test_a_page_that_is_a_link_is_not_written_through(tmp_path):
     folder = run(tmp_path / "run")
     (tmp_path / "mine").write_text("mine")
@@ -189,6 +190,7 @@ def test_a_folder_stands_for_all_runs_in_it(tmp_path):
     assert len(data(report(both, tmp_path / "page.html"))["runs"]) == 1
 
 
+@pytest.mark.posix
 def test_a_damaged_run_in_a_folder_is_named_and_left_out(tmp_path):
     run(tmp_path / "fine")
     for name in ("config.json", "metrics.csv"):

@@ -108,6 +108,7 @@ def test_half_a_request_keeps_nobody_waiting(served):
         assert ask(served)[0] == 200
 
 
+@pytest.mark.posix
 def test_a_run_that_is_gone_is_one_line_and_a_link_in_its_place_is_not_followed(served, tmp_path):
     config = tmp_path / "runs" / "sac" / "x_1" / "config.json"
     config.rename(tmp_path / "config.json")
@@ -118,6 +119,7 @@ def test_a_run_that_is_gone_is_one_line_and_a_link_in_its_place_is_not_followed(
     assert "symbolic link" in text
 
 
+@pytest.mark.posix
 def test_ctrl_c_ends_the_command_cleanly(tmp_path):
     run(tmp_path / "x_1")
     command = [sys.executable, "-m", "thespis", "report", str(tmp_path), "--serve", "--json"]

@@ -1,4 +1,3 @@
-import fcntl
 import json
 import os
 import signal
@@ -10,6 +9,7 @@ import pytest
 
 from tests.report.pages import run
 from thespis.errors import ThespisError
+from thespis.runs import locks
 from thespis.runs.catalogue import ago, catalogue
 from thespis.runs.directory import status_of
 from thespis.runs.process import alone
@@ -88,6 +88,7 @@ def test_a_damaged_run_is_listed_as_such(tmp_path, file, text):
     assert found[str(folder)].keys() == found[str(whole)].keys()
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("file", ["config.json", "status.json", "metrics.csv"])
 def test_nobody_waits_for_a_pipe(tmp_path, file):
     folder = run(tmp_path / "run")
@@ -105,6 +106,7 @@ def test_other_json_files_are_not_runs(tmp_path):
         catalogue(tmp_path / "nowhere")
 
 
+@pytest.mark.posix
 def test_who_is_killed_is_stopped_and_not_running(tmp_path):
     folder = run(tmp_path / "run", state="running")
     command = [sys.executable, "-c", HOLD, str(folder)]
@@ -124,11 +126,12 @@ def test_a_run_that_was_started_and_has_said_nothing_yet_is_running(tmp_path):
     assert status_of(folder)["state"] == "stopped"
 
 
+@pytest.mark.posix
 def test_looking_hinders_nobody_from_starting(tmp_path):
     """Whoever looks holds the folder for a moment."""
     folder = run(tmp_path / "run", state="running")
     look = os.open(folder, os.O_RDONLY)
-    fcntl.flock(look, fcntl.LOCK_SH)
+    locks.take(look, shared=True)
     threading.Timer(0.02, os.close, [look]).start()
     with alone(folder):
         assert status_of(folder)["state"] == "running"

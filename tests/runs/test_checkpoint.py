@@ -347,6 +347,7 @@ for name in sys.argv[2:]:
 """
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("step", [1, 2])  # replacing the old one, and a new one beside it
 def test_a_kill_at_any_moment_leaves_the_old_or_the_new(tmp_path, step):
     template = {"state": np.full(4, 1, np.int32)}
@@ -404,7 +405,8 @@ def test_a_read_only_folder_is_explained(tmp_path, monkeypatch, code):
     assert [p.name for p in tmp_path.iterdir()] == ["000000000001"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
+@pytest.mark.posix
+@pytest.mark.skipif("os.geteuid() == 0", reason="the superuser may write anywhere")
 def test_a_folder_without_permission_is_explained(tmp_path):
     tmp_path.chmod(0o500)
     try:

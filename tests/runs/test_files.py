@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from thespis.errors import ThespisError
-from thespis.runs import files
+from thespis.runs import files, locks
+
+pytestmark = pytest.mark.posix
 
 
 @pytest.fixture
@@ -185,7 +187,7 @@ def test_where_there_are_no_locks_only_what_is_old_is_cleared(run, monkeypatch):
     for name in (".tmp-old", ".tmp-new"):
         (run / name).touch()
     os.utime(run / ".tmp-old", (1e9, 1e9))
-    monkeypatch.setattr(files.fcntl, "flock", no_locks)
+    monkeypatch.setattr(locks.fcntl, "flock", no_locks)
     files.clear(run)
     assert [x.name for x in run.iterdir()] == [".tmp-new"]
     files.write(run / "status.json", b"{}")

@@ -214,6 +214,7 @@ def test_whatever_happened_to_the_file_a_log_goes_on_and_nothing_is_lost(tmp_pat
     assert (tmp_path / "metrics.csv.damaged-1").read_bytes() == damaged
 
 
+@pytest.mark.posix
 def test_a_log_that_is_no_file_at_all_begins_anew(tmp_path):
     (tmp_path / "secret").write_text("mine")
     for n, make in enumerate((os.mkfifo, os.mkdir, lambda x: os.symlink("secret", x)), 1):
@@ -229,6 +230,7 @@ def test_a_log_that_is_no_file_at_all_begins_anew(tmp_path):
     assert (tmp_path / "secret").read_text() == "mine"
 
 
+@pytest.mark.posix
 def test_a_tensorboard_folder_that_leads_elsewhere_is_left_alone(tmp_path):
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "events.out.tfevents.1.host").write_text("theirs")

@@ -11,6 +11,8 @@ import thespis
 from tests.small import arguments
 from thespis.report import progress
 
+pytestmark = pytest.mark.posix
+
 IMPORTING = """
     import sys
     from thespis import cli

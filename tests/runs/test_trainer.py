@@ -141,6 +141,7 @@ def test_several_members_continue_as_exactly(three, tmp_path, monkeypatch):
 SEEDS = pytest.param({"seeds": (0, 1)}, marks=pytest.mark.slow)
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("more", [SEEDS, {"members": 3, "pbt.interval": 100}])
 def test_killed_at_a_random_moment_and_continued_equals_never_stopped(tmp_path, more):
     """A child process that trains members, tuned or not, is really killed."""
@@ -546,6 +547,7 @@ def test_damaged_logs_never_stop_a_resume(whole, copy, capsys, harm):
     same(whole.path, copy)
 
 
+@pytest.mark.posix
 def test_logs_that_are_no_files_never_stop_a_resume(whole, copy, tmp_path):
     lose_newest(copy)
     (tmp_path / "secret").write_text("mine")
@@ -567,6 +569,7 @@ def test_logs_that_are_no_files_never_stop_a_resume(whole, copy, tmp_path):
     assert sorted(x.name for x in tmp_path.iterdir()) == sorted([copy.name, "secret"])
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("name", ["checkpoints", "best", "checkpoints/{newest}"])
 def test_links_to_checkpoints_elsewhere_are_not_followed(copy, tmp_path, name):
     path = copy / name.format(newest=f"{400:012d}")

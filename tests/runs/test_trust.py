@@ -162,6 +162,7 @@ def test_ones_own_runs_are_known_wherever_they_go(here, capsys):
     assert main(trial) == 0
 
 
+@pytest.mark.posix
 def test_the_same_words_about_another_place_are_another_run(trained, here, monkeypatch):
     run = stranger(trained, here / "mine", env="strange:Mine-v0")
     plugins.also[:] = [str(here)]

@@ -29,6 +29,7 @@ def test_a_place_chosen_by_the_user_stays(tmp_path):
     assert python(USE, **chosen) == [str(tmp_path / "mine")]
 
 
+@pytest.mark.posix
 def test_jax_fetches_nothing_from_where_others_may_write(tmp_path):
     """Neither does the command from a place that was chosen; nor anybody from our own."""
     lax = tmp_path / "lax"

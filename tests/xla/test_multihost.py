@@ -20,6 +20,7 @@ from thespis.runs import config as configs
 from thespis.xla import multihost, threads
 from thespis.xla.placement import MEMBERS, local_part, mine, whole
 
+pytestmark = pytest.mark.posix
 COMMAND = [sys.executable, "-m", "thespis"]
 # JAX keeps no compiled programs for any process but the first: so compile in a hurry.
 HURRY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"

@@ -1,8 +1,6 @@
 """Folders that nobody else may write: believed only as long as that is so."""
 
-import grp
 import os
-import pwd
 import stat
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from thespis.xla import private_files
+
+pytestmark = pytest.mark.posix
+grp, pwd = (pytest.importorskip(name) for name in ("grp", "pwd"))
 
 
 def mode(path) -> int:
@@ -70,7 +71,7 @@ def test_what_belongs_to_another_user_is_not_believed(tmp_path, monkeypatch):
     assert private_files.complaint(tmp_path / "a") == f"{tmp_path / 'a'} belongs to another user"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif("os.geteuid() != 0", reason="only root can give files away")
 def test_a_folder_with_a_file_of_another_user_is_not_believed(tmp_path):
     private_files.complaint(tmp_path)
     private_files.write(tmp_path / "planted", b"theirs")

@@ -95,6 +95,7 @@ class Planted:
         return Planted.ran.append, ("code",)
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("where", ["file", "folder"])
 def test_a_program_that_others_may_have_written_is_not_run(folder, traced, capsys, where):
     folder.chmod(0o700)
@@ -237,6 +238,7 @@ def test_python_keeps_no_programs(folder, traced, monkeypatch):
     assert not kept(folder)
 
 
+@pytest.mark.posix
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(folder, traced):
     jax.config.update("jax_compilation_cache_dir", "/proc/thespis")
     result = program_cache.compiled(traced, ONE)(jnp.arange(3.0))

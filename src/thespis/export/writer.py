@@ -162,7 +162,7 @@ class Exported:
     def numpy(self, about: dict[str, Any]) -> tuple[str, dict[str, np.ndarray]]:
         """Returns the text of policy.py and the arrays of policy.npz."""
         body, arrays = to_numpy.source(self.graph)
-        before, after = (Path(__file__).parent / "runner.py").read_text().split(BLANK)
+        before, after = (Path(__file__).parent / "runner.py").read_text("utf-8").split(BLANK)
         code = before + "".join(f"    {line}\n" for line in body.splitlines()) + after
         start = {f"memory.{name}": np.asarray(x) for name, x in named(self.memory)}
         kept = {"about": np.array(json.dumps(about))}

@@ -83,12 +83,17 @@ def load(source: Any) -> list[Episode]:
     return from_arrays(arrays, name)
 
 
+def at_once(name: str, flags: int) -> int:
+    """Opens a file for `open`; nobody waits for a pipe."""
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))  # which Windows has not
+
+
 def read_archive(name: str) -> dict[str, np.ndarray]:
     """Reads the arrays of a .npz file, which may come from a stranger.
 
     Only numbers, only as many as are there, and no more than `ROOM` unless the file is large.
     """
-    with open(name, "rb", opener=lambda n, flags: os.open(n, flags | os.O_NONBLOCK)) as file:
+    with open(name, "rb", opener=at_once) as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
             raise ValueError("it is not a regular file")

@@ -2,13 +2,12 @@
 
 No symbolic link in a run is followed, so that nothing outside it is read, written or deleted; only
 regular files are opened, so that nothing waits for a pipe. A file is replaced as a whole, by way of
-a temporary one with a name of its own, which is locked while its process lives.
+a temporary one with a name of its own, which is locked while its process lives (not on Windows).
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -19,10 +18,11 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from thespis.errors import ThespisError
+from thespis.runs import locks
+from thespis.xla.private_files import CAREFUL
 
 TEMPORARY = ".tmp-"  # how the names of unfinished files and folders begin
 LARGEST = 2**31  # bytes of a file that is read as a whole
-CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 DAY = 86400.0
 
 ADVICE = {
@@ -89,6 +89,8 @@ def open_regular(path: Path, mode: str = "rb") -> Any:
 
     def careful(name, flags):
         try:
+            if not CAREFUL and os.path.islink(name):  # Windows opens what it leads to
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             handle = os.open(name, flags | CAREFUL, 0o666)
         except OSError as error:
             if error.errno == errno.ELOOP:
@@ -125,6 +127,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             with file:
                 yield file
                 sync(file)
+                if not locks.POSIX:
+                    file.close()
                 os.replace(file.name, path)
         finally:
             Path(file.name).unlink(missing_ok=True)
@@ -161,7 +165,12 @@ def sync(file: IO) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Returns once the names in a folder are on the disk: what makes a rename last."""
+    """Returns once the names in a folder are on the disk: what makes a rename last.
+
+    Windows has no way to ask for it.
+    """
+    if not locks.POSIX:
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -185,7 +194,7 @@ def writing(path: Path) -> Iterator[None]:
 def _out_of_inodes(path: Path) -> bool:
     try:
         system = os.statvfs(next(p for p in path.absolute().parents if p.is_dir()))
-    except OSError:
+    except (OSError, AttributeError):  # Windows has no inodes
         return False
     return system.f_files > 0 and system.f_favail == 0 and system.f_bavail > 0
 
@@ -195,10 +204,10 @@ def _out_of_inodes(path: Path) -> bool:
 
 def _new_file(folder: Path, suffix: str) -> BinaryIO:
     """Opens a file that was not there, and locks it."""
-    alone = lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    alone = lambda name, flags: os.open(name, flags | CAREFUL, 0o666)
     while True:
         file = open(folder / _name(suffix), "x+b", opener=alone)  # noqa: SIM115
-        _lock(file.fileno())
+        _lock(file.fileno() if locks.POSIX else None)
         if os.path.lexists(file.name):
             return file
         file.close()  # before it was locked, somebody took it for left over
@@ -210,16 +219,16 @@ def new_folder(parent: Path) -> Iterator[Path]:
     while True:
         folder = parent / _name()
         os.mkdir(folder, 0o700)
-        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        handle = _open(folder)
         _lock(handle)
         if folder.is_dir():
             break
-        os.close(handle)
+        _close(handle)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(handle)
+        _close(handle)
 
 
 def clear(folder: Path) -> None:
@@ -236,30 +245,43 @@ def _remove_if_left(path: Path) -> None:
         if path.is_symlink():
             path.unlink()
             return
-        handle = os.open(path, os.O_RDONLY | CAREFUL)
+        handle = _open(path)
         try:
-            if not _left(handle):
+            if not _left(path, handle):
                 return
             # Still locked, so that whoever has just made it notices.
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         finally:
-            os.close(handle)
+            _close(handle)
 
 
-def _left(handle: int) -> bool:
+def _left(path: Path, handle: int | None) -> bool:
     """Tells whether nobody has it locked; where there are no locks, whether it is old."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if handle is not None:
+            locks.take(handle, shared=True)
+            return True
     except BlockingIOError:
         return False
     except OSError:
-        return time.time() - os.fstat(handle).st_mtime > DAY
-    return True
+        pass
+    return time.time() - path.lstat().st_mtime > DAY
 
 
-def _lock(handle: int) -> None:
+def _lock(handle: int | None) -> None:
     with suppress(OSError):  # a file system without locks
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        if handle is not None:
+            locks.take(handle, wait=True)
+
+
+def _open(path: Path) -> int | None:
+    """Opens what is to be locked; None on Windows, which could not rename it then."""
+    return os.open(path, os.O_RDONLY | CAREFUL) if locks.POSIX else None
+
+
+def _close(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
 
 
 def _name(suffix: str = "") -> str:

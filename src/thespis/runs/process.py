@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from thespis.errors import ThespisError
+from thespis.runs import locks
 from thespis.xla import compile_cache
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -23,13 +23,13 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Keeps other processes from training in this folder; the lock ends with its owner."""
-    handle = os.open(folder, os.O_RDONLY)
+    handle = locks.open_folder(folder)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locks.take(handle)
         except BlockingIOError:  # perhaps by `busy`, which looks for a moment only
             time.sleep(0.1)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locks.take(handle)
     except BlockingIOError:
         os.close(handle)
         raise ThespisError(
@@ -45,9 +45,9 @@ def alone(folder: Path) -> Iterator[None]:
 
 def busy(folder: Path) -> bool:
     """Tells whether a process of this machine trains in this folder."""
-    handle = os.open(folder, os.O_RDONLY)
+    handle = locks.open_folder(folder)
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        locks.take(handle, shared=True)
         return False
     except BlockingIOError:
         return True
@@ -127,7 +127,8 @@ def heard(answer: Callable[[int], None]) -> Iterator[None]:
         yield
         return
     reader, tell = os.pipe()
-    os.set_blocking(tell, False)
+    if hasattr(os, "set_blocking"):  # not on Windows before Python 3.12
+        os.set_blocking(tell, False)
     other = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
 
     def listen() -> None:

@@ -69,6 +69,8 @@ def memory() -> int:
         stats = (device.memory_stats() or {} for device in jax.local_devices())
         limits = [x["bytes_limit"] for x in stats if "bytes_limit" in x]
         return sum(limits) or 2**63
+    if not hasattr(os, "sysconf"):  # Windows: nothing is refused
+        return 2**63
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     container = Path("/sys/fs/cgroup/memory.max")
     text = container.read_text().strip() if container.exists() else ""

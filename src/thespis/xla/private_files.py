@@ -1,4 +1,7 @@
-"""Folders of this user alone: what lies there is believed, so nobody else may write there."""
+"""Folders of this user alone: what lies there is believed, so nobody else may write there.
+
+Windows tells neither owners nor modes in this way: there, whatever lies in the folder is believed.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from pathlib import Path
 from thespis.errors import printable
 
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
+OWNERS = hasattr(os, "geteuid")  # whether files have them
+# Follows no links, waits for no pipes; 0 on Windows.
+CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 
 
 def complaint(folder: Path) -> str | None:
@@ -22,6 +28,8 @@ def complaint(folder: Path) -> str | None:
         for path in reversed([folder, *folder.parents]):
             if not path.exists():
                 path.mkdir(0o700, exist_ok=True)
+        if not OWNERS:
+            return None
         real = folder.resolve()
         for path in (real, *real.parents):
             about = path.stat()
@@ -61,10 +69,10 @@ def alone_in(gid: int) -> bool:
 
 def read(file: Path) -> bytes:
     """Returns what this user has written; `PermissionError` if anybody else may have written it."""
-    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = os.open(file, os.O_RDONLY | CAREFUL)
     with open(handle, "rb") as content:
         about = os.fstat(handle)  # of what is open, whatever the name leads to by now
-        mine = about.st_uid == os.geteuid() and not about.st_mode & OTHERS
+        mine = not OWNERS or (about.st_uid == os.geteuid() and not about.st_mode & OTHERS)
         if not mine or not stat.S_ISREG(about.st_mode):
             say(f"{file} may have been written by others and is not used: delete it")
             raise PermissionError(file)
