@@ -2,7 +2,7 @@
 
 unexport PYTHONDONTWRITEBYTECODE # every process would compile all of the source anew
 
-# 3.11 or newer; test processes, of one thread each; more for pytest, as in ARGS="-k replay".
+# 3.11 or newer; test processes, of one thread each; more for pytest and others, as in ARGS="-k replay".
 PYTHON  ?= python3
 WORKERS ?= 2
 ARGS    ?=
@@ -13,12 +13,14 @@ QUICK  := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 OPTIMISED = $(shell grep -rl --include='test_*.py' mark.optimised tests)
 
+VERSION = $(shell sed -n 's/^version = "\([^"]*\)".*/\1/p' pyproject.toml)
 BIN  := .venv/bin
 PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 DEMO := train sac --env jax:pendulum --steps 20000 --algo.hidden 64 64
 
-.PHONY: help setup demo docs test test-slow test-faults test-browser mutants browser bench lint format clean
+.PHONY: help setup demo docs test test-slow test-faults test-browser test-wheel mutants browser bench lint format \
+  build release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -68,6 +70,18 @@ format: .venv/.dev ## fix what can be fixed automatically
 	$(BIN)/ruff check --fix --exit-zero
 	$(BIN)/ruff format
 
+build: .venv/.release ## wheel and sdist, in dist
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+
+test-wheel: build ## the wheel in a clean environment; PYTHON=python3.13, ARGS=--lowest for the oldest dependencies
+	$(BIN)/python -m tests.wheel --python "$(if $(filter file,$(origin PYTHON)),$(BIN)/python,$(PYTHON))" $(ARGS)
+
+release: ## build and try what is published by a tag, as in TAG=v0.2.0
+	@[ "$(TAG)" = "v$(VERSION)" ] || { echo "TAG is '$(TAG)', but pyproject.toml has the version $(VERSION)" >&2; exit 1; }
+	$(MAKE) test-wheel
+
 clean: ## remove caches and builds; .venv and runs stay
 	rm -rf .cache .hypothesis build dist
 	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -90,6 +104,11 @@ clean: ## remove caches and builds; .venv and runs stay
 .venv/.docs: pyproject.toml | $(BIN)/python
 	@echo "Installing Thespis and mkdocs into .venv, once."
 	@$(PIP) -e '.[docs]'
+	@touch $@ .venv/.core
+
+.venv/.release: pyproject.toml | $(BIN)/python
+	@echo "Installing what builds packages into .venv, once."
+	@$(PIP) -e '.[release]'
 	@touch $@ .venv/.core
 
 $(BIN)/python:

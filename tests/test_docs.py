@@ -18,7 +18,7 @@ from thespis.values import fields
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-OTHERS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+OTHERS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
 
 
 def anchors(page: Path) -> set[str]:

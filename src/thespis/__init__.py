@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from thespis.tuning import NoTuning as NoTuning
     from thespis.tuning import RandomSearch as RandomSearch
 
+    __version__: str
+
 _HOMES = {
     "thespis.algos": (
         "ALGORITHMS",
@@ -69,14 +71,25 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = list(_HOME)
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str):
+    if name == "__version__":
+        return _version()
     if name not in _HOME:
         raise AttributeError(f"module 'thespis' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
 
 
+def _version() -> str:
+    """Returns the version of the installed package, which pyproject.toml sets."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("thespis")
+    except metadata.PackageNotFoundError:  # the source alone, on the path
+        return "0+unknown"
+
+
 def __dir__() -> list[str]:
-    return [*globals(), *_HOME]
+    return [*globals(), "__version__", *_HOME]

@@ -68,12 +68,14 @@ def main(argv: list[str] | None = None) -> int:
         print(HELP, end="")
         return 0
 
-    from thespis import __version__, plugins
+    from thespis import plugins
     from thespis.cli.common import HelpPrinted
     from thespis.errors import ThespisError, or_all
     from thespis.xla import compile_cache
 
     if name in ("--version", "version"):
+        from thespis import __version__
+
         print(f"thespis {__version__}")
         return 0
     compile_cache.keeping = compile_cache.keeping or argv is None
