@@ -257,9 +257,9 @@ def finish(
     from thespis.report import lineage_plots
     from thespis.report.plots import curves_of, learning_curve
     from thespis.report.report import report
-    from thespis.report.tracking import Tracked
+    from thespis.report.tracking import tracked
 
-    reporter = Tracked(reporter, config.wandb) if config.wandb else reporter
+    reporter = tracked(reporter, config) if multihost.leads() else reporter
     with (
         alone(folder),
         stoppable(reporter.note) as stop,
