@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from thespis.algos import TD3 as TD3
     from thespis.algos import DiscreteSAC as DiscreteSAC
     from thespis.api import Run as Run
+    from thespis.api import compare as compare
     from thespis.api import load as load
     from thespis.api import plan as plan
     from thespis.api import rerun as rerun
@@ -58,7 +59,7 @@ _HOMES = {
         "TD3",
         "DiscreteSAC",
     ),
-    "thespis.api": ("Run", "load", "plan", "rerun", "resume", "train"),
+    "thespis.api": ("Run", "compare", "load", "plan", "rerun", "resume", "train"),
     "thespis.core": ("Box", "Discrete", "Row", "Spec", "Step", "Transition"),
     "thespis.envs": ("make",),
     "thespis.envs.check": ("check_env",),

@@ -1,4 +1,4 @@
-"""The functions most users need: train, plan, resume, rerun, load."""
+"""The functions most users need: train, plan, resume, rerun, load, compare."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from thespis import envs
 from thespis.engine.loop import Loop
 from thespis.errors import ThespisError
-from thespis.report.progress import Terminal
+from thespis.report.progress import Terminal, in_notebook
 from thespis.runs import callbacks as hooks
 from thespis.runs import checkpoint, config_file, files, option_file
 from thespis.runs import config as configs
@@ -38,7 +38,7 @@ from thespis.runs.lineage import schedule
 from thespis.runs.naming import folder_name
 from thespis.runs.process import alone, held, stoppable
 from thespis.runs.reporter import Mute, Silent
-from thespis.runs.run import SavedRun
+from thespis.runs.run import SavedRun, seed_of
 from thespis.runs.trainer import Trainer
 from thespis.runs.transplant import transplant
 from thespis.runs.trust import check as check_trust
@@ -46,6 +46,9 @@ from thespis.runs.trust import remember
 from thespis.runs.tuning_rounds import refuse_fitness
 from thespis.values import convert, counted
 from thespis.xla import compile_cache, multihost, threads
+
+if TYPE_CHECKING:
+    from thespis.report.notebook import Comparison
 
 
 class Run(SavedRun):
@@ -61,6 +64,26 @@ class Run(SavedRun):
         from thespis.report.report import report
 
         return report([self.path], path)
+
+    def play(
+        self,
+        path: Path | str | None = None,
+        episodes: int = 1,
+        member: int | str = "best",
+        which: str = "last",
+        seed: int = 0,
+    ) -> Path:
+        """Writes a video of whole episodes, .mp4 or .gif, by default among the run's videos."""
+        from thespis.report.play import play
+
+        file, _ = play(self, member, which, path, counted("episodes", episodes), seed_of(seed))
+        return cast(Path, file)
+
+    def _repr_html_(self) -> str:
+        """Returns what a notebook shows: state, results, curve, video, command."""
+        from thespis.report.notebook import card
+
+        return card(self.path)
 
     def export(
         self,
@@ -193,7 +216,7 @@ def resume(
             remember(folder)
         reporter.note(f"{folder} is done at step {done}; to train on: {how_to_resume(folder, 'N')}")
         return run
-    compare(run, config, reporter)
+    warn_of_changes(run, config, reporter)
     if callbacks is None:
         hooks.check_found(run.path, config.callbacks)
         check_trust(run.path, run.saved, trust, callbacks=True)
@@ -242,6 +265,16 @@ def load(path: str | Path, env: Any = None, eval_env: Any = None, *, trust: bool
     return Run(path, env, eval_env, trust=trust)
 
 
+def compare(*runs: Run | str | Path) -> Comparison:
+    """Returns several runs side by side: a notebook shows curves and a table, `print` the table.
+
+    A folder that is no run stands for all runs in it.
+    """
+    from thespis.report.notebook import Comparison
+
+    return Comparison([run.path if isinstance(run, Run) else run for run in runs])
+
+
 # --- what they share ------------------------------------------------------------------------
 
 
@@ -257,9 +290,9 @@ def finish(
     from thespis.report import lineage_plots
     from thespis.report.plots import curves_of, learning_curve
     from thespis.report.report import report
-    from thespis.report.tracking import Tracked
+    from thespis.report.tracking import tracked
 
-    reporter = Tracked(reporter, config.wandb) if config.wandb else reporter
+    reporter = tracked(reporter, config) if multihost.leads() else reporter
     with (
         alone(folder),
         stoppable(reporter.note) as stop,
@@ -341,7 +374,7 @@ def derive(
     callbacks: Iterable[hooks.Callback] = (),
 ) -> Run:
     """Trains a run made of another one, in a folder of its own."""
-    compare(run, config, reporter)
+    warn_of_changes(run, config, reporter)
     pieces = run.build(config)
     names = ("seeds", "hp", "steps", "tuner", "pbt", "schedule", "devices", "callbacks")
     changed = {name: getattr(config, name) for name in names} | {"command": this_command()}
@@ -378,7 +411,13 @@ def speaker(progress: bool) -> Silent:
     """Returns who reports: of several processes only the first."""
     if not multihost.leads():
         return Mute()
-    return Terminal() if convert("progress", bool, progress) else Silent()
+    if not convert("progress", bool, progress):
+        return Silent()
+    if not in_notebook():
+        return Terminal()
+    from thespis.report.notebook import Notebook
+
+    return Notebook()
 
 
 @contextmanager
@@ -410,7 +449,7 @@ def shadow(folder: Path | None = None) -> Path:
     return hidden
 
 
-def compare(run: Run, config: Config, reporter: Silent) -> None:
+def warn_of_changes(run: Run, config: Config, reporter: Silent) -> None:
     """Says what stands in the way of going on bit for bit, or at all."""
     if run.demos_missing:
         raise ThespisError(

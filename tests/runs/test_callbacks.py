@@ -304,7 +304,6 @@ def shown(folder) -> list[tuple[str, str, int]]:
 
 def test_images_and_histograms_are_shown_and_stay_when_a_run_goes_on(tmp_path, monkeypatch):
     fake = Fake()
-    fake.Image = lambda pixels: pixels
     monkeypatch.setitem(sys.modules, "wandb", fake)
     given = {"seeds": (0, 1), "updates_per_step": 0, "wandb": "stage"}
     run = train(tmp_path, JAX, Painter(), **given)

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 
 import gymnasium
 import jax
@@ -46,6 +47,29 @@ def test_a_run_is_found_again_by_its_path(run):
     assert again.status == {"state": "done", "step": 400}
     assert again.metrics.keys() == run.metrics.keys()
     assert repr(again) == f"Run({str(run.path)!r})"
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_metrics_are_a_data_frame_with_a_row_per_step_and_member(pair, library):
+    pytest.importorskip(library)
+    frame, table = pair.frame(library), pair.metrics
+    assert type(frame).__module__.startswith(library)
+    assert list(frame.columns) == ["step", "member", "seed", *list(table)[2:]]
+    assert list(frame["step"]) == [100, 100, 200, 200, 300, 300, 400, 400]
+    assert list(frame["seed"]) == [0, 7] * 4
+    assert np.array_equal(frame["eval/mean_reward"], table["eval/mean_reward"])
+    before = frame["train/critic_loss"][0]  # the first update
+    assert np.isnan(before) if library == "pandas" else before is None
+
+
+def test_who_has_no_library_of_frames_is_told_what_to_install(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(
+        ThespisError, match=r"^frame\('polars'\) .*: pip install 'thespis\[polars\]'$"
+    ):
+        run.frame("polars")
+    with pytest.raises(ThespisError, match=r"^frame\(excel\): give pandas or polars$"):
+        run.frame("excel")
 
 
 # --- policies -------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "checkpoint_freq": ("", "Save a checkpoint every N steps; by default 10 times in a run."),
         "config": ("FILE", "Read options from this file; `thespis config ALGO` prints one."),
         "name": ("", "Call the folder so; it may hold fields, as in {{env}}-{{critic_lr}}."),
-        "wandb": ("PROJECT", "Send the metrics to this project on Weights & Biases as well."),
+        "wandb": ("PROJECT", "Send metrics to Weights & Biases; or --mlflow, or --trackio."),
         "probe": ("", "Measure the speed by a short run; --no-probe only computes sizes."),
         "dry_run": ("", "Say what would be run, and leave nothing."),
         "json": ("", "Print the result as one line of JSON."),

@@ -63,8 +63,8 @@ STATISTICS = {"iqm": statistics.iqm, "mean": statistics.mean}
 NEUTRAL = (  # settings that are in the label anyway, or do not influence learning
     *("algo", "env", "preset", "tuner", "objective", "options", "hp", "pbt"),
     *("seeds", "steps", "stop_reward", "patience", "threads", "devices", "command", "versions"),
-    *("eval_freq", "eval_episodes", "log_freq", "log_keys", "wandb", "checkpoint_freq"),
-    *("identity", "resumes", "name", "tags", "notes"),
+    *("eval_freq", "eval_episodes", "log_freq", "log_keys", "checkpoint_freq"),
+    *("wandb", "mlflow", "trackio", "identity", "resumes", "name", "tags", "notes"),
 )
 UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 

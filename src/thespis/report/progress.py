@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,13 @@ class Rate(ProgressColumn):
         parts = [f"{rate:,.0f} steps/s"]
         parts += [f"{clock(left)} left"] if left is not None else []
         return Text("  ".join([*parts, f"{compiled:.0f} s compiling"]), style="dim")
+
+
+def in_notebook() -> bool:
+    """Tells whether this is a notebook, which can show more than text."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return shell is not None and "IPKernelApp" in shell.config
 
 
 # --- text -----------------------------------------------------------------------------------

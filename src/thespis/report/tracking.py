@@ -1,83 +1,296 @@
-"""Sends metrics to Weights & Biases. An extra: `pip install 'thespis[wandb]'`."""
+"""Sends metrics to Weights & Biases, MLflow and Trackio. Each is an extra of its own name."""
 
 from __future__ import annotations
 
+import io
+import re
+import sys
+import time
 import uuid
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
+from contextvars import Context
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from thespis.errors import ThespisError, one_line
 from thespis.runs.directory import read_json, write_json
 from thespis.runs.log_keys import other_names
 from thespis.runs.reporter import Counted, Silent
 
+BATCH, LONGEST = 100, 500  # parameters in a request to MLflow, and characters of each
+MARKED = re.compile(r"[^\w\-./ ]")  # what MLflow's names of metrics may not hold
 
-class Tracked(Silent):
-    """Hands everything on to another reporter, and rows to W&B: a run per member, in one group."""
 
-    def __init__(self, reporter: Silent, project: str):
+@dataclass(frozen=True)
+class Start:
+    """What a tracker is told about a member when it begins to follow it."""
+
+    project: str
+    group: str  # of all members of this run
+    name: str
+    identity: str | None  # of the run there that this one continues, if there was one
+    settings: dict[str, Any]  # config.json, and the member's seed
+    tags: tuple[str, ...]
+    notes: str | None
+    folder: Path
+
+
+class Followed(Protocol):
+    """The run of one member on a tracker; `identity` is how it is found again."""
+
+    identity: str
+
+    def __init__(self, library: Any, start: Start) -> None: ...
+    def log(self, step: int, values: dict[str, float], histograms: dict[str, tuple]) -> None: ...
+    def image(self, step: int, name: str, image: Any) -> None:
+        """Shows an image, bytes [height, width, channels]."""
+        ...
+
+    def end(self, failed: bool) -> None: ...
+
+
+class WandbRun:
+    """A run on Weights & Biases, with `global_step` as its axis."""
+
+    def __init__(self, library: Any, start: Start):
+        self.library, self.identity = library, start.identity or uuid.uuid4().hex
+        self.run = library.init(
+            project=start.project,
+            group=start.group,
+            name=start.name,
+            tags=start.tags,
+            notes=start.notes,
+            id=self.identity,
+            resume="allow",
+            reinit="create_new",  # several at a time
+            dir=str(start.folder),
+            config=start.settings,
+            settings=library.Settings(silent=True),
+        )
+        self.run.define_metric("*", step_metric="global_step")
+
+    def log(self, step: int, values: dict[str, float], histograms: dict[str, tuple]) -> None:
+        drawn = lambda counted: self.library.Histogram(np_histogram=counted)
+        shown = {name: drawn(counted) for name, counted in histograms.items()}
+        self.run.log(values | shown | {"global_step": step})
+
+    def image(self, step: int, name: str, image: Any) -> None:
+        self.run.log({name: self.library.Image(image), "global_step": step})
+
+    def end(self, failed: bool) -> None:
+        self.run.finish(exit_code=int(failed))
+
+
+class MLflowRun:
+    """A run of MLflow, where MLFLOW_TRACKING_URI says, by default here. It has no histograms."""
+
+    def __init__(self, library: Any, start: Start):
+        self.entities, self.client = library.entities, library.MlflowClient()
+        known = self.client.get_experiment_by_name(start.project)
+        experiment = known.experiment_id if known else self.client.create_experiment(start.project)
+        if start.identity and self.goes_on(start.identity, experiment):
+            self.identity = start.identity
+            self.client.update_run(self.identity, status="RUNNING")
+            return
+        tags = {"group": start.group, "tags": ", ".join(start.tags)}
+        tags |= {"mlflow.note.content": start.notes or "", "mlflow.source.name": "thespis"}
+        tags = {name: text for name, text in tags.items() if text}
+        run = self.client.create_run(experiment, tags=tags, run_name=start.name)
+        self.identity = run.info.run_id
+        settings = {allowed(name): str(x)[:LONGEST] for name, x in flat(start.settings).items()}
+        params = [self.entities.Param(*pair) for pair in settings.items()]
+        for i in range(0, len(params), BATCH):
+            self.client.log_batch(self.identity, params=params[i : i + BATCH])
+
+    def goes_on(self, identity: str, experiment: str) -> bool:
+        """Tells whether there is such a run of this experiment, and nobody has deleted it."""
         try:
-            import wandb  # pyright: ignore[reportMissingImports]
+            info = self.client.get_run(identity).info
+        except Exception:  # it may be kept elsewhere
+            return False
+        return info.lifecycle_stage == "active" and info.experiment_id == experiment
+
+    def log(self, step: int, values: dict[str, float], histograms: dict[str, tuple]) -> None:
+        now, Metric = int(1000 * time.time()), self.entities.Metric
+        numbers = [Metric(allowed(name), x, now, step) for name, x in values.items()]
+        if numbers:
+            self.client.log_batch(self.identity, metrics=numbers)
+
+    def image(self, step: int, name: str, image: Any) -> None:
+        self.client.log_image(self.identity, image, key=allowed(name), step=step)
+
+    def end(self, failed: bool) -> None:
+        self.client.set_terminated(self.identity, "FAILED" if failed else "FINISHED")
+
+
+class TrackioRun:
+    """A run of Trackio, which keeps it here unless TRACKIO_SPACE_ID names another place."""
+
+    def __init__(self, library: Any, start: Start):
+        self.library, self.identity = library, start.identity or uuid.uuid4().hex
+        # A context of its own: in ours, the next member's run would end this one.
+        self.run = quietly(
+            lambda: Context().run(
+                library.init,
+                project=start.project,
+                name=f"{start.name}_{self.identity[:8]}",  # by which it is found again
+                group=start.group,
+                config=start.settings,
+                resume="allow",
+                embed=False,
+                auto_log_cpu=False,
+                auto_log_gpu=False,
+            )
+        )
+
+    def log(self, step: int, values: dict[str, float], histograms: dict[str, tuple]) -> None:
+        drawn = lambda counted: self.library.Histogram(np_histogram=counted)
+        shown = {name: drawn(counted) for name, counted in histograms.items()}
+        self.run.log(values | shown, step=step)
+
+    def image(self, step: int, name: str, image: Any) -> None:
+        from PIL import Image
+
+        picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+        self.run.log({name: self.library.Image(picture)}, step=step)
+
+    def end(self, failed: bool) -> None:
+        quietly(self.run.finish)
+
+
+TRACKERS: dict[str, type[Followed]] = {
+    "wandb": WandbRun,
+    "mlflow": MLflowRun,
+    "trackio": TrackioRun,
+}  # by the names of their libraries, their extras and their options
+
+
+class Tracker:
+    """Follows all members of a run on one tracker: a run each, in one group."""
+
+    def __init__(self, name: str, project: str):
+        self.name, self.project, self.runs = name, project, []
+        try:
+            self.library = import_module(name)
         except ImportError:
             raise ThespisError(
-                f"wandb = {project} needs a missing library: pip install 'thespis[wandb]'"
+                f"{self} needs a missing library: pip install 'thespis[{name}]'"
             ) from None
-        self.wandb, self.reporter, self.project, self.runs = wandb, reporter, project, []
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.project}"
+
+    def begin(self, config, folder: Path) -> None:
+        """Begins a run per member, or continues those that the folder names."""
+        file, known = folder / f"{self.name}.json", []
+        with suppress(ThespisError, TypeError, KeyError):  # none yet, or it is damaged
+            known = [str(identity) for identity in read_json(file)["ids"]]
+        if len(known) != len(config.seeds):
+            known = [None] * len(config.seeds)
+        settings, group = read_json(folder / "config.json"), f"{config.algo}_{folder.name}"
+        for identity, seed in zip(known, config.seeds, strict=True):
+            start = Start(
+                self.project,
+                group,
+                f"{group}_seed{seed}",
+                identity,
+                settings | {"seed": seed},
+                config.tags,
+                config.notes,
+                folder,
+            )
+            try:
+                self.runs.append(TRACKERS[self.name](self.library, start))
+            except Exception as error:  # no login, or no connection
+                raise ThespisError(f"{self}: {one_line(error)}") from error
+        if known != (identities := [run.identity for run in self.runs]):
+            write_json(file, {"ids": identities})
+
+    def end(self, failed: bool) -> None:
+        while self.runs:
+            self.runs.pop().end(failed)
+
+
+class Tracked(Silent):
+    """Hands everything on to another reporter, and what is logged to trackers."""
+
+    def __init__(self, reporter: Silent, trackers: list[Tracker]):
+        self.reporter, self.trackers = reporter, trackers
         self.advance, self.note, self.done = reporter.advance, reporter.note, reporter.done
         self.compiling = reporter.compiling
 
     def begin(self, config, folder: Path | str, step: int) -> None:
         self.reporter.begin(config, folder, step)
         self.names = other_names(config.log_keys)
-        folder = Path(folder).absolute()
-        ids = folder / "wandb.json"  # by which a resumed run continues the same one there
-        known: Any = None
-        with suppress(ThespisError, TypeError, KeyError):  # none yet, or it is damaged
-            known = [str(identity) for identity in read_json(ids)["ids"]]
-        if known is None or len(known) != len(config.seeds):
-            known = [uuid.uuid4().hex for _ in config.seeds]
-            write_json(ids, {"ids": known})
-        group = f"{config.algo}_{folder.name}"
-        for identity, seed in zip(known, config.seeds, strict=True):
-            options = {
-                "project": self.project,
-                "group": group,
-                "name": f"{group}_seed{seed}",
-                "tags": config.tags,
-                "notes": config.notes,
-                "id": identity,
-                "resume": "allow",
-                "reinit": "create_new",  # several at a time
-                "dir": str(folder),
-                "config": read_json(folder / "config.json") | {"seed": seed},
-                "settings": self.wandb.Settings(silent=True),
-            }
-            try:
-                run = self.wandb.init(**options)
-            except Exception as error:  # no login, or no connection
-                raise ThespisError(f"wandb = {self.project}: {one_line(error)}") from error
-            run.define_metric("*", step_metric="global_step")
-            self.runs.append(run)
+        try:
+            for tracker in self.trackers:
+                tracker.begin(config, Path(folder).absolute())
+        except BaseException:
+            self.end()
+            raise
 
     def row(self, step: int, rows: list[dict[str, Any]], counted: Counted = None) -> None:
         self.reporter.row(step, rows, counted)
-        for run, row, histograms in zip(self.runs, rows, counted or [{}] * len(rows), strict=True):
-            values = {self.names.get(name, name): float(x) for name, x in row.items()}
-            values |= {
-                name: self.wandb.Histogram(np_histogram=(counts, edges))
-                for name, (counts, edges) in histograms.items()
-                if counts.any()
-            }
-            run.log(values | {"global_step": step})
+
+        def log(tracker: Tracker) -> None:
+            for run, row, counts in zip(
+                tracker.runs, rows, counted or [{}] * len(rows), strict=True
+            ):
+                values = {self.names.get(name, name): float(x) for name, x in row.items()}
+                run.log(step, values, {name: x for name, x in counts.items() if x[0].any()})
+
+        self.tell(log)
 
     def media(self, step: int, member: int, name: str, image: Any, counted: Any) -> None:
         self.reporter.media(step, member, name, image, counted)
-        to = self.wandb
-        value = to.Image(image) if counted is None else to.Histogram(np_histogram=counted)
-        self.runs[member].log({name: value, "global_step": step})
+        if counted is None:
+            self.tell(lambda tracker: tracker.runs[member].image(step, name, image))
+        else:
+            self.tell(lambda tracker: tracker.runs[member].log(step, {}, {name: counted}))
 
     def end(self) -> None:
         self.reporter.end()
-        while self.runs:
-            self.runs.pop().finish()
+        failed = sys.exc_info()[0] is not None
+        self.tell(lambda tracker: tracker.end(failed))
+
+    def tell(self, say: Callable[[Tracker], None]) -> None:
+        """Tells all trackers something; one that fails is told no more, and the run goes on."""
+        for tracker in list(self.trackers):
+            try:
+                say(tracker)
+            except Exception as error:
+                self.trackers.remove(tracker)
+                self.note(f"{tracker} follows no longer, metrics.csv does: {one_line(error)}")
+
+
+def tracked(reporter: Silent, config) -> Silent:
+    """Returns a reporter that also speaks to the trackers of a config; itself if it has none."""
+    chosen = [(name, getattr(config, name)) for name in TRACKERS]
+    trackers = [Tracker(name, project) for name, project in chosen if project]
+    return Tracked(reporter, trackers) if trackers else reporter
+
+
+def allowed(name: str) -> str:
+    """Returns a name as MLflow takes it."""
+    parts = (part for part in MARKED.sub("_", name).split("/") if part.strip(". "))
+    return "/".join(parts) or "_"
+
+
+def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns settings without groups, as in hp.gamma; those that are not given are left out."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def quietly(say: Callable[[], Any]) -> Any:
+    """Calls what prints, which may be in the way of `--json`."""
+    with redirect_stdout(io.StringIO()):
+        return say()

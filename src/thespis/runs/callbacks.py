@@ -151,7 +151,8 @@ class Training:
         self._trainer.callbacks.record(name, exact)
 
     def log_image(self, name: str, image: Any, member: int = 0) -> None:
-        """Shows an image [height, width(, 3 or 4)] or a Matplotlib figure, in TensorBoard and W&B.
+        """Shows an image [height, width(, 3 or 4)] or a Matplotlib figure, in TensorBoard and on
+        trackers.
 
         Numbers are bytes, or floats from 0 to 1.
         """
@@ -162,7 +163,7 @@ class Training:
             trainer.reporter.media(self.step, place, name, pixels, None)
 
     def log_histogram(self, name: str, values: Any, member: int = 0) -> None:
-        """Shows how values are distributed, in TensorBoard and W&B."""
+        """Shows how values are distributed, in TensorBoard and on trackers."""
         if self._heeded:
             counts, edges = pictures.histogram(name, values)
             place, trainer = self._member(member), self._trainer

@@ -66,14 +66,20 @@ class Config:
     """Steps between rows of metrics.csv; by default a twentieth of the steps, or eval_freq if that
     is given."""
     log_keys: tuple[str, ...] = ()
-    """Other names of metrics in TensorBoard and on W&B: cleanrl, brax, rllib, or OURS=THEIRS."""
+    """Other names of metrics in TensorBoard and on trackers: cleanrl, brax, rllib, or
+    OURS=THEIRS."""
     wandb: str | None = None
     """Project on Weights & Biases that follows the metrics; WANDB_MODE=offline keeps them here."""
+    mlflow: str | None = None
+    """Experiment of MLflow that follows the metrics: in mlflow.db here, or where
+    MLFLOW_TRACKING_URI says."""
+    trackio: str | None = None
+    """Project of Trackio that follows the metrics, on this machine."""
     name: str | None = None
     """Name of the run's folder instead of the environment's; it may hold fields of the run, such as
     {env}-{critic_lr}."""
     tags: tuple[str, ...] = ()
-    """Words by which `thespis runs` and W&B find the run."""
+    """Words by which `thespis runs` and trackers find the run."""
     notes: str | None = None
     """What the run is for, in your words."""
     checkpoint_freq: int | None = None

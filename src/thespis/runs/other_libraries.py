@@ -39,7 +39,7 @@ MEANINGLESS = {  # here, and what to do instead
     "stats_window_size": "leave it out: means are of the episodes since the last row",
     "vec_env": "leave it out; envs = N steps N of them together",
     "normalize": "give normalize_observations = true, and reward_norm = std for rewards",
-    "track": "give wandb, the name of a project",
+    "track": "give wandb, mlflow or trackio, the name of a project",
     "wandb_entity": "give wandb, the name of a project, and set WANDB_ENTITY",
     "capture_video": "leave it out; thespis play RUN makes a video",
     "save_model": "leave it out: every run keeps checkpoints and its best policy",

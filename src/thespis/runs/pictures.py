@@ -1,4 +1,4 @@
-"""Images and histograms that callbacks show, as TensorBoard and W&B take them."""
+"""Images and histograms that callbacks show, as TensorBoard and trackers take them."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import dataclasses
 import sys
 from collections.abc import Callable
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from thespis.runs.directory import find, status_of
 from thespis.tuning import hyper
 from thespis.values import convert, counted, plain
 
+FRAMES = {"pandas": {}, "polars": {"nan_to_null": True}}  # libraries, and how they take NaN
 LATER = 2**30  # evaluations after training draw other start states than those during it
 
 
@@ -73,6 +75,24 @@ class SavedRun:
     def metrics(self) -> dict[str, np.ndarray]:
         """Columns of metrics.csv, NaN where there is no value."""
         return metrics.read(self.path / "metrics.csv", self.config.members)
+
+    def frame(self, library: str = "pandas") -> Any:
+        """Returns the same as a data frame of "pandas" or "polars", with the members' seeds.
+
+        It has one row per step and member.
+        """
+        if library not in FRAMES:
+            raise ThespisError(f"frame({shown(library)}): give {' or '.join(FRAMES)}")
+        try:
+            module = import_module(library)
+        except ImportError:
+            raise ThespisError(
+                f"frame({library!r}) needs a missing library: pip install 'thespis[{library}]'"
+            ) from None
+        table = self.metrics
+        first = {name: table.pop(name).astype(int) for name in ("step", "member")}
+        first["seed"] = np.array(self.config.seeds, int)[first["member"]]
+        return module.DataFrame(first | table, **FRAMES[library])
 
     @property
     def lineage(self) -> dict[str, np.ndarray]:
