@@ -238,5 +238,6 @@ def test_reports_and_lists_of_runs_need_no_jax(tmp_path):
 
 
 def test_the_page_is_part_of_the_package():
-    needed = {"report.html", "report.css", "theme.js", *(f"{name}.js" for name in pages.SCRIPTS)}
+    needed = {"report.html", "report.css", "notebook.css", "theme.js"}
+    needed |= {f"{name}.js" for name in pages.SCRIPTS}
     assert {p.name for p in pages.PAGE.iterdir()} == needed
