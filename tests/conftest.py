@@ -24,6 +24,7 @@ os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ["JAX_DEBUG_KEY_REUSE"] = "1"  # sees jax.random.key, not the older PRNGKey
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["SDL_VIDEODRIVER"] = "dummy"
+os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # nobody is there: no test asks the real hub
 os.environ["IMAGEIO_FFMPEG_NO_PREVENT_SIGINT"] = "1"  # else it forks, which JAX warns of
 os.environ.setdefault("NPROC", "1")  # XLA's threads: the cores are shared by pytest's workers
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))

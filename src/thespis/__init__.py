@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from thespis.api import compare as compare
     from thespis.api import load as load
     from thespis.api import plan as plan
+    from thespis.api import pull as pull
+    from thespis.api import push as push
     from thespis.api import rerun as rerun
     from thespis.api import resume as resume
     from thespis.api import train as train
@@ -59,7 +61,7 @@ _HOMES = {
         "TD3",
         "DiscreteSAC",
     ),
-    "thespis.api": ("Run", "compare", "load", "plan", "rerun", "resume", "train"),
+    "thespis.api": ("Run", "compare", "load", "plan", "pull", "push", "rerun", "resume", "train"),
     "thespis.core": ("Box", "Discrete", "Row", "Spec", "Step", "Transition"),
     "thespis.envs": ("make",),
     "thespis.envs.check": ("check_env",),

@@ -1,4 +1,4 @@
-"""The functions most users need: train, plan, resume, rerun, load, compare."""
+"""The functions most users need: train, plan, resume, rerun, load, compare, push, pull."""
 
 from __future__ import annotations
 
@@ -216,6 +216,7 @@ def resume(
             remember(folder)
         reporter.note(f"{folder} is done at step {done}; to train on: {how_to_resume(folder, 'N')}")
         return run
+    refuse_without_replay(run)
     warn_of_changes(run, config, reporter)
     if callbacks is None:
         hooks.check_found(run.path, config.callbacks)
@@ -273,6 +274,33 @@ def compare(*runs: Run | str | Path) -> Comparison:
     from thespis.report.notebook import Comparison
 
     return Comparison([run.path if isinstance(run, Run) else run for run in runs])
+
+
+def push(run: Run | str | Path, name: str, *, replay: bool = False, private: bool = False) -> str:
+    """Uploads a run to the Hugging Face hub as the model OWNER/NAME, and returns its address.
+
+    With its `replay` it can also be resumed there. See docs/sharing.md.
+    """
+    from thespis.report import hub
+
+    return hub.push(run.path if isinstance(run, Run) else run, name, replay, private)
+
+
+def pull(
+    name: str,
+    out: str | Path | None = None,
+    env: Any = None,
+    *,
+    max_gb: float = 4.0,
+    trust: bool = False,
+) -> Run:
+    """Downloads a run from the Hugging Face hub into `out`/hub/OWNER/NAME, and opens it.
+
+    `out` is the folder of the runs as for `train`; `env` and `trust` are as for `load`.
+    """
+    from thespis.report import hub
+
+    return Run(hub.pull(name, out, trust, max_gb), env, trust=trust)
 
 
 # --- what they share ------------------------------------------------------------------------
@@ -344,6 +372,7 @@ def branch(
     run: Run, config: Config, number: int, out: str | Path | None, reporter: Silent, callbacks: Any
 ) -> Run:
     """Goes on with one member of several, in a folder of its own; `callbacks` begin anew."""
+    refuse_without_replay(run)
     if config.callbacks and callbacks is None:
         left = ", ".join(config.callbacks)
         reporter.note(f"callbacks of {run.path} stay behind ({left}): give callbacks to have any")
@@ -475,6 +504,16 @@ def warn_of_changes(run: Run, config: Config, reporter: Silent) -> None:
 
 def newest(folder: Path) -> Path | None:
     return next(iter(checkpoint.latest(folder / "checkpoints")), None)
+
+
+def refuse_without_replay(run: Run) -> None:
+    """Refuses to resume a run that was shared without its replay."""
+    saved = checkpoint.latest(run.path / "checkpoints")
+    if saved and not any((path / "replay.safetensors").exists() for path in saved):
+        raise ThespisError(
+            f"{run.path} cannot be resumed: it has no replay, as runs that were shared without; "
+            f"start from its weights: thespis train {run.config.algo} --init-from {run.path} ..."
+        )
 
 
 def step_of(path: Path | None) -> int:

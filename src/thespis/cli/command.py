@@ -24,6 +24,8 @@ usage: thespis COMMAND ... [--help], or thespis help COMMAND
   check-env ENV           check whether an environment keeps the contract, and what to fix
   report RUN ...          write a page with everything about a run, or several compared
   runs                    list the runs and their states
+  push RUN OWNER/NAME     upload a run to the Hugging Face hub, with a model card
+  pull OWNER/NAME         download a run from the Hugging Face hub
   skills COMMAND RUN      plot, score, play and export skills, and plan with them
   completion SHELL        print a script that completes words, for bash, zsh or fish
   list                    list algorithms, presets and environments
@@ -53,6 +55,8 @@ COMMANDS = {
     "check-env": imported_when_called("showing", "check_env"),
     "report": imported_when_called("showing", "report"),
     "runs": imported_when_called("showing", "runs"),
+    "push": imported_when_called("sharing", "push"),
+    "pull": imported_when_called("sharing", "pull"),
     "skills": imported_when_called("skills", "main"),
     "completion": imported_when_called("completion", "completion"),
     "list": imported_when_called("showing", "list_"),

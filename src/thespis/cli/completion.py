@@ -17,7 +17,7 @@ from thespis.errors import ThespisError, or_all
 
 OPTION = re.compile(r"^  (?:-o, )?--([\w.-]+)(?: \{([^}]*)\})?", re.M)
 OF_ALGO = ("train", "plan", "config")  # commands whose options depend on the algorithm
-RUNS = ("resume", "rerun", "eval", "play", "demos", "plot", "export", "report")
+RUNS = ("resume", "rerun", "eval", "play", "demos", "plot", "export", "report", "push")
 TO_RUNS = ("demos", "init-from", "skills-from")  # options whose values are runs
 TO_ENVS = ("env", "eval-env")
 Table = dict[str, list[str]]

@@ -14,7 +14,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -289,6 +289,14 @@ def shapes(path: Path, content: dict[str, Any], part: str) -> dict[str, jax.Shap
         return {name: struct(leaves[old]) for name, old in names.items()}
     except (KeyError, TypeError) as error:
         raise Damaged(f"{path / MANIFEST} is damaged: it does not tell what {part} is") from error
+
+
+def verified(path: Path, left: Container[str] = ()) -> list[Path]:
+    """Returns the files of all parts but those that are `left` out, once they are checked."""
+    parts = {part: entry for part, entry in manifest(path)["parts"].items() if part not in left}
+    for part, entry in parts.items():
+        _open_part(_file(path, part), entry)
+    return [_file(path, part) for part in parts]
 
 
 class Kept:

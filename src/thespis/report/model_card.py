@@ -1,0 +1,130 @@
+"""Writes the README.md of a run on the Hugging Face hub: a model card.
+
+Names, commands and versions are the run's own words, and the run may be a stranger's: in Markdown
+they are escaped, in YAML they are quoted, and each is one line.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from thespis.errors import printable, shown
+from thespis.report.facts import commands, facts
+from thespis.report.source import Source
+
+PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")  # all of ASCII's, which Markdown lets one escape
+CODE = " " * 4  # an indented line is code, whatever it holds
+
+
+def model_card(source: Source, name: str, curve: str | None, video: str | None) -> str:
+    """Returns the page of a run that is called `name` there; curve and video are paths there."""
+    known, config = facts(source, 0), source.config
+    lines = [
+        "---",
+        metadata(source, known),
+        "---",
+        "",
+        f"# {escaped(known['title'])}",
+        "",
+        f"An agent trained with Thespis: algorithm **{escaped(config['algo'])}**, task "
+        f"**{escaped(config['env'])}**, {known['step']:,} steps"
+        + (f", preset {escaped(config['preset'])}" if config.get("preset") else "")
+        + (f", tuned by {escaped(config['tuner'])}" if config.get("tuner") else "")
+        + ".",
+        "",
+        *results(known),
+        *([f"![Learning curve]({curve})", ""] if curve else []),
+        *moving(video),
+        "## Use it",
+        "",
+        f"{CODE}pip install 'thespis[hub]'",
+        f"{CODE}thespis pull {name}",
+        f"{CODE}thespis eval runs/hub/{name}",
+        f"{CODE}thespis play runs/hub/{name} -o video.gif",
+        "",
+        "Or in Python:",
+        "",
+        f"{CODE}import thespis",
+        f'{CODE}policy = thespis.pull("{name}").policy()',
+        f"{CODE}action = policy(observation)",
+        "",
+        "The weights are safetensors files; nothing here is unpickled or run.",
+        "",
+        *section("How it was trained", [f"{CODE}{code(x)}" for x in commands(config)]),
+        *section("Versions", [f"- {escaped(k)} {escaped(v)}" for k, v in versions(config).items()]),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def metadata(source: Source, known: dict[str, Any]) -> str:
+    """Returns the card's YAML, by which the hub finds and lists it."""
+    import yaml
+
+    algo, env = (shown(printable(source.config[key])) for key in ("algo", "env"))
+    values = {"mean_reward": known["last"], "best_mean_reward": known["best"]}
+    metrics = [{"type": k, "value": float(x)} for k, x in values.items() if math.isfinite(x)]
+    result = {
+        "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
+        "dataset": {"type": env, "name": env},
+        "metrics": metrics,
+    }
+    data: dict[str, Any] = {
+        "library_name": "thespis",
+        "pipeline_tag": "reinforcement-learning",
+        "tags": ["reinforcement-learning", "deep-reinforcement-learning", "thespis", algo, env],
+    }
+    if metrics:
+        data["model-index"] = [{"name": f"{algo} on {env}", "results": [result]}]
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000).rstrip()
+
+
+def results(known: dict[str, Any]) -> list[str]:
+    """Returns the returns: a sentence, and a table of all seeds or members."""
+    rows = known["members"]
+    if not rows:
+        return ["It was never evaluated.", ""]
+    over = ""
+    if known["tuned"]:
+        over = f" of the best of {len(rows)} members"
+    elif known["interval"]:
+        low, high = known["interval"]
+        over = f" (IQM of {len(rows)} seeds, 95 % interval {low:,.1f} to {high:,.1f})"
+    return [
+        f"Last return **{known['last']:,.1f}**{over}, best evaluation **{known['best']:,.1f}**.",
+        "",
+        "| | last return | best | at step |",
+        "|---|---:|---:|---:|",
+        *(
+            f"| {escaped(r['name'])} | {r['last']:,.1f} | {r['best']:,.1f} | {int(r['at']):,} |"
+            for r in rows
+        ),
+        "",
+    ]
+
+
+def moving(video: str | None) -> list[str]:
+    """Returns the video, as a picture if it is one."""
+    if video is None:
+        return []
+    picture = video.endswith(".gif")
+    return [f"![Video]({video})" if picture else f'<video controls loop src="{video}"></video>', ""]
+
+
+def section(title: str, lines: list[str]) -> list[str]:
+    return [f"## {title}", "", *lines, ""] if lines else []
+
+
+def versions(config: dict[str, Any]) -> dict[str, Any]:
+    return config.get("versions") or {}
+
+
+def escaped(text: object) -> str:
+    """Returns text that is only text in Markdown: one line, without links, tags and tables."""
+    return PUNCTUATION.sub(r"\\\1", shown(printable(text))).replace(r"\<", "&lt;")
+
+
+def code(text: str) -> str:
+    """Returns a command on one line."""
+    return " ".join(printable(text).split())
