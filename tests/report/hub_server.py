@@ -1,6 +1,7 @@
 """A stand-in of the Hugging Face hub on 127.0.0.1: those parts of its HTTP interface that we use.
 
-It keeps models in memory, answers as the hub does, and takes all files as plain ones of Git.
+It keeps models in memory and answers as the hub does. Weights and pictures are stored by Git LFS,
+all else by Git; what the hub does instead where hf_xet is installed is not here.
 """
 
 import base64
@@ -15,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 TOKEN = "hf_stand_in"
+LARGE = (".safetensors", ".png", ".gif")
 SHA = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -24,6 +26,7 @@ class Hub:
     def __init__(self):
         self.models: dict[str, dict[str, bytes]] = {}
         self.sizes: dict[str, int] = {}  # of files, where the hub is to lie about them
+        self.stored: dict[str, bytes] = {}  # by LFS, {SHA-256: content}
         self.asked: list[str] = []
         self.url = ""
 
@@ -107,8 +110,15 @@ class Answers(BaseHTTPRequestHandler):
             self.answer({"url": f"{self.hub.url}/{name}", "id": name}, status)
         elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/preupload/main", path):
             files = [x["path"] for x in json.loads(body)["files"]]
-            plain = {"uploadMode": "regular", "shouldIgnore": False}
-            self.answer({"files": [{"path": file, **plain} for file in files]})
+            mode = lambda file: "lfs" if file.endswith(LARGE) else "regular"
+            told = [{"path": x, "uploadMode": mode(x), "shouldIgnore": False} for x in files]
+            self.answer({"files": told})
+        elif path.endswith(".git/info/lfs/objects/batch"):
+            objects = [
+                {**x, "actions": {"upload": {"href": f"{self.hub.url}/lfs/{x['oid']}"}}}
+                for x in json.loads(body)["objects"]
+            ]
+            self.answer({"transfer": "basic", "objects": objects})
         elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/commit/main", path):
             self.commit(self.hub.models[found[1]], map(json.loads, body.splitlines()))
             url = f"{self.hub.url}/{found[1]}/commit/{SHA}"
@@ -116,10 +126,17 @@ class Answers(BaseHTTPRequestHandler):
         else:
             self.missing()
 
+    def do_PUT(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.hub.stored[hashlib.sha256(body).hexdigest()] = body
+        self.answer({})
+
     def commit(self, files, operations):
         for operation in operations:
             value = operation["value"]
             if operation["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
+            elif operation["key"] == "lfsFile":
+                files[value["path"]] = self.hub.stored[value["oid"]]
             elif operation["key"] == "deletedFile":
                 del files[value["path"]]

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from thespis.errors import ThespisError, one_line, shown
+from thespis.errors import ThespisError, shown
 from thespis.report.model_card import model_card
 from thespis.report.plots import curves_of, learning_curve
 from thespis.report.source import RETURN, Source
@@ -231,16 +231,14 @@ def asking(library: Any, what: str) -> Iterator[None]:
         advice = f"check the token ({TOKEN})" if code in (401, 403) else "try later"
         raise ThespisError(f"{what}: the hub answers {code}, {reason(error)}; {advice}") from error
     except Exception as error:  # of the network's libraries, which differ between versions
-        raise ThespisError(
-            f"{what}: {library.constants.ENDPOINT} cannot be reached ({reason(error)}); check the "
-            "network"
-        ) from error
+        said, where = reason(error.__cause__ or error), library.constants.ENDPOINT
+        raise ThespisError(f"{what}: it failed at {where} ({said}); check the network") from error
     finally:
         logging.set_verbosity(level)
         if not quiet:
             bars.enable_progress_bars()
 
 
-def reason(error: Exception) -> str:
-    said = getattr(error, "server_message", None) or one_line(error) or type(error).__name__
+def reason(error: BaseException) -> str:
+    said = getattr(error, "server_message", None) or str(error) or type(error).__name__
     return shown(said)
