@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import thespis
-from tests.small import RUN, Toy, arguments, differences, stop_at
+from tests.small import RUN, Toy, arguments, arrays, differences, stop_at
 from thespis.core import ThespisError
 from thespis.envs.classic import Pendulum
 from thespis.runs import checkpoint, config_file, metrics
@@ -109,6 +109,17 @@ def test_evaluations_may_have_an_environment_of_their_own(tmp_path):
     assert run.evaluate(episodes=2)["lengths"] == [5, 5]
     with pytest.raises(ThespisError, match="eval_env = Toy, which was given as an object"):
         thespis.load(run.path, env=Toy).evaluate(episodes=2)
+
+
+def test_half_precision_trains_is_kept_in_float32_and_resumes_exactly(tmp_path):
+    given = arguments(dtype="bfloat16", buffer_size=100)
+    run = thespis.train("td3", out=tmp_path, **given | {"steps": 200})
+    assert run.config.options["critic.dtype"] == "bfloat16"
+    assert "bfloat16" not in {x.dtype.name for x in arrays(run.path).values()}
+    half = thespis.train("td3", out=tmp_path, **given | {"steps": 150})
+    thespis.resume(half.path, steps=200, progress=False)
+    assert differences(run.path, half.path) == []
+    assert np.isfinite(run.metrics["train/critic_loss"][-1])
 
 
 def test_members_may_differ_in_their_hyper_parameters(tmp_path):

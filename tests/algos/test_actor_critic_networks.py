@@ -11,8 +11,9 @@ from jax import random
 
 from tests.algos import reference
 from tests.algos.test_actor_critic import plain, spec
-from thespis.algos import ALGORITHMS, SQIL, TD3
+from thespis.algos import ALGORITHMS, SAC, SQIL, TD3
 from thespis.core import Box, Row, ThespisError, Transition
+from thespis.nn.networks import Network
 
 
 @plain
@@ -67,6 +68,31 @@ def test_acting_sees_normalised_observations(Algorithm):
     blank = dataclasses.replace(state, stats=None)
     np.testing.assert_allclose(act(state, raw), act(blank, normal), atol=1e-5)
     assert reference.difference(act(state, raw), act(blank, raw)) > 0.1
+
+
+@pytest.mark.parametrize("Algorithm", [SAC, TD3])
+def test_an_update_in_half_precision_is_near_that_of_float32(Algorithm):
+    """Losses, and parameters with the optimiser's moments, which have the gradients in them."""
+
+    def updated(dtype):
+        half = {f"{name}_network": Network(dtype=dtype) for name in ("actor", "critic")}
+        algo = Algorithm(reference.spec(), hidden=(16, 16), **half)
+        hp = Algorithm.Hyper()
+        given = reference.drawn(algo, hp), hp, reference.transitions(), random.key(2)
+        traced = str(jax.make_jaxpr(algo.update)(*given, jnp.int32(1)))
+        new, metrics, _ = reference.quick(algo.update)(*given, jnp.int32(1))
+        return traced, new, metrics
+
+    (traced, exact, metrics), (half, rounded, about) = updated("float32"), updated("bfloat16")
+    assert "bf16" not in traced
+    assert "bf16" in half
+    assert all(x.dtype != jnp.bfloat16 for x in jax.tree.leaves((rounded, about)))
+    near = lambda a, b: np.testing.assert_allclose(a, b, 0.05, 0.02)
+    jax.tree.map(near, about, metrics)
+    flat = lambda tree: np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+    for part in (lambda s: s.actor, lambda s: s.critic):
+        wanted, got = flat(part(exact)), flat(part(rounded))
+        assert 0 < np.linalg.norm(wanted - got) < 0.02 * np.linalg.norm(wanted)
 
 
 # --- images and what only critics see -------------------------------------------------------

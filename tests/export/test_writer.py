@@ -25,7 +25,8 @@ from thespis.core import MASK, Box, Discrete, Spec, ThespisError
 from thespis.engine.rollout import FrozenPolicy
 from thespis.envs.gymnasium import Gymnasium
 from thespis.export import to_onnx, writer
-from thespis.export.writer import Exported, compiled, session
+from thespis.export.writer import Exported, compiled, readme, session
+from thespis.nn.networks import Network
 from thespis.runs.run import reader
 
 pytestmark = pytest.mark.usefixtures("kept")
@@ -81,6 +82,18 @@ def test_both_forms_act_as_the_policy(name):
     it = small(name)
     for policy in policies(it):
         assert it.compare(policy, name) <= 1e-6
+
+
+def test_half_precision_is_exported_as_float32_and_says_so():
+    half = Network(dtype="bfloat16")
+    it = exported(SAC(spec(SAC, obs=3), hidden=(16, 16), actor_network=half))
+    for policy in policies(it):
+        assert it.compare(policy, "half precision") <= 1e-6
+    rounding = it.rounding()
+    assert 1e-5 < rounding["bfloat16"] < 0.05
+    assert small("sac").rounding() == {}
+    about = it.about | {"algorithm": "sac", "environment": "x", "largest_difference": rounding}
+    assert "Training computed in bfloat16, the files compute in float32" in readme(about, "numpy")
 
 
 RUNNER = """

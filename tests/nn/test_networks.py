@@ -8,7 +8,8 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 
 from tests.algos import reference
-from thespis.nn.networks import MLP, Critics
+from thespis.errors import ThespisError
+from thespis.nn.networks import MLP, Critics, Network
 
 
 def make(Network, *sizes, key=0, **options):
@@ -131,3 +132,49 @@ def test_every_derivative_is_that_of_plain_products(mode):
         for f in (MLP.__call__, plain)
     )
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+# --- half precision -------------------------------------------------------------------------
+
+BODIES = [{}, {"norm": "layer"}, {"body": "simba", "norm": "rms"}, {"norm": "batch"}]
+
+
+def program(net: Network) -> str:
+    """Its training pass and gradients, as JAX writes them."""
+    loss = lambda net, x: (net.train(x, jnp.ones(5), random.key(0))[0] ** 2).sum()
+    made = jax.eval_shape(lambda key: net.build(key, 3, 2), random.key(0))
+    return str(jax.make_jaxpr(jax.grad(loss))(made, jnp.ones((5, 3))))
+
+
+@pytest.mark.parametrize("choices", BODIES)
+def test_half_precision_is_of_the_products_of_hidden_layers_alone(choices):
+    """A network of float32 has no trace of it; norms and the last layer have none either."""
+    net = Network((8, 8), **choices)
+    assert "bf16" not in program(net)
+    if net.norm != "batch":  # which asks whether any row counts
+        assert "convert_element_type" not in program(net)
+    half = program(Network((8, 8), dtype="bfloat16", **choices))
+    lines = [line for line in half.splitlines() if "bf16" in line.partition("=")[0]]
+    kinds = {line.partition("= ")[2].partition("[")[0].split(" ")[0] for line in lines}
+    assert kinds <= {"convert_element_type", "dot_general", "transpose", "jit", "custom_jvp_call"}
+    assert "f32[5,2] = dot_general" in half  # the last layer
+
+
+def test_networks_of_half_precision_are_near_those_of_float32_and_kept_in_it():
+    def both(dtype):
+        net = Network((32, 32), dtype=dtype, norm="layer").build(random.key(0), 3, 2)
+        loss = lambda net, x: (net(x) ** 2).sum()
+        return net, net(X), jax.grad(loss)(net, X)
+
+    X = jnp.asarray(np.random.default_rng(0).normal(size=(20, 3)), jnp.float32)
+    (net, out, gradient), (_, rounded, about) = both("float32"), both("bfloat16")
+    assert rounded.dtype == jnp.float32
+    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves((net, about)))
+    assert 0 < abs(out - rounded).max() < 0.03 * abs(out).max()
+    (wanted, _), (got, _) = ravel_pytree(gradient), ravel_pytree(about)
+    assert jnp.linalg.norm(wanted - got) < 0.03 * jnp.linalg.norm(wanted)
+
+
+def test_networks_on_the_sphere_have_no_half_precision():
+    with pytest.raises(ThespisError, match="simbav2 computes in float32 alone: leave bfloat16 out"):
+        Network(body="simbav2", dtype="bfloat16")

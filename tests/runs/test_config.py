@@ -109,6 +109,13 @@ def test_the_names_of_stable_baselines3_are_understood(given, expected):
     assert {name: found[name] for name in expected} == expected
 
 
+def test_one_option_chooses_the_precision_of_actor_and_critics():
+    of = lambda **given: [sac(**given).options[f"{name}.dtype"] for name in ("actor", "critic")]
+    assert of() == ["float32", "float32"]
+    assert of(dtype="bfloat16") == ["bfloat16", "bfloat16"]
+    assert of(**{"dtype": "bfloat16", "actor.dtype": "float32"}) == ["float32", "bfloat16"]
+
+
 def test_options_may_have_their_older_names():
     given = {"env": "jax:pointmass", "skill_kind": "one-hot", "allotment": "equal"}
     assert make("dads", given).options["assignment"] == "equal"
@@ -203,6 +210,7 @@ def test_seeds_that_make_no_members_are_refused(given, message):
         ({"updates_per_step": float("inf")}, "updates_per_step = inf: give a number"),
         ({"train_freq": 0}, "train_freq = 0: give at least 1"),
         ({"ent_coef": "warm"}, "ent_coef = warm: give auto, auto_0.1 or a number"),
+        ({"dtype": "float16"}, "actor.dtype = float16: give one of float32, bfloat16"),
         ({"learning_rate": "fast"}, "learning_rate = fast: give a number"),
         ({"seed": 1, "seeds": (1, 2)}, "both seed and seeds are given"),
         (

@@ -27,7 +27,7 @@ from thespis.errors import ThespisError
 from thespis.export import to_numpy, to_onnx
 from thespis.export.graph import Graph, Value, named, trace
 from thespis.nn import normalization
-from thespis.nn.networks import fold
+from thespis.nn.networks import dtypes, fold
 from thespis.runs.files import output, replacing, writing
 
 TOLERANCE = 1e-5  # largest difference of actions in [-1, 1]
@@ -73,7 +73,7 @@ def export(
         model = to_onnx.model(exported.graph, {"about": json.dumps(about)})
         errors["onnx"] = exported.compare(session(model), "ONNX")
         files["policy.onnx"] = model.SerializeToString()
-    about["largest_difference"] = errors
+    about["largest_difference"] = errors | exported.rounding()
     files |= {"policy.json": json.dumps(about, indent=2) + "\n", "README.md": readme(about, format)}
     write(place, files)
     return {"files": [str(place / name) for name in files], "largest_difference": errors}
@@ -95,7 +95,7 @@ class Exported:
     """One member's greedy policy as a graph, and what it is compared with."""
 
     def __init__(self, algo: Any, env: Any, policy: FrozenPolicy):
-        policy = fold(policy)
+        self.trained, policy = policy, fold(policy)
         self.algo, self.env, self.policy = algo, env, policy
         key = random.key(0)
         self.memory = algo.memory(key, 1)
@@ -183,7 +183,7 @@ class Exported:
         obs = self.observations(OBSERVATIONS)
         return obs, self.play(obs)
 
-    def play(self, obs: Any) -> dict[str, Any]:
+    def play(self, obs: Any, policy: FrozenPolicy | None = None) -> dict[str, Any]:
         """Returns the policy's actions and memories on observations [n, 1, ...] of one episode."""
 
         def act(policy, memory, now):
@@ -194,7 +194,7 @@ class Exported:
 
         rows = obs, jnp.arange(OBSERVATIONS)[: len(jax.tree.leaves(obs)[0])]
         run = jax.jit(lambda policy, memory, x: jax.lax.scan(partial(act, policy), memory, x)[1])
-        return jax.tree.map(np.asarray, run(self.policy, self.memory, rows))
+        return jax.tree.map(np.asarray, run(policy or self.policy, self.memory, rows))
 
     def observations(self, n: int) -> Any:
         """Draws observations [n, 1, ...], with the running mean and variance if there are any."""
@@ -240,6 +240,22 @@ class Exported:
                 f"the {where} policy differs from the trained one by {worst:.1e} in {OBSERVATIONS} "
                 f"observations, more than {TOLERANCE:g}: nothing is written; please report it"
             )
+        return worst
+
+    def rounding(self) -> dict[str, float]:
+        """Returns how far actions are from those of training in half precision, if it was that.
+
+        Files compute in float32 from the same weights, and are compared with that.
+        """
+        worst, half = {}, half_ranges(self.algo.spec)
+        obs, exact = self.played
+        for dtype in dtypes(self.trained) - {"float32"}:
+            rounded = dict(named({"action": self.play(obs, self.trained)["action"]}))
+            errors = [
+                np.abs(rounded[name].astype(np.float64) - x) / half.get(name, 1.0)
+                for name, x in named({"action": exact["action"]})
+            ]
+            worst[dtype] = float(max(error.max() for error in errors))
         return worst
 
 
@@ -397,11 +413,18 @@ def readme(about: dict[str, Any], format: str) -> str:
     if format in ("onnx", "all"):
         memory = ", its memory from `next.` outputs" if about["memory"] else ""
         lines += ["", f"`policy.onnx` takes the inputs of the table (a batch of one){memory}."]
-    differ = ", ".join(f"{k} {v:.0e}" for k, v in about["largest_difference"].items())
+    errors = dict(about["largest_difference"])
+    rounded = {k: errors.pop(k) for k in ("bfloat16",) if k in errors}
+    differ = ", ".join(f"{k} {v:.0e}" for k, v in errors.items())
     lines += [
         "",
         f"Compared with the trained policy on {OBSERVATIONS:,} observations, actions in [-1, 1]: "
         f"{differ}.",
+        *(
+            f"Training computed in {k}, the files compute in float32 from the same weights: "
+            f"actions differ by up to {v:.0e} for that."
+            for k, v in rounded.items()
+        ),
         "Shapes, bounds and the encoding of observations are in policy.json.",
     ]
     return "\n".join(lines) + "\n"

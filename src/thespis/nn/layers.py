@@ -13,10 +13,15 @@ from thespis.xla.ordering import no_inline
 
 # Weights and biases +-1/sqrt(n); weights +-sqrt(3/n); or orthogonal weights of gain sqrt(2).
 Init = Literal["torch", "lecun", "orthogonal"]
+Dtype = Literal["float32", "bfloat16"]
 
 
-def affine(x, weight, bias):
-    y = product(x, weight)
+def affine(x, weight, bias, dtype: Dtype = "float32"):
+    """Returns x W + b; in bfloat16 the product and its gradients are, and nothing around them."""
+    if dtype == "float32":
+        y = product(x, weight)
+    else:
+        y = product(x.astype(dtype), weight.astype(dtype)).astype(x.dtype)
     return y if bias is None else y + bias.reshape((1,) * (y.ndim - 1) + bias.shape)
 
 

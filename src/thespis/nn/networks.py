@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import equinox as eqx
@@ -26,7 +26,7 @@ from thespis.errors import ThespisError
 from thespis.nn import norms
 from thespis.nn.encoders import Encoder
 from thespis.nn.hypersphere import Hypersphere, unit_columns
-from thespis.nn.layers import Init, affine
+from thespis.nn.layers import Dtype, Init, affine
 from thespis.nn.norms import BatchNorm, LayerNorm, Norm, batch_norms
 from thespis.xla import fast_random
 
@@ -74,6 +74,9 @@ class Network:
     init: Init | None = None
     """Initial weights: +-1/sqrt(n) with biases, +-sqrt(3/n) without, or orthogonal; by default
     weight_init."""
+    dtype: Dtype = "float32"
+    """What hidden layers are multiplied in; parameters, norms, the last layer and losses stay in
+    float32."""
 
     def __post_init__(self):
         if self.dropout and "batch" in (self.norm, self.input_norm):
@@ -85,6 +88,8 @@ class Network:
         normed = self.batched or self.norm != "none" or self.final_norm != "none" or self.dropout
         if self.body == "simbav2" and (normed or self.unit != "none"):
             raise ThespisError("body = simbav2 normalises by itself: leave norms and dropout out")
+        if self.body == "simbav2" and self.dtype != "float32":
+            raise ThespisError(f"body = simbav2 computes in float32 alone: leave {self.dtype} out")
 
     @property
     def batched(self) -> bool:
@@ -199,7 +204,7 @@ class MLP(eqx.Module):
 
     def linear(self, i: int, x: Float[Array, "... n"], key: Key | None) -> Float[Array, "... m"]:
         """Returns the product of the i-th layer, some of it left out at random."""
-        x = affine(x, self.weights[i], self.biases[i])
+        x = affine(x, self.weights[i], self.biases[i], self.network.dtype)
         if key is None or not self.stochastic:
             return x
         keep = 1 - self.network.dropout
@@ -217,10 +222,14 @@ class MLP(eqx.Module):
         return eqx.tree_at(every, new, [unit_scales(norm) for norm in every(new)])
 
     def folded(self) -> MLP:
-        """Returns the same function outside of training, its batch norms part of its weights."""
+        """Returns the same function outside of training, its batch norms part of its weights.
+
+        It computes in float32, whatever training did.
+        """
+        exact = replace(self.network, dtype="float32")
         between = self.network.norm_place == "after" and self.final_norm is not None
         if not self.batched or between:
-            return self
+            return self.but(network=exact)
         weights = list(self.weights)
         biases = [jnp.zeros(w.shape[1]) if b is None else b for w, b in zip(weights, self.biases)]
 
@@ -247,6 +256,10 @@ class MLP(eqx.Module):
             before(self.input_norm, 0)
         rest = None if self.network.norm == "batch" else self.norms
         parts = {"weights": weights, "biases": biases, "norms": rest, "input_norm": None}
+        return self.but(**parts, network=exact)
+
+    def but(self, **parts: Any) -> MLP:
+        """Returns the network with other parts."""
         new = object.__new__(MLP)  # `__init__` would draw weights
         for name, value in (vars(self) | parts).items():
             object.__setattr__(new, name, value)
@@ -297,9 +310,17 @@ def project(params: Any) -> Any:
 
 
 def fold(tree: Any) -> Any:
-    """Returns networks for use outside of training, batch norms made part of their weights."""
-    is_network = lambda x: isinstance(x, MLP)
-    return jax.tree.map(lambda x: x.folded() if is_network(x) else x, tree, is_leaf=is_network)
+    """Returns networks for use outside of training: no batch norms, and float32 alone."""
+    return jax.tree.map(lambda x: x.folded() if is_mlp(x) else x, tree, is_leaf=is_mlp)
+
+
+def dtypes(tree: Any) -> set[Dtype]:
+    """Returns what the hidden layers of networks are multiplied in."""
+    return {x.network.dtype for x in jax.tree.leaves(tree, is_leaf=is_mlp) if is_mlp(x)}
+
+
+def is_mlp(x: Any) -> bool:
+    return isinstance(x, MLP)
 
 
 class EncodedNetwork(eqx.Module):

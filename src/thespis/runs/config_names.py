@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from thespis.errors import ThespisError, require, shown
 from thespis.runs import other_libraries
@@ -51,6 +51,7 @@ ALIASES = {
 COMPUTED = {
     "learning_rate": str,
     "lr": str,
+    "dtype": Literal["float32", "bfloat16"],
     "ent_coef": str,
     "target_entropy": str,
     "gradient_steps": int,
@@ -77,6 +78,9 @@ def translate(algorithm: type, values: dict[str, Any], form: str = "log") -> dic
         rate = other_libraries.rate(out.pop("learning_rate"))
         rates = [name for name in hyper.declared(algorithm.Hyper) if name.endswith("_lr")]
         out = {f"hp.{name}": rate for name in rates} | out  # a rate of its own wins
+    if "dtype" in out:
+        dtype = out.pop("dtype")
+        out = {"actor.dtype": dtype, "critic.dtype": dtype} | out  # one of its own wins
     if "ent_coef" in out:
         out |= other_libraries.temperature(algorithm, out.pop("ent_coef"), form)
     if "target_entropy" in out:
