@@ -1,6 +1,7 @@
 """From Python: train, resume and load, with environments by name or as objects."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -179,6 +180,28 @@ def test_too_late_for_another_number_of_threads(run, tmp_path, capsys):
     told = capsys.readouterr().err
     assert "was trained with 3 thread(s) (now 1: set NPROC=3 before Python starts)" in told
     assert "may differ in the last bits" in told
+
+
+def test_a_run_of_another_kind_of_device_goes_on_and_says_so(run, tmp_path, capsys):
+    there = tmp_path / "run"
+    shutil.copytree(run.path, there)
+    saved = there / "config.json"
+    assert '"device": "auto"' in saved.read_text()
+    text = saved.read_text().replace('"device": "cpu"', '"device": "NVIDIA H100"')
+    saved.write_text(text.replace('"device": "auto"', '"device": "gpu"'))
+    with pytest.raises(ThespisError, match="device = gpu: JAX has started on cpu"):
+        thespis.resume(there, steps=410, device="gpu", progress=False)
+    thespis.resume(there, steps=410, progress=False)
+    told = capsys.readouterr().err
+    assert "was trained with device NVIDIA H100 (now cpu): what follows may differ in the" in told
+    thespis.resume(there, steps=420, device="cpu", progress=False)
+    assert '"device": "cpu"' in saved.read_text()
+
+
+def test_a_kind_of_device_that_is_not_there_leaves_no_folder(tmp_path):
+    with pytest.raises(ThespisError, match="device = tpu: JAX has started on cpu"):
+        thespis.train("sac", out=tmp_path, **arguments(device="tpu"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_command_line_restores_the_number_of_threads(run):

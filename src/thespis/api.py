@@ -46,9 +46,12 @@ from thespis.runs.trust import remember
 from thespis.runs.tuning_rounds import refuse_fitness
 from thespis.values import convert, counted
 from thespis.xla import compile_cache, multihost, threads
+from thespis.xla.threads import Device, choose_device
 
 if TYPE_CHECKING:
     from thespis.report.notebook import Comparison
+
+RESUMED = ("steps", "device", "devices", "callbacks")  # fields that a resume may change
 
 
 class Run(SavedRun):
@@ -134,9 +137,10 @@ def train(
         )
         config = dataclasses.replace(config, threads=threads)
     with held():
+        choose_device(config.device)
         pieces = build(config)
         config = with_eval_freq(config, pieces[1])
-    if pieces[0].mesh is None and (config.devices or 1) > 1:
+    if pieces[0].mesh is None and (config.devices or 1) > 1 and not pieces[0].side_by_side:
         reporter.note(
             f"JAX has started with one device: members run one after another; {config.devices} "
             f"would be faster: use the command line, or call train before any JAX function"
@@ -171,6 +175,7 @@ def plan(
     options.pop("out", None)
     config = configs.make(algo, options)
     threads = set_threads(config)
+    choose_device(config.device)
     return plans.plan(dataclasses.replace(config, threads=threads), probe)
 
 
@@ -183,6 +188,7 @@ def resume(
     eval_env: Any = None,
     demos: Any = None,
     out: str | Path | None = None,
+    device: Device | None = None,
     devices: int | None = None,
     progress: bool = True,
     callbacks: Any = None,
@@ -191,9 +197,10 @@ def resume(
     """Goes on exactly where a run stopped, to its own number of steps or another.
 
     `member` takes one member out of several and goes on with it in a run of its own. Members may
-    be on other `devices` and in other processes than before. `demos` are needed only if they were
-    given as an object, or are elsewhere now. `callbacks` take the place of the run's own, which are
-    made again if none are given. `trust` is for runs of others that name code of their own.
+    be on other `devices` and in other processes than before, also on another kind of `device`; by
+    default it is the run's, if there is one. `demos` are needed only if they were given as an
+    object, or are elsewhere now. `callbacks` take the place of the run's own, which are made again
+    if none are given. `trust` is for runs of others that name code of their own.
     """
     run = Run(path, env, eval_env, demos, trust)
     reporter = speaker(progress)
@@ -202,6 +209,10 @@ def resume(
     asked = (config.devices or 1) if devices is None else counted("devices", devices)
     devices = threads.even_share(share, asked)
     config = dataclasses.replace(config, devices=devices)
+    if device is not None:
+        config = dataclasses.replace(config, device=convert("device", Device, device))
+        set_threads(config)
+        choose_device(config.device)
     if steps is not None:
         config = dataclasses.replace(config, steps=counted("steps", steps))
         if config.steps < done:
@@ -363,7 +374,7 @@ def go_on(trainer: Trainer, run: Run) -> None:
     """Restores a run, unless it was killed before it had saved anything: then it starts."""
     if newest(run.path):
         trainer.restore(run.path)
-    changed = {name: getattr(trainer.config, name) for name in ("steps", "devices", "callbacks")}
+    changed = {name: getattr(trainer.config, name) for name in RESUMED}
     changed["resumes"] = [*resumes_of(run.saved), this_command()]
     write_json(trainer.folder / "config.json", run.saved | changed)
 
@@ -405,7 +416,7 @@ def derive(
     """Trains a run made of another one, in a folder of its own."""
     warn_of_changes(run, config, reporter)
     pieces = run.build(config)
-    names = ("seeds", "hp", "steps", "tuner", "pbt", "schedule", "devices", "callbacks")
+    names = ("seeds", "hp", "tuner", "pbt", "schedule", *RESUMED)
     changed = {name: getattr(config, name) for name in names} | {"command": this_command()}
     with new_folder(out, config, pieces[0].env) as folder:
         saved = {name: x for name, x in run.saved.items() if name != "resumes"}
@@ -486,6 +497,8 @@ def warn_of_changes(run: Run, config: Config, reporter: Silent) -> None:
             "as demos, from Python"
         )
     wanted, threads = run.config.threads, set_threads(config)
+    with suppress(ThespisError):  # elsewhere there may be none of its kind
+        choose_device(config.device)
     changed = []
     if threads != wanted:
         changed.append(

@@ -210,6 +210,7 @@ def test_seeds_that_make_no_members_are_refused(given, message):
         ({"updates_per_step": float("inf")}, "updates_per_step = inf: give a number"),
         ({"train_freq": 0}, "train_freq = 0: give at least 1"),
         ({"ent_coef": "warm"}, "ent_coef = warm: give auto, auto_0.1 or a number"),
+        ({"device": "cuda"}, "device = cuda: give one of auto, cpu, gpu, tpu"),
         ({"dtype": "float16"}, "actor.dtype = float16: give one of float32, bfloat16"),
         ({"learning_rate": "fast"}, "learning_rate = fast: give a number"),
         ({"seed": 1, "seeds": (1, 2)}, "both seed and seeds are given"),

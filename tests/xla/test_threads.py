@@ -2,6 +2,7 @@
 
 import os
 
+import jax
 import pytest
 
 from tests.xla.child import python
@@ -60,3 +61,32 @@ def test_after_jax_has_started_only_what_it_has_is_granted():
 def test_without_a_choice_jax_has_a_thread_per_core():
     code = "import jax; jax.devices(); print(threads.set_threads(threads.cores()))"
     assert python(code, NPROC=None) == ["True"]
+
+
+# --- the kind of device ---------------------------------------------------------------------
+
+
+def test_a_kind_of_device_is_chosen_before_jax_starts():
+    code = (
+        "import jax; threads.choose_device('cpu'); print(jax.config.jax_platforms, jax.devices())"
+    )
+    assert python(code, JAX_PLATFORMS=None)[0] == "cpu"
+
+
+def test_what_jax_takes_by_itself_is_left_to_it():
+    code = "import jax; threads.choose_device('auto'); print(threads.started())"
+    assert python(code) == ["False"]
+
+
+@pytest.mark.parametrize("platforms", ["cpu", "cuda"])
+def test_a_kind_of_device_that_is_not_there_is_refused_in_one_line(platforms):
+    code = "\ntry: threads.choose_device('tpu')\nexcept Exception as error: print(error)"
+    told = " ".join(python(code, JAX_PLATFORMS=platforms))
+    assert told.startswith("device = tpu: JAX finds none here; install it for one (docs/accel")
+
+
+def test_after_jax_has_started_another_kind_of_device_is_refused():
+    jax.devices()
+    with pytest.raises(ThespisError, match="device = gpu: JAX has started on cpu; call it before"):
+        threads.choose_device("gpu")
+    threads.choose_device("cpu")

@@ -25,6 +25,7 @@ from thespis.cli.help_pages import help_page
 from thespis.cli.options import read, split
 from thespis.errors import ThespisError, printable, require
 from thespis.values import UNSET, Option, fields, show
+from thespis.xla.threads import Device
 
 CALLBACK = Option(
     "callback",
@@ -70,6 +71,7 @@ def resume(argv: list[str]) -> int:
         Option("steps", int, "Train to this many steps instead of the run's own number."),
         Option("member", str, "Continue this member (a number, or best) in a run of its own."),
         replace(OUT, help="Folder of that run."),
+        Option("device", Device, "Kind of device; by default as before, if it is there."),
         Option("devices", int, "Devices of every process; by default as before."),
         replace(CALLBACK, help="Call this code instead of what the run names; none: call none."),
         TRUST_AND_REMEMBER,

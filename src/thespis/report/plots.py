@@ -62,9 +62,10 @@ WORDS = {
 STATISTICS = {"iqm": statistics.iqm, "mean": statistics.mean}
 NEUTRAL = (  # settings that are in the label anyway, or do not influence learning
     *("algo", "env", "preset", "tuner", "objective", "options", "hp", "pbt"),
-    *("seeds", "steps", "stop_reward", "patience", "threads", "devices", "command", "versions"),
+    *("seeds", "steps", "stop_reward", "patience", "device", "threads", "devices"),
     *("eval_freq", "eval_episodes", "log_freq", "log_keys", "checkpoint_freq"),
     *("wandb", "mlflow", "trackio", "identity", "resumes", "name", "tags", "notes"),
+    *("command", "versions"),
 )
 UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 

@@ -18,6 +18,7 @@ from thespis.runs.other_libraries import advice, refuse_total
 from thespis.tuning import hyper
 from thespis.values import convert, grouped, plain
 from thespis.values import fields as fields_of
+from thespis.xla.threads import Device
 
 RETURN = "eval/mean_reward"
 DIVERSITY = "eval/diversity_reward"  # what algorithms reward themselves with
@@ -102,6 +103,9 @@ class Config:
     """Environment steps that each of those skills is kept; all else counts skills."""
     trust: bool = False
     """Import code that the runs given here name in their config.json (docs/security.md)."""
+    device: Device = "auto"
+    """Kind of device that trains; by default what JAX takes, a TPU or GPU if it is installed for
+    one."""
     threads: int | None = None
     """Threads of XLA's pool; by default one for narrow networks or several devices, else all
     cores."""

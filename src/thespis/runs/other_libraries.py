@@ -12,7 +12,6 @@ from thespis.values import number, show
 ACTIVATIONS = ("relu", "elu", "silu", "tanh")
 NO_BAR = "leave it out; --json, or progress=False in Python, trains without a progress bar"
 NUMBERED = "leave it out: runs are numbered, and out names another folder than runs"
-NO_DEVICE = "leave it out: JAX takes a GPU if it was installed for one"
 HELD = "leave it out; noise_repeat lets up to so many steps share their exploration noise"
 MEANINGLESS = {  # here, and what to do instead
     "policy": "leave it out: networks follow from the environment, and hidden gives their sizes",
@@ -24,8 +23,7 @@ MEANINGLESS = {  # here, and what to do instead
     "tb_log_name": NUMBERED,
     "exp_name": NUMBERED,
     "log_interval": "give log_freq, the steps between rows of metrics",
-    "device": NO_DEVICE,
-    "cuda": NO_DEVICE,
+    "cuda": "give device, one of auto, cpu, gpu and tpu",
     "torch_deterministic": "leave it out: a run is repeatable as it is",
     "reset_num_timesteps": "leave it out; to train a run on: thespis resume RUN --steps N",
     "action_noise": "give noise to td3, the standard deviation if actions are in [-1, 1]; "

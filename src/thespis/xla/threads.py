@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Literal
 
 from thespis.errors import ThespisError
+
+Device = Literal["auto", "cpu", "gpu", "tpu"]
 
 DEVICES = "--xla_force_host_platform_device_count"
 WIDE = 128  # layers narrower than this lose more by sharing a product than they gain
@@ -45,6 +48,32 @@ def set_threads(threads: int, devices: int = 1) -> bool:
     if devices > 1 and DEVICES not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}={devices}".strip()
     return True
+
+
+def choose_device(kind: Device) -> None:
+    """Starts JAX on this kind of device, or refuses; `auto` leaves it to JAX."""
+    if kind == "auto":
+        return
+    import jax
+
+    before = started()
+    if kind == "cpu" and not before:
+        jax.config.update("jax_platforms", "cpu")
+    try:
+        found = jax.default_backend()  # else the best that it is installed for
+    except (AssertionError, RuntimeError):  # JAX_PLATFORMS names what is not there
+        found = None
+    if found == kind:
+        return
+    if before:
+        raise ThespisError(
+            f"device = {kind}: JAX has started on {found}; call it before any other function of "
+            "JAX, or use the command line"
+        )
+    raise ThespisError(
+        f"device = {kind}: JAX finds none here; install it for one (docs/accelerators.md), check "
+        "JAX_PLATFORMS, or leave device out"
+    )
 
 
 def started() -> bool:
