@@ -245,9 +245,12 @@ def test_changing_hypers_seeds_or_epoch_length_compiles_nothing(algorithm):
 
 
 @pytest.mark.parametrize(
-    "make", [partial(clerks, *MANY), pytest.param(partial(agents, TD3, 2), marks=pytest.mark.slow)]
+    "make",
+    [partial(clerks, *MANY), partial(agents, TD3, 2), partial(agents, SAC, 2)],
+    ids=["clerks", "TD3", "SAC"],
 )
 def test_members_side_by_side_are_the_same_but_for_rounding(make):
+    """As on accelerators: a dozen steps, of which each has its updates."""
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
     jax.tree.map(close, make().train(12), make(side_by_side=True).train(12))
 
