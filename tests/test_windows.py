@@ -1,6 +1,7 @@
 """Thespis without what only POSIX has. It has never been run on Windows itself."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -63,7 +64,8 @@ def test_every_module_is_imported_and_a_run_trained_without_what_windows_lacks(t
     )
     code = textwrap.dedent(WITHOUT) + textwrap.dedent(IMPORT)
     command = [sys.executable, "-c", code, "train", "sac", *options.split()]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    env = os.environ | {"TMPDIR": str(tmp_path)}  # of the lock
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (run,) = tmp_path.glob("runs/sac/*")
     assert json.loads((run / "status.json").read_text())["state"] == "done"
