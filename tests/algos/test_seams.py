@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -137,7 +138,9 @@ def test_dropout_draws_in_passes_of_training_alone():
     obs, action = jnp.ones((1, 2)), jnp.ones((1, 2))
     outs = [np.asarray(algo.outputs(critic, obs, action, key=random.key(k))) for k in range(40)]
     assert len({float(x[0, 0, 0]) for x in outs}) > 5
-    assert len({float(x[1, 0, 0] - x[0, 0, 0]) for x in outs}) > 5  # each by itself
+    twins = eqx.tree_at(lambda c: c.networks, critic, critic.networks[:1] * 2)
+    pair = [np.asarray(algo.outputs(twins, obs, action, key=random.key(k))) for k in range(40)]
+    assert len({float(x[1, 0, 0] - x[0, 0, 0]) for x in pair}) > 5  # each draws by itself
     still = [np.asarray(algo.q(critic, obs, action)) for _ in range(2)]
     np.testing.assert_array_equal(*still)
 
