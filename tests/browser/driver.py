@@ -59,7 +59,7 @@ class Browser:
         data = json.dumps(body or {}).encode() if method == "POST" else None
         request = urllib.request.Request(self.root + path, data, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=600) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             raise RuntimeError(json.load(error)["value"]["message"]) from error

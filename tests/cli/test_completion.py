@@ -43,7 +43,7 @@ def shell(request, tmp_path_factory):
     def ask(line: str) -> list[str]:
         asked = ["-c", ASK[request.param], *(["x"] if request.param != "fish" else []), line]
         command = [request.param, *FLAGS[request.param], *asked]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
         assert done.stderr == "", done.stderr
         assert not (folder / "harm").exists()
         return [word for word in done.stdout.splitlines() if word]

@@ -33,7 +33,7 @@ def ask(server, path=None, method="GET", **headers):
     """Returns status, headers and text of an answer; by default that of the page's own address."""
     own = urlsplit(server.url)
     assert own.hostname
-    connection = http.client.HTTPConnection(own.hostname, own.port, timeout=10)
+    connection = http.client.HTTPConnection(own.hostname, own.port, timeout=600)
     connection.request(method, path or f"/?{own.query}", headers=headers)
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -128,5 +128,5 @@ def test_ctrl_c_ends_the_command_cleanly(tmp_path):
     url = json.loads(process.stdout.readline())["report"]
     assert url.startswith("http://127.0.0.1:")
     os.kill(process.pid, signal.SIGINT)
-    _, complaints = process.communicate(timeout=30)
+    _, complaints = process.communicate(timeout=600)
     assert (process.returncode, complaints) == (0, "")
