@@ -26,6 +26,7 @@ from thespis.runs.config import DIVERSITY, RETURN, Config
 from thespis.runs.config_checks import with_eval_freq
 from thespis.runs.config_names import seed_list
 from thespis.runs.directory import (
+    GROUPS,
     create,
     how_to_resume,
     resumes_of,
@@ -109,6 +110,9 @@ def train(
     out: str | Path | None = None,
     progress: bool = True,
     callbacks: Any = None,
+    ray: str | bool | None = None,
+    group: int | None = None,
+    deadline: float | None = None,
     **options: Any,
 ) -> Run:
     """Trains and returns the run: `train("sac", env="Pendulum-v1", steps=20_000, seed=0)`.
@@ -120,11 +124,14 @@ def train(
     `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself. `config` is a
     file with some or all of these, or the folder of a run that has them; what is given here wins.
     The run is a new folder in `out`, by default $THESPIS_RUNS, or else `runs`. `callbacks` are
-    called at events of the run (docs/callbacks.md).
+    called at events of the run (docs/callbacks.md). With `ray`, True or the address of a cluster,
+    members train in groups of `group` there, and exchanges wait `deadline` seconds for those that
+    are late, or else for all (docs/scale.md).
     """
     with held():
         algo, options = option_file.merge(algo, {"env": env} | options, config)
         in_file = options.pop("out", None)
+        options = {"devices": 1, "threads": 1} | options if ray else options
         config, out = configs.make(algo, options), in_file if out is None else out
         names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
         config = dataclasses.replace(config, callbacks=names)
@@ -138,7 +145,7 @@ def train(
         config = dataclasses.replace(config, threads=threads)
     with held():
         choose_device(config.device)
-        pieces = build(config)
+        pieces = build(config, training=not ray)
         config = with_eval_freq(config, pieces[1])
     if pieces[0].mesh is None and (config.devices or 1) > 1 and not pieces[0].side_by_side:
         reporter.note(
@@ -154,9 +161,12 @@ def train(
             f"learning starts at step {config.learning_starts}, before there are {batch} for a "
             "batch: until then batches hold some of them several times"
         )
-    with new_folder(out, config, pieces[0].env) as folder:
+    with (
+        trainer_for(config, chosen, ray, group, deadline) as make,
+        new_folder(out, config, pieces[0].env) as folder,
+    ):
         config_file.write(folder, config, this_command())
-        return finish(config, pieces, folder, reporter, callbacks=chosen)
+        return finish(config, pieces, folder, reporter, callbacks=chosen, make=make)
 
 
 def plan(
@@ -193,6 +203,8 @@ def resume(
     progress: bool = True,
     callbacks: Any = None,
     trust: bool = False,
+    ray: str | bool | None = None,
+    deadline: float | None = None,
 ) -> Run:
     """Goes on exactly where a run stopped, to its own number of steps or another.
 
@@ -200,7 +212,8 @@ def resume(
     be on other `devices` and in other processes than before, also on another kind of `device`; by
     default it is the run's, if there is one. `demos` are needed only if they were given as an
     object, or are elsewhere now. `callbacks` take the place of the run's own, which are made again
-    if none are given. `trust` is for runs of others that name code of their own.
+    if none are given. `trust` is for runs of others that name code of their own. Runs that were
+    trained with `ray` need it again, with any address and `deadline`.
     """
     run = Run(path, env, eval_env, demos, trust)
     reporter = speaker(progress)
@@ -227,7 +240,10 @@ def resume(
             remember(folder)
         reporter.note(f"{folder} is done at step {done}; to train on: {how_to_resume(folder, 'N')}")
         return run
-    refuse_without_replay(run)
+    if ray and not (folder / GROUPS).is_dir():
+        raise ThespisError(f"{folder} was trained without ray: resume it without")
+    if not ray:
+        refuse_without_replay(run)
     warn_of_changes(run, config, reporter)
     if callbacks is None:
         hooks.check_found(run.path, config.callbacks)
@@ -235,7 +251,9 @@ def resume(
     names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
     config = dataclasses.replace(config, callbacks=names)
     folder = folder if multihost.leads() else shadow(folder)
-    return finish(config, run.build(config), folder, reporter, partial(go_on, run=run), chosen)
+    with trainer_for(config, chosen, ray, None, deadline) as make:
+        pieces = run.build(config, training=not ray)
+        return finish(config, pieces, folder, reporter, partial(go_on, run=run), chosen, make)
 
 
 def rerun(
@@ -317,6 +335,22 @@ def pull(
 # --- what they share ------------------------------------------------------------------------
 
 
+@contextmanager
+def trainer_for(
+    config: Config, callbacks: Any, ray: Any, group: int | None, deadline: float | None
+) -> Iterator[Callable[..., Any]]:
+    """Yields what makes the trainer of a run: in this process, or the head of others on Ray."""
+    if not ray:
+        if (group, deadline) != (None, None):
+            raise ThespisError("group and deadline are for ray: give ray, or leave them out")
+        yield Trainer
+        return
+    from thespis.cluster.head import on_ray
+
+    with on_ray(config, callbacks, ray, group, deadline) as make:
+        yield make
+
+
 def finish(
     config: Config,
     pieces: tuple[Loop, Any],
@@ -324,6 +358,7 @@ def finish(
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
     callbacks: Iterable[hooks.Callback] = (),
+    make: Callable[..., Any] = Trainer,
 ) -> Run:
     """Trains from the start or what is restored to the end, and leaves plots and a report of it."""
     from thespis.report import lineage_plots
@@ -335,12 +370,12 @@ def finish(
     with (
         alone(folder),
         stoppable(reporter.note) as stop,
-        closing(Trainer(config, pieces, folder, reporter, callbacks)) as trainer,
+        closing(make(config, pieces, folder, reporter, callbacks)) as trainer,
     ):
         files.clear(folder)
         restore(trainer)
         if trainer.saved < 0:
-            trainer.driver.prepare()
+            trainer.open()
         if multihost.leads():
             remember(folder)
         with reporter.watching(config, folder, max(trainer.saved, 0)):
@@ -349,7 +384,7 @@ def finish(
                     trainer.start()
                 state = trainer.run(stop)
             except BaseException as error:
-                trainer.callbacks.fail(error)
+                trainer.fail(error)
                 fail(folder, error)
                 raise
         run, curve = Run(folder, trust=True), None  # it has just been trained
@@ -521,6 +556,10 @@ def newest(folder: Path) -> Path | None:
 
 def refuse_without_replay(run: Run) -> None:
     """Refuses to resume a run that was shared without its replay."""
+    if (run.path / GROUPS).is_dir():
+        raise ThespisError(
+            f"{run.path} was trained with ray and has its replays there: {how_to_resume(run.path)}"
+        )
     saved = checkpoint.latest(run.path / "checkpoints")
     if saved and not any((path / "replay.safetensors").exists() for path in saved):
         raise ThespisError(

@@ -53,10 +53,28 @@ PROCESSES = [
     Option("process", int, "Which process this is, from 0; not needed with auto."),
     Option("wait", int, "Seconds to wait for all processes.", 120),
 ]
+RAY = [
+    Option(
+        "ray",
+        str,
+        "Train members in groups on a cluster of Ray, and start those again that die "
+        "(docs/scale.md): HOST:PORT, auto, or by default RAY_ADDRESS, or else a Ray of this "
+        "machine alone.",
+        metavar="[ADDRESS]",
+        bare=True,
+    ),
+    Option("group", int, "Members of each group; by default what fills the cluster's CPUs."),
+    Option(
+        "deadline",
+        float,
+        "Seconds that an exchange waits for groups that are late, once another is there; by "
+        "default it waits for all.",
+    ),
+]
 
 
 def train(argv: list[str]) -> int:
-    more = [CONFIG, OUT, CALLBACK, DRY_RUN, JSON, *PROCESSES]
+    more = [CONFIG, OUT, CALLBACK, DRY_RUN, JSON, *PROCESSES, *RAY]
     algo, chosen = read_training("train", argv, more)
     given = chosen.pop("callback", None)
     if chosen.pop("dry_run", False):
@@ -77,6 +95,8 @@ def resume(argv: list[str]) -> int:
         TRUST_AND_REMEMBER,
         JSON,
         *PROCESSES,
+        RAY[0],
+        RAY[2],
     ]
     example = "resume runs/sac/jax-pendulum_1 --steps 50000"
     [path], args = read_arguments("resume RUN", argv, options, example)
@@ -127,7 +147,8 @@ def config(argv: list[str]) -> None:
 
 def dry_run(algo: str, chosen: dict[str, Any]) -> int:
     """Prints sizes, placement and every setting of a run, of which nothing is made."""
-    chosen = {name: x for name, x in chosen.items() if name not in {o.name for o in PROCESSES}}
+    elsewhere = {o.name for o in (*PROCESSES, *RAY)}
+    chosen = {name: x for name, x in chosen.items() if name not in elsewhere}
     as_json, out = chosen.pop("json", False), chosen.pop("out", None)
     api = imported("thespis.api")
     estimate = api.plan(algo, chosen.pop("env", None), probe=False, **chosen)
@@ -273,6 +294,8 @@ def join(options: dict[str, Any]) -> None:
     changed = [o.name for o in PROCESSES if values[o.name] != o.default]
     if not changed:
         return
+    if options.get("ray"):
+        raise ThespisError(f"{changed[0]} and ray are two ways to train together: give one of them")
     if values["coordinator"] is None:
         raise ThespisError(f"{changed[0]} needs the coordinator: give HOST:PORT, or auto")
 
