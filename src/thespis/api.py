@@ -356,7 +356,7 @@ def finish(
     pieces: tuple[Loop, Any],
     folder: Path,
     reporter: Silent,
-    restore: Callable[[Trainer], None] = lambda trainer: None,
+    restore: Callable[[Any], None] = lambda trainer: None,
     callbacks: Iterable[hooks.Callback] = (),
     make: Callable[..., Any] = Trainer,
 ) -> Run:
@@ -405,7 +405,7 @@ def finish(
     return run
 
 
-def go_on(trainer: Trainer, run: Run) -> None:
+def go_on(trainer: Any, run: Run) -> None:
     """Restores a run, unless it was killed before it had saved anything: then it starts."""
     if newest(run.path):
         trainer.restore(run.path)
@@ -445,7 +445,7 @@ def derive(
     config: Config,
     out: str | Path | None,
     reporter: Silent,
-    restore: Callable[[Trainer], None] = lambda trainer: None,
+    restore: Callable[[Any], None] = lambda trainer: None,
     callbacks: Iterable[hooks.Callback] = (),
 ) -> Run:
     """Trains a run made of another one, in a folder of its own."""

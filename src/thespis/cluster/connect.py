@@ -59,9 +59,8 @@ def connect(address: str | bool | None = None) -> Iterator[Any]:
         check_versions(ray)
         yield ray
         return
-    chosen = address if isinstance(address, str) else os.environ.get("RAY_ADDRESS")
-    place = None
-    if chosen in (None, "", "local"):
+    chosen, place = address_of(address), None
+    if chosen is None:
         place = tempfile.mkdtemp(prefix="ray-", dir=short_folder())
         how: dict[str, Any] = {
             "address": "local",
@@ -71,7 +70,7 @@ def connect(address: str | bool | None = None) -> Iterator[Any]:
             "_temp_dir": place,
         }
     else:
-        how = {"address": reachable(str(chosen))}
+        how = {"address": reachable(chosen)}
     try:
         start(ray, how)
         check_versions(ray)
@@ -80,6 +79,12 @@ def connect(address: str | bool | None = None) -> Iterator[Any]:
         ray.shutdown()
         if place:
             shutil.rmtree(place, ignore_errors=True)
+
+
+def address_of(given: str | bool | None) -> str | None:
+    """Returns the address of a cluster, as given or from RAY_ADDRESS; None: a Ray of our own."""
+    chosen = given if isinstance(given, str) else os.environ.get("RAY_ADDRESS")
+    return None if chosen in ("", "local") else chosen
 
 
 def start(ray: Any, how: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -148,9 +148,16 @@ class GroupTrainer(Trainer):
         self.notes = Notes()
         self.evaluated: tuple[int, list[float]] | None = None  # the newest: step, mean returns
         self.pause: int | None = None  # the iteration at which all members wait for each other
+        self.met: float | None = None  # when it last reported
+        self.gap: float | None = None  # seconds from then until it trained on
         super().__init__(config, pieces, folder, self.notes)
         every = {name: n for name, n in self.timetable.every.items() if name != "checkpoint"}
         self.timetable = dataclasses.replace(self.timetable, every=every)
+
+    def epoch(self, length: int, learn: bool) -> float:
+        if self.met is not None:
+            self.gap, self.met = time.monotonic() - self.met, None
+        return super().epoch(length, learn)
 
     def make_tuning(self) -> Tuning | None:
         if not self.config.tuner:
@@ -210,6 +217,7 @@ class GroupTrainer(Trainer):
             "best_step": int(self.best.step.max()),
             "notes": self.notes.texts,
             "programs": self.ledger.programs,
+            "gap": self.gap,
         }
 
     def save(self) -> None:
@@ -324,7 +332,9 @@ class Group:
         except (Paused, Lost):
             return {"paused": trainer.iteration, "faults": dict(trainer.faults)}
         trainer.save()
-        return self.finished(trainer.report())
+        report = self.finished(trainer.report())
+        trainer.met = time.monotonic()
+        return report
 
     def prepare(self, order: dict[str, Any]) -> None:
         """Makes the trainer one that stands where an order begins, and knows what was decided."""
@@ -364,12 +374,12 @@ class Group:
 
     def parcel(self, donor: Donor, replay: bool, step: int) -> Parcel:
         """Returns a member of another group: as it was in memory there, or as it was saved."""
-        import ray
+        if donor.ref is not None:
+            import ray
 
-        try:
-            return ray.get(donor.ref, timeout=ARRIVES)[donor.place]
-        except Exception:  # its process or its node is gone, and what was in memory with it
-            pass
+            # If its process or its node is gone, so is what was in memory there.
+            with suppress(ray.exceptions.RayError):
+                return ray.get(donor.ref, timeout=ARRIVES)[donor.place]
         try:
             config, loop = donor.config, self.trainer.loop
             return transfer.load(donor.folder, config, loop, donor.place, replay, step)

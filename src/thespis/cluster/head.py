@@ -28,10 +28,10 @@ import numpy as np
 
 from thespis import envs
 from thespis.cluster import journal, merge, slices
-from thespis.cluster.connect import connect
+from thespis.cluster.connect import address_of, connect
 from thespis.cluster.group import PROOF, Assignment, Donor
 from thespis.cluster.journal import Entry
-from thespis.cluster.workers import Worker, Workers
+from thespis.cluster.workers import Worker, Workers, places
 from thespis.engine.loop import Loop
 from thespis.errors import ThespisError, require
 from thespis.runs import checkpoint, files, lineage
@@ -63,7 +63,8 @@ def on_ray(
             config.tuner and deadline >= 0, f"deadline = {deadline:g}: it is for exchanges (pbt)"
         )
     with connect(address) as ray:
-        yield partial(Head, ray=ray, size=size, deadline=deadline)
+        fixed = address_of(address) is None  # a Ray of this machine alone does not grow
+        yield partial(Head, ray=ray, size=size, deadline=deadline, fixed=fixed)
 
 
 class Head:
@@ -80,10 +81,11 @@ class Head:
         ray: Any,
         size: int | None = None,
         deadline: float | None = None,
+        fixed: bool = False,
     ):
         self.config, self.folder, self.reporter, self.ray = config, folder, reporter, ray
         self.loop = pieces[0]
-        self.size, self.deadline = size, deadline
+        self.size, self.deadline, self.fixed = size, deadline, fixed
         self.seeds = jax.device_put(np.asarray(config.seeds, np.int32))
         self.tuning = Tuning(config, self.loop, self.seeds) if config.tuner else None
         if self.tuning:
@@ -162,9 +164,9 @@ class Head:
         files.write(self.groups / PROOF, proof.encode())
         file = self.groups / "groups.json"
         if not file.exists():
-            threads = self.config.threads or 1
-            places = self.ray.cluster_resources().get("CPU", 1) // threads
-            size = self.size or slices.default_size(self.config.members, places)
+            size = self.size or slices.default_size(
+                self.config.members, places(self.ray, self.config)
+            )
             parts = slices.split(self.config.members, size)
             write_json(file, [[part.start, part.stop] for part in parts])
         parts = [range(*ends) for ends in read_json(file)]
@@ -182,6 +184,12 @@ class Head:
             compile_cache.keeping,
         )
         self.workers = Workers(self.ray, [worker(*x) for x in enumerate(parts)], assignment)
+        room = places(self.ray, self.config) if self.fixed else len(parts)
+        require(
+            len(parts) <= room,
+            f"{len(parts)} groups need more than this machine has, which is room for {room}: give "
+            "a larger group, or the address of a cluster",
+        )
         for one in self.workers.workers:
             self.workers.start(one)
 
@@ -332,7 +340,7 @@ class Head:
             return
         report, again = answer, worker.beginning
         if again:
-            worker.beginning, worker.node = False, answer["node"]
+            worker.beginning, worker.node, worker.pid = False, answer["node"], answer["pid"]
             report = answer["report"]
             if self.log is None:
                 self.open_log(answer)
@@ -458,8 +466,8 @@ class Head:
             donor = self.group_of(parent)
             if m not in donor.members and donor.actor is not None:
                 wanted.setdefault(donor.number, set()).add(parent - donor.members.start)
-        actors = {worker.number: worker.actor for worker in self.workers.workers}
-        return {n: actors[n].give.remote(sorted(x), replay) for n, x in wanted.items()}
+        donors = [worker for worker in self.workers.workers if worker.number in wanted]
+        return {w.number: self.workers.give(w, sorted(wanted[w.number]), replay) for w in donors}
 
     def decide_cure(self, iteration: int) -> tuple[Decision, dict[int, Any]]:
         """Decides whose copies broken members become, when all wait at this iteration."""

@@ -18,9 +18,9 @@ def split(members: int, size: int) -> list[range]:
     return [range(a, b) for a, b in pairwise(ends)]
 
 
-def default_size(members: int, places: float) -> int:
+def default_size(members: int, places: int) -> int:
     """Returns the members of a group with which a cluster of so many places is full."""
-    return max(1, -(-members // max(1, int(places))))
+    return -(-members // places)
 
 
 def part(config: Config, members: range) -> Config:

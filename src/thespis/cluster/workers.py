@@ -30,6 +30,7 @@ class Worker:
     actor: Any = None
     ref: Any = None  # of what it was asked, until it has answered
     node: str = ""
+    pid: int = 0
     beginning: bool = True  # it was asked to begin, and nothing else yet
     since: float = 0.0  # when it was asked
     step: int = -1  # of its newest checkpoint
@@ -39,16 +40,27 @@ class Worker:
     told: bool = False  # that it waits
 
 
+def needs(config: Config) -> dict[str, Any]:
+    """Returns what a group of this run takes of a node, as Ray has it."""
+    taken: dict[str, Any] = {"num_cpus": config.threads or 1}
+    other = {"gpu": {"num_gpus": 1}, "tpu": {"resources": {"TPU": 1}}}
+    return taken | other.get(config.device, {})
+
+
+def places(ray: Any, config: Config) -> int:
+    """Returns for how many groups a cluster has room."""
+    have, taken = ray.cluster_resources(), needs(config)
+    room = [have.get("CPU", 0) // taken["num_cpus"]]
+    room += [have.get(kind.upper(), 0) for kind in ("gpu", "tpu") if config.device == kind]
+    return max(1, int(min(room)))
+
+
 class Workers:
     """All groups of a run."""
 
     def __init__(self, ray: Any, workers: list[Worker], assignment: Callable[[Worker], Any]):
         self.ray, self.workers, self.assignment = ray, workers, assignment
-        first = workers[0].config
-        self.needs: dict[str, Any] = {"num_cpus": first.threads or 1}
-        if first.device in ("gpu", "tpu"):
-            key = "num_gpus" if first.device == "gpu" else "resources"
-            self.needs[key] = 1 if first.device == "gpu" else {"TPU": 1}
+        self.needs = needs(workers[0].config)
 
     @property
     def cpus(self) -> int:
@@ -72,6 +84,10 @@ class Workers:
         """Lets a group train."""
         worker.ref, worker.since = worker.actor.advance.remote(order), time.monotonic()
         worker.paused = None
+
+    def give(self, worker: Worker, members: list[int], replay: bool) -> Any:
+        """Lets a group give some members -> the reference of what others take."""
+        return worker.actor.give.remote(members, replay)
 
     def end(self, worker: Worker) -> None:
         """Ends the process of a group, if it lives."""
