@@ -29,7 +29,7 @@ def cluster(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it forks, of which JAX warns
-        node = {"num_cpus": 1, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
+        node = {"num_cpus": 1, "include_dashboard": False}
         made = Cluster(True, head_node_args=node | {"object_store_memory": 100 * 2**20})
         made.add_node(num_cpus=1, object_store_memory=100 * 2**20)
         yield made.address

@@ -259,6 +259,7 @@ class Assignment:
     proof: str
     names: list[str]  # of hyper-parameters in which members differ
     first: dict[str, np.ndarray]  # hyper-parameters of its members at the start
+    start: int  # the number of its first member in the run
     keeping: bool  # whether compiled programs are kept
 
 
@@ -281,6 +282,7 @@ class Group:
         files.clear(a.folder)
         pieces = build(a.config)
         trainer = GroupTrainer(a.config, pieces, a.folder, a.names, a.first)
+        trainer.faults.folder, trainer.faults.first = a.run, a.start
         self.trainer = trainer
         if checkpoint.latest(a.folder / "checkpoints"):
             trainer.restore(a.folder)

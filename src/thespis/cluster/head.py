@@ -181,6 +181,7 @@ class Head:
             proof,
             names,
             slices.cut_hyper(self.first, w.members),
+            w.members.start,
             compile_cache.keeping,
         )
         self.workers = Workers(self.ray, [worker(*x) for x in enumerate(parts)], assignment)

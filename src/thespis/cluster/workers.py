@@ -124,20 +124,20 @@ class Workers:
         now, need = time.monotonic(), self.cpus * len(self.workers)
         have = self.ray.cluster_resources().get("CPU", 0)
         late = lambda w: have < need or now - w.since > LONG
-        mine = [w for w in self.workers if w.beginning and w.ref is not None and not w.told]
-        mine = [w for w in mine if late(w) and self.placed() < len(self.workers)]
-        if not mine:
+        begun = [w for w in self.workers if w.beginning and w.ref is not None and not w.told]
+        waiting = list(filter(late, begun))
+        if not waiting:
             return ""
-        for worker in mine:
+        for worker in waiting:
             worker.told = True
+        if have >= need:
+            free = self.ray.available_resources().get("CPU", 0)
+            numbers = ", ".join(str(worker.number) for worker in waiting)
+            return f"group(s) {numbers} have not begun after {LONG} s; free CPUs: {free:g}"
         return (
             f"{len(self.workers)} groups need {need:g} CPUs and the cluster has {have:g}: some "
             "wait until there are more; add nodes, or give a larger --group"
         )
-
-    def placed(self) -> int:
-        """Returns how many groups have a process that works."""
-        return sum(not worker.beginning for worker in self.workers)
 
     def uneven(self) -> tuple[Worker, str] | None:
         """Returns a group that shares a node with others, and a node with at least two fewer."""

@@ -28,6 +28,7 @@ class Faults(dict[int, str]):
         self.trace = Tracer(loop, start)
         self.anchor: Anchor | None = None
         self.demos: Any = None  # what is learned from since then
+        self.first = 0  # the number in the run of the first member here
 
     def remember(self, x: Learner, demos: Any, length: int, window: int) -> None:
         """Keeps a moment to return to, before `length` iterations that lose none of its rows.
@@ -82,7 +83,7 @@ class Faults(dict[int, str]):
     def keep(self, m: int, fault: Found, hp: Any, env: int = 0) -> None:
         """Writes the fault of a member to a file."""
         c = self.config
-        path = dump.write(self.folder, fault, hp, m, c.seeds[m], c.envs)
+        path = dump.write(self.folder, fault, hp, self.first + m, c.seeds[m], c.envs)
         text = self.message(m, fault.what, fault.iteration, env)
         self[m] = f"{text}; what failed is in {path}"
 
