@@ -70,8 +70,9 @@ CAMPAIGNS = {
         "clusters",
         0,
         30,
-        "a population trains in groups on a cluster of three raylets (`--ray`); in random order and "
-        "at random moments, workers, raylets and the head are killed by SIGKILL, and nodes join",
+        "a population trains in groups on a cluster of three raylets (`--ray`); in random order "
+        "and at random moments, workers, raylets and the head are killed by SIGKILL, and nodes "
+        "join",
     ),
 }
 

@@ -24,7 +24,7 @@ from thespis.runs import files, metrics
 FILE = "lineage.csv"
 COLUMNS = ("step", "member", "parent", "score", "age")
 EVENT = "event"
-EVENTS = {1: "died", 2: "was started again", 3: "moved"}
+EVENTS = {1: "died", 2: "started again", 3: "moved"}
 
 
 class LineageLog:
@@ -130,6 +130,16 @@ def events(folder: Path) -> list[tuple[int, int, int]]:
     code = table.get(EVENT, np.full(len(table["step"]), np.nan))
     rows = np.flatnonzero(np.isin(code, list(EVENTS)))
     return [(int(table["step"][i]), int(table["member"][i]), int(code[i])) for i in rows]
+
+
+def happened(folder: Path) -> dict[str, int]:
+    """Returns how often each kind of event happened, to one process and all of its members."""
+    counts = dict.fromkeys(EVENTS.values(), 0)
+    before = None
+    for step, member, kind in events(folder):
+        counts[EVENTS[kind]] += before != (step, member - 1, kind)
+        before = step, member, kind
+    return {name: n for name, n in counts.items() if n}
 
 
 def ancestry(table: dict[str, np.ndarray], member: int) -> tuple[int, list[int]]:
