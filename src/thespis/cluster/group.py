@@ -147,7 +147,6 @@ class GroupTrainer(Trainer):
         self.names, self.first = names, first
         self.notes = Notes()
         self.evaluated: tuple[int, list[float]] | None = None  # the newest: step, mean returns
-        self.pause: int | None = None  # the iteration at which all members wait for each other
         self.met: float | None = None  # when it last reported
         self.gap: float | None = None  # seconds from then until it trained on
         super().__init__(config, pieces, folder, self.notes)
@@ -189,8 +188,7 @@ class GroupTrainer(Trainer):
             raise ThespisError(next(iter(self.faults.values())))
         if self.faults and not self.tuning:
             raise ThespisError(next(iter(self.faults.values())))
-        if now and (self.faults or self.pause == self.iteration):
-            self.pause = self.iteration
+        if now and self.faults:
             raise Paused
 
     def go_on_after_pause(self, decision: dict[str, Any]) -> None:
@@ -201,8 +199,7 @@ class GroupTrainer(Trainer):
         self.used = self.hps
         self.faults.clear()
         self.faults.forget()
-        self.pause = None
-        self.after_epoch()  # where nobody is broken any more, and nobody waits
+        self.after_epoch()  # where nobody is broken any more
 
     # --- what is left for others --------------------------------------------------------------
 
@@ -322,7 +319,7 @@ class Group:
         """Trains until the next meeting, saves, and reports; or stops where members broke.
 
         `order` has the step at which it begins, the iteration of the next meeting, what was
-        decided, if anything, and the iteration at which to wait for a cure, or the cure itself.
+        decided, if anything; or the cure of members where it stopped.
         """
         trainer, cure = self.trainer, order.get("cure")
         try:
@@ -341,7 +338,7 @@ class Group:
     def prepare(self, order: dict[str, Any]) -> None:
         """Makes the trainer one that stands where an order begins, and knows what was decided."""
         trainer, step = self.trainer, order["step"]
-        if trainer.step != step or trainer.faults or trainer.pause is not None:
+        if trainer.step != step or trainer.faults:
             for path in checkpoint.latest(self.assignment.folder / "checkpoints"):
                 if int(path.name.rstrip(checkpoint.REPLACED)) > step:
                     checkpoint.remove(path)
@@ -351,7 +348,6 @@ class Group:
             require(trainer.step == step, f"{self.assignment.folder} has no checkpoint of {step}")
         trainer.log.rows.clear()
         trainer.notes.texts.clear()
-        trainer.pause = order.get("pause")
         if isinstance(trainer.tuning, GroupTuning):
             iteration = trainer.iteration
             trainer.tuning.decision = self.fetched(order.get("decision"), iteration)

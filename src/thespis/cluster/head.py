@@ -258,7 +258,7 @@ class Head:
         """Lets groups train until all have saved at this meeting, or come to one before it.
 
         Those that die are started again meanwhile. -> the iteration at which they met, or None if
-        `stop` is not empty. With a deadline, some may be missing.
+        `stop` is not empty. With a deadline some may be missing, though not at the end.
         """
         everyone, first = self.workers.workers, None
         cure: tuple[Decision, dict[int, Any]] | None = None
@@ -268,7 +268,8 @@ class Head:
                 return target
             if there and first is None:
                 first = time.monotonic()
-            if first and self.deadline is not None and time.monotonic() - first > self.deadline:
+            patient = self.deadline is None or target == self.config.iterations(self.config.steps)
+            if first and not patient and time.monotonic() - first > self.deadline:
                 self.say_late(target, [w for w in everyone if w not in there])
                 return target
             if stop:
@@ -276,36 +277,33 @@ class Head:
             paused = [w.paused["paused"] for w in everyone if w.paused is not None]
             if paused and min(paused) < target:
                 target, cure = min(paused), None
-            if paused and cure is None and all(self.waits(w, target) for w in everyone):
+                continue
+            if cure is None and all(w in there or self.waits(w, target) for w in everyone):
                 cure = self.decide_cure(target)
             for worker in everyone:
-                if worker.ref is None and worker.actor is not None and worker not in there:
-                    self.order(worker, target, cure, bool(paused))
+                if worker.ref is None and worker not in there:
+                    self.order(worker, target, cure)
             for worker, answer in self.workers.answers(timeout=1.0):
                 self.hear(worker, answer)
             if text := self.workers.waiting():
                 self.reporter.note(text)
 
     def waits(self, worker: Worker, target: int) -> bool:
+        """Tells whether a group stands at this iteration, and has broken members."""
         return worker.paused is not None and worker.paused["paused"] == target
 
-    def order(self, worker: Worker, target: int, cure: Any, pausing: bool) -> None:
+    def order(self, worker: Worker, target: int, cure: Any) -> None:
         """Tells a group that has nothing to do what to do next."""
-        if cure is not None and self.waits(worker, target):
-            decision, donors = cure
-            told = self.told(worker, decision, donors)
-            self.workers.ask(worker, {"until": target, "cure": told})
-            return
         if self.waits(worker, target):
+            if cure is not None:
+                self.workers.ask(worker, {"until": target, "cure": self.told(worker, *cure)})
             return
         start = min(worker.step, self.step)
         at = start // self.config.envs
         decision = self.decided if start == self.step else None
         told = None if decision is None else self.told(worker, decision, self.donors)
-        until = slices.meeting_after(self.config, self.timetable, at)
-        until, pause = min(until, target), target if pausing else None
-        order = {"step": start, "until": until, "pause": pause, "decision": told}
-        self.workers.ask(worker, order)
+        until = min(slices.meeting_after(self.config, self.timetable, at), target)
+        self.workers.ask(worker, {"step": start, "until": until, "decision": told})
 
     def told(self, worker: Worker, decision: Decision, donors: dict[int, Any]) -> dict[str, Any]:
         """Returns what a group must know of a decision, and where to get parents elsewhere."""
@@ -471,12 +469,12 @@ class Head:
         return {w.number: self.workers.give(w, sorted(wanted[w.number]), replay) for w in donors}
 
     def decide_cure(self, iteration: int) -> tuple[Decision, dict[int, Any]]:
-        """Decides whose copies broken members become, when all wait at this iteration."""
+        """Decides whose copies broken members become, once all others have saved there."""
         assert self.tuning is not None
         sick = np.zeros(self.config.members, bool)
         texts = {}
         for worker in self.workers.workers:
-            for m, text in (worker.paused or {})["faults"].items():
+            for m, text in worker.paused["faults"].items() if worker.paused else ():
                 sick[worker.members.start + int(m)] = True
                 texts[worker.members.start + int(m)] = text
         if sick.all():
