@@ -374,6 +374,7 @@ class Group:
         """Returns a member of another group: as it was in memory there, or as it was saved."""
         if donor.ref is not None:
             import ray
+            import ray.exceptions
 
             # If its process or its node is gone, so is what was in memory there.
             with suppress(ray.exceptions.RayError):

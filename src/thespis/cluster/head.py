@@ -13,6 +13,7 @@ do the same once more, bit for bit: keys follow from seeds and time alone.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import secrets
 import time
@@ -268,8 +269,9 @@ class Head:
                 return target
             if there and first is None:
                 first = time.monotonic()
-            patient = self.deadline is None or target == self.config.iterations(self.config.steps)
-            if first and not patient and time.monotonic() - first > self.deadline:
+            last = target == self.config.iterations(self.config.steps)
+            seconds = math.inf if self.deadline is None or last else self.deadline
+            if first is not None and time.monotonic() - first > seconds:
                 self.say_late(target, [w for w in everyone if w not in there])
                 return target
             if stop:
@@ -431,7 +433,8 @@ class Head:
         if not all(one is not None and one[0] == step for one in told):
             return False
         if goal is not None:
-            reached = np.float32([x for one in told if one for x in one[1]]) >= np.float32(goal)
+            returns = np.array([x for one in told if one for x in one[1]], np.float32)
+            reached = returns >= goal
             if reached.any() if self.tuning else reached.all():
                 return True
         waited = step - max(report["best_step"] for report in reports)

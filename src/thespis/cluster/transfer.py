@@ -32,10 +32,9 @@ def pack(learner: Learner, member: int, replay: bool) -> Parcel:
 def load(folder: Path, config: Config, loop: Loop, member: int, replay: bool, step: int) -> Parcel:
     """Returns the same from the checkpoint of a group at this step; `config` is that group's."""
     path = folder / "checkpoints" / f"{step:012d}"
-    learner = blank(config, loop)
+    learner, rows = blank(config, loop), checkpoint.manifest(path)["info"]["rows"]
     template = {"state": learner.state}
     if replay:
-        rows = checkpoint.manifest(path)["info"]["rows"]
         cut = lambda x: snapshot.resize(x, 0, rows)
         template["replay"] = snapshot.by_row(cut, snapshot.stored(learner.replay))
     parts = checkpoint.load(path, template)

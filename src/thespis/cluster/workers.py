@@ -69,13 +69,11 @@ class Workers:
 
     def start(self, worker: Worker, node: str | None = None) -> None:
         """Starts the process of a group on any node, or rather on this one."""
-        from ray import cloudpickle
-
         where = "SPREAD" if node is None else on_node(self.ray, node, soft=True)
         remote = self.ray.remote(Actor).options(
             **self.needs, max_restarts=0, max_task_retries=0, scheduling_strategy=where
         )
-        assignment = cloudpickle.dumps(self.assignment(worker))
+        assignment = self.ray.cloudpickle.dumps(self.assignment(worker))
         worker.actor = remote.remote(settings(), os.getcwd(), assignment)
         worker.ref, worker.beginning = worker.actor.begin.remote(), True
         worker.since, worker.told, worker.paused = time.monotonic(), False, None
