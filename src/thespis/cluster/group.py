@@ -349,8 +349,11 @@ class Group:
         trainer.log.rows.clear()
         trainer.notes.texts.clear()
         if isinstance(trainer.tuning, GroupTuning):
-            iteration = trainer.iteration
-            trainer.tuning.decision = self.fetched(order.get("decision"), iteration)
+            decision, stay = order.get("decision"), order.get("stay", False)
+            try:
+                trainer.tuning.decision = self.fetched(decision, trainer.iteration, stay)
+            except Lost as lost:
+                raise ThespisError(f"{lost} is neither in memory nor saved: restore it") from lost
 
     def finished(self, report: dict[str, Any]) -> dict[str, Any]:
         """Returns a report with the last rows of a run that ends between two."""
@@ -360,14 +363,23 @@ class Group:
         trainer.close_rows()
         return json.loads(json.dumps(report | {"rows": before + trainer.log.rows}))
 
-    def fetched(self, decision: Any, iteration: int) -> Any:
-        """Returns a decision with everybody's parent: a place here, or what has arrived of it."""
+    def fetched(self, decision: Any, iteration: int, stay: bool = False) -> Any:
+        """Returns a decision with everybody's parent: a place here, or what has arrived of it.
+
+        Who should copy what is lost may `stay` as it is.
+        """
         if decision is None:
             return None
         replay = any(decision["sick"]) or inherited(self.trainer.config.tuning).replay == "parent"
-        step = iteration * self.trainer.config.envs
-        arrived = lambda donor: self.parcel(donor, replay, step)
-        parents = [p if isinstance(p, int) else arrived(p) for p in decision["parents"]]
+        step, parents = iteration * self.trainer.config.envs, list(decision["parents"])
+        for member, parent in enumerate(parents):
+            if isinstance(parent, Donor):
+                try:
+                    parents[member] = self.parcel(parent, replay, step)
+                except Lost:
+                    if not stay:
+                        raise
+                    parents[member] = member
         return decision | {"parents": parents}
 
     def parcel(self, donor: Donor, replay: bool, step: int) -> Parcel:
@@ -383,7 +395,7 @@ class Group:
             config, loop = donor.config, self.trainer.loop
             return transfer.load(donor.folder, config, loop, donor.place, replay, step)
         except (ThespisError, OSError) as error:
-            raise Lost from error
+            raise Lost(f"member {donor.place} of {donor.folder} at step {step}") from error
 
     def give(self, members: list[int], replay: bool) -> dict[int, Parcel]:
         """Returns members by their places here, as they are now."""

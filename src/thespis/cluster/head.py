@@ -59,10 +59,10 @@ def on_ray(
     slices.refuse(config, callbacks)
     size = size if size is None else counted("group", size)
     if deadline is not None:
-        deadline = convert("deadline", float, deadline)
-        require(
-            config.tuner and deadline >= 0, f"deadline = {deadline:g}: it is for exchanges (pbt)"
-        )
+        seconds = float(convert("deadline", float, deadline))
+        require(config.tuner, "deadline is for exchanges: give pbt, or leave it out")
+        require(seconds >= 0, f"deadline = {seconds:g}: give 0 or more seconds")
+        deadline = seconds
     with connect(address) as ray:
         fixed = address_of(address) is None  # a Ray of this machine alone does not grow
         yield partial(Head, ray=ray, size=size, deadline=deadline, fixed=fixed)
@@ -101,6 +101,7 @@ class Head:
         self.log: Any = None  # metrics.csv, once a group has told what is measured
         self.pending: dict[tuple[int, int], Any] = {}  # reports not in metrics.csv, by group, step
         self.workers: Any = None  # of the groups, once they are started
+        self.announced: set[str] = set()  # notes of groups, most of which say the same
         self.saved, self.signal = -1, 0
         self.began, self.elapsed = time.monotonic(), 0.0
 
@@ -301,11 +302,17 @@ class Head:
                 self.workers.ask(worker, {"until": target, "cure": self.told(worker, *cure)})
             return
         start = min(worker.step, self.step)
+        require(
+            start == self.step or self.deadline is not None,
+            f"{worker.folder} has lost its checkpoint of step {self.step}, and the one before is "
+            "of no use without the others': restore it",
+        )
         at = start // self.config.envs
         decision = self.decided if start == self.step else None
         told = None if decision is None else self.told(worker, decision, self.donors)
         until = min(slices.meeting_after(self.config, self.timetable, at), target)
-        self.workers.ask(worker, {"step": start, "until": until, "decision": told})
+        order = {"step": start, "until": until, "decision": told}
+        self.workers.ask(worker, order | {"stay": self.deadline is not None})
 
     def told(self, worker: Worker, decision: Decision, donors: dict[int, Any]) -> dict[str, Any]:
         """Returns what a group must know of a decision, and where to get parents elsewhere."""
@@ -351,7 +358,9 @@ class Head:
         if worker.step > self.step or (self.deadline is not None and not again):
             self.pending[worker.number, worker.step] = report["rows"]
         for text in report["notes"] if not again else ():
-            self.reporter.note(text)
+            if text not in self.announced:
+                self.announced.add(text)
+                self.reporter.note(text)
         for name, seconds in report["programs"].items():
             self.programs[name] = max(seconds, self.programs.get(name, 0.0))
 

@@ -98,6 +98,7 @@ class Workers:
         """Returns who has answered within so many seconds, and what; None of those who died."""
         asked = {worker.ref: worker for worker in self.workers if worker.ref is not None}
         if not asked:
+            time.sleep(0.1)
             return []
         refs, _ = self.ray.wait(list(asked), num_returns=1, timeout=timeout)
         return [(asked[ref], self.answer(asked[ref])) for ref in refs]
