@@ -21,6 +21,7 @@ from thespis.cluster import group, head
 from thespis.cluster.group import Group
 from thespis.cluster.workers import Workers
 from thespis.errors import ThespisError
+from thespis.runs import lineage
 
 RUN = {"steps": 300, "learning_starts": 50, "pbt": True, "pbt.interval": 100, "members": 4}
 
@@ -108,6 +109,7 @@ def alone(tmp_path_factory):
     return train(tmp_path_factory.mktemp("alone"), ray=False).path
 
 
+@pytest.mark.slow
 def test_groups_end_as_one_process(alone, tmp_path):
     run = train(tmp_path)
     assert differences(alone, run.path) == []
@@ -129,14 +131,17 @@ def test_whoever_dies_it_ends_the_same(alone, tmp_path, monkeypatch, seed):
     run = through_deaths(monkeypatch, tmp_path, deaths(random.Random(seed)))
     assert differences(alone, run) == []
     assert thespis.load(run).status == {"state": "done", "step": 300}
+    assert lineage.events(run)
 
 
+@pytest.mark.slow
 def test_a_run_may_become_longer(alone, tmp_path):
     short = train(tmp_path, steps=250)
     assert short.status == {"state": "done", "step": 250}
     assert differences(alone, thespis.resume(short.path, 300, ray=True, progress=False).path) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_at_a_meeting(alone, tmp_path, monkeypatch):
     asked = iter(range(100))
     stop = lambda worker: signal.raise_signal(signal.SIGINT) if next(asked) == 3 else ""
@@ -230,6 +235,7 @@ def test_what_cannot_work_in_groups_is_refused(tmp_path):
     assert not list(tmp_path.glob("*/*"))
 
 
+@pytest.mark.slow
 def test_a_run_in_groups_needs_ray_to_go_on_and_others_do_not_take_it(alone, tmp_path):
     run = train(tmp_path, steps=150)
     with pytest.raises(ThespisError, match=f"thespis resume {run.path} --ray"):
