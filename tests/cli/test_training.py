@@ -70,6 +70,11 @@ def test_a_dry_run_tells_what_would_be_run_and_leaves_nothing(say, complain, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", ["train", "config", "plan"])
+def test_without_an_algorithm_the_help_names_them(say, command):
+    assert "discrete-sac" in "\n".join(say(command))
+
+
 @undrawn
 def test_what_config_prints_is_what_train_reads(say):
     text = say("config", "td3", "--preset", "qdax", "--env", "jax:pendulum", "--name", "x")

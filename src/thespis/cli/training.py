@@ -8,6 +8,7 @@ import textwrap
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Literal
 
 from thespis.cli.common import (
@@ -229,7 +230,7 @@ def names_to_check(algo: str, algorithm: type) -> dict[str, Callable[[Any], Any]
 
 def file_in(argv: list[str]) -> str | None:
     """Returns the value of --config."""
-    for word, after in zip(argv, [*argv[1:], ""], strict=True):
+    for word, after in zip_longest(argv, argv[1:], fillvalue=""):
         if word == "--config" or word.startswith("--config="):
             return word.partition("=")[2] or after
     return None
