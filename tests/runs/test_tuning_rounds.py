@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import thespis
-from tests.small import RUN, Toy, arguments, arrays, differences, stop_at, words
+from tests.small import Toy, arguments, arrays, differences, stop_at, words
 from thespis import tuning
 from thespis.core import ThespisError
 from thespis.runs import checkpoint, config_file, directory, lineage, metrics, trainer
@@ -195,17 +195,6 @@ def test_what_is_given_is_not_tuned(tmp_path):
     assert directory.read_json(run.path / "config.json")["hp"] == {"gamma": 0.9}
 
 
-def test_a_preset_may_say_how_to_tune(monkeypatch):
-    mine = {"hp": {"gamma": 0.9, "tau": 0.1}, "pbt": {"tuned": ("gamma=uniform:0.9:1",), "best": 1}}
-    monkeypatch.setitem(thespis.SAC.presets, "mine", mine)
-    tuned = configs.make("sac", RUN | {"members": 4, "pbt": True, "preset": "mine"})
-    assert (tuned.hp, tuned.pbt["tuned"]) == ({"tau": 0.1}, ("gamma=uniform:0.9:1",))
-    hp = configs.make("sac", RUN | {"preset": "mine"}).hp
-    assert (hp["gamma"], hp["tau"]) == (0.9, 0.1)
-    control = configs.make("sac", RUN | {"members": 4, "tuner": "random", "preset": "mine"})
-    assert (control.hp, control.pbt["tuned"]) == (tuned.hp, tuned.pbt["tuned"])
-
-
 def test_a_wanted_reward_of_the_best_member_ends_a_population(whole, tmp_path):
     goal = float(whole.metrics["eval/mean_reward"][whole.metrics["step"] == 200].max())
     run = thespis.train("sac", out=tmp_path, **population(stop_reward=goal))
@@ -339,16 +328,6 @@ def test_a_schedule_follows_the_line_of_a_member(tmp_path):
     assert start == {"gamma": pytest.approx(0.9), "alpha": 1.0}
     assert changes == [(100, {"gamma": 0.95}), (200, {"gamma": 0.96})]
     assert lineage.schedule(folder, 2) == ({"gamma": pytest.approx(0.92), "alpha": 3.0}, [])
-
-
-def test_parents_are_as_they_were_before_their_round():
-    """2 copies what 1 was, while 1 becomes a copy of 0; then 1 is healed, and all stay."""
-    step, member = [100] * 3 + [200] + [200] * 3, [0, 1, 2, 1, 0, 1, 2]
-    table = {"step": step, "member": member, "parent": [0, 0, 1, 2, 0, 1, 2]}
-    table = {name: np.array(x, float) for name, x in table.items()}
-    assert lineage.ancestry(table, 2) == (1, [2, 6])
-    assert lineage.ancestry(table, 1) == (1, [2, 3, 5])
-    assert lineage.ancestry(table, 0) == (0, [0, 4])
 
 
 def test_a_winner_is_trained_again_with_its_schedule(whole, tmp_path, monkeypatch):
@@ -514,16 +493,6 @@ def test_python_takes_a_tuner_as_it_is(tmp_path):
     gamma = run.metrics["hparams/gamma"]
     assert ((gamma >= 0.5) & (gamma <= 0.6)).all()
     assert json.loads((run.path / "config.json").read_text())["pbt"]["interval"] == 100
-
-
-def test_a_population_that_does_not_fit_says_how_many_would(tmp_path):
-    given = population(steps=10**9, buffer_size=10**9, eval_freq=100, hidden=(8, 8))
-    with pytest.raises(ThespisError, match=r"of 4 member\(s\) needs .* this machine has .* GiB"):
-        thespis.train("sac", out=tmp_path, **given)
-    less = population(steps=10**8, buffer_size=2 * 10**8, members=100, eval_freq=100)
-    with pytest.raises(ThespisError, match=r"of 100 member\(s\) .*: \d+ member\(s\) fit"):
-        thespis.train("sac", out=tmp_path, **less)
-    assert not list(tmp_path.iterdir())
 
 
 # --- priorities -----------------------------------------------------------------------------
