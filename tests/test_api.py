@@ -65,7 +65,7 @@ def test_the_config_is_enough_to_run_it_again(run, tmp_path):
     again = thespis.train(config.algo, out=tmp_path, progress=False,
                           **(given | config.options | config.hp))  # fmt: skip
     assert differences(run.path, again.path) == []
-    assert metrics.same(run.path / "metrics.csv", again.path / "metrics.csv") == []
+    assert metrics.differences(run.path / "metrics.csv", again.path / "metrics.csv") == []
 
 
 def test_a_jax_task_is_the_same_as_its_name(run, tmp_path):
