@@ -70,5 +70,5 @@ def test_an_algorithm_that_never_repeats_is_refused():
         parts=(None, envs.make("jax:pendulum")),
         config=SimpleNamespace(algo="sac"),
     )
-    with pytest.raises(ThespisError, match="sac acts anew at every step"):
+    with pytest.raises(ThespisError, match="sac never repeats actions"):
         repeats.plot(run)

@@ -17,12 +17,12 @@ from thespis.envs import label
 from thespis.report.plots import FAINT, GREY, PALETTE, sheet
 from thespis.runs.files import output
 
-MOST = 6  # action dimensions that have a panel
+MOST = 6  # largest number of action dimensions that are drawn
 
 
 @dataclass(frozen=True)
 class Episode:
-    """Actions [steps, n] in [-1, 1], whether each step [steps] chose a new one, the return."""
+    """Actions [steps, n] in [-1, 1], whether each step [steps] chose a new one, and the return."""
 
     actions: np.ndarray
     anew: np.ndarray
@@ -56,7 +56,7 @@ def play_one(run: Any, policy: Any, copies: Copies, limit: int, seed: int) -> Ep
     for arrived, _, action in rollout.episode(copies.reset(), copies.step, act, limit):
         if action is not None:
             if not isinstance(policy.memory, Repeating):
-                raise ThespisError(f"{run.config.algo} acts anew at every step: plot a taac run")
+                raise ThespisError(f"{run.config.algo} never repeats actions: plot a run of taac")
             actions.append(action[0])
             anew.append(policy.memory.repeats[0] == 1)
         total += float(scalar_reward(policy.algo, np.asarray(arrived.reward), arrived.obs)[0])
@@ -108,9 +108,9 @@ def plot(
     episodes: int = 10,
     seed: int = 0,
 ) -> Path:
-    """Plays and draws, by default into the run's plots."""
+    """Plays episodes and draws them, by default into the run's folder `plots`."""
     if episodes < 1:
         raise ThespisError(f"episodes = {episodes}: give at least 1")
-    shown = play(run, member, which, episodes, seed)
-    title = f"{run.config.algo.upper()}  {label(run.parts[1])}  return {shown[0].total:,.1f}"
-    return draw(shown, output(run.path, path, "plots", "repeats.png"), title)
+    played = play(run, member, which, episodes, seed)
+    title = f"{run.config.algo.upper()}  {label(run.parts[1])}  return {played[0].total:,.1f}"
+    return draw(played, output(run.path, path, "plots", "repeats.png"), title)

@@ -79,7 +79,7 @@ class Chart {
     return { x: array(x), y: array(y), low: low == null ? null : array(low), high: high == null ? null : array(high) };
   }
 
-  some(line) { // the statistic over those runs of a group that are not hidden
+  some(line) { // the statistic over the visible runs of a group
     const members = this.spec.series.filter(other => other.group === line.group && !other.bold && other.by[this.axis] && shown(other));
     const key = `${this.axis} ${members.map(member => this.spec.series.indexOf(member))}`;
     this.known ??= new Map();
@@ -91,7 +91,7 @@ class Chart {
 
   get end() { return Math.max(1e-9, ...this.lines.map(line => line.x[line.x.length - 1] ?? 0)); }
 
-  get start() { // a logarithmic axis begins with the first that has a logarithm
+  get start() { // a logarithmic axis starts at the first positive value
     if (this.along !== SCALES.log) return 0;
     const first = Math.min(...this.lines.map(line => line.x.find(x => x > 0) ?? Infinity));
     return Number.isFinite(first) && first < this.end ? first : this.end / 10;
@@ -175,7 +175,7 @@ class Chart {
       return;
     }
     let low = laid[0], high = laid[laid.length - 1];
-    if (this.spec.floor) { // what failed shall not squeeze the rest
+    if (this.spec.floor) { // failed runs must not compress the others
       const usual = laid[Math.floor(0.05 * laid.length)];
       low = Math.max(low, usual - 0.5 * (high - usual));
     }
