@@ -141,7 +141,7 @@ def refused(several, *argv) -> str:
 
 @pytest.mark.posix
 def test_runs_are_deleted_if_they_are_runs_and_nobody_trains_them(several, say, monkeypatch):
-    assert "say which runs" in refused(several, "--delete", "--yes")
+    assert "choose the runs" in refused(several, "--delete", "--yes")
     assert "1 run(s) would be deleted; give --yes" in refused(
         several, "--delete", "--filter", "td3"
     )
