@@ -13,7 +13,7 @@ from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
 from thespis.skills.planner import Planner, lead, plan, predict, pursue
 from thespis.skills.rollout import rollout
-from thespis.skills.score import judged
+from thespis.skills.score import scores_of
 
 pytestmark = pytest.mark.usefixtures("kept")
 
@@ -107,13 +107,13 @@ def test_metra_leads_to_goals_and_scores_what_it_can(far):
     wanted = way / np.linalg.norm(way, axis=-1, keepdims=True)
     np.testing.assert_allclose(found.skills[:, 0], wanted, atol=1e-5)
     played = rollout(far, far.skills(5), 2, steps=20)
-    judgement = judged(far, played)
+    judgement = scores_of(far, played)
     assert judgement["hull_area"] >= 0
     assert "predictability" not in judgement
     moved = phi(seen(played.descriptors[0, 0, 1])) - phi(seen(played.descriptors[0, 0, 0]))
     assert played.diversity[0, 0, 1] == pytest.approx(float(moved @ played.skills[0]), abs=1e-5)
     given = Planner(), jnp.zeros(2), lambda place: place.sum(-1), random.key(0)
-    with pytest.raises(ThespisError, match="metra predicts nothing"):
+    with pytest.raises(ThespisError, match="metra has no dynamics"):
         plan(far.algo, far.state, far.hp, *given)
 
 
