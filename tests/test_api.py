@@ -95,7 +95,7 @@ def test_an_instance_is_refused_with_what_to_give_instead(tmp_path):
         thespis.train("sac", gymnasium.make("Pendulum-v1"), out=tmp_path)
     with pytest.raises(ThespisError, match='is an instance.*: give env="Pendulum-v1" and envs=2$'):
         thespis.train("sac", gymnasium.make_vec("Pendulum-v1", 2), out=tmp_path)
-    with pytest.raises(ThespisError, match="env = 3 is no environment: give an id such as Pendul"):
+    with pytest.raises(ThespisError, match="env = 3 is not an environment: give an id such as"):
         thespis.train("sac", 3, out=tmp_path)
     assert not list(tmp_path.iterdir())
 
