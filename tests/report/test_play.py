@@ -105,7 +105,7 @@ class Repeater:
 
 def test_frames_tell_when_the_agent_acts_anew(monkeypatch):
     seen = []
-    monkeypatch.setattr(video, "beats", lambda frame, anew: seen.append(list(anew)) or frame)
+    monkeypatch.setattr(video, "beats", lambda frame, new: seen.append(list(new)) or frame)
     stage = DeviceStage(Autoreset(Pendulum(limit=5)), 0, False)
     pictures, _ = episode(stage, Repeater(), 0, 5, "")
     assert len(pictures) == 6

@@ -144,7 +144,7 @@ _thespis() {{
     typed=$command
     [[ $previous == --* ]] && typed=$previous
     if _thespis_takes_runs "$typed" || [[ $command == skills && $count == 3 ]]; then
-      for run in "${{THESPIS_RUNS:-runs}}"/*/*/config.json; do  # names that nobody may expand
+      for run in "${{THESPIS_RUNS:-runs}}"/*/*/config.json; do  # names are not expanded
         [[ -e $run && $run == "$cur"* ]] && runs+=("$(printf %q "${{run%/config.json}}")")
       done
     fi

@@ -74,8 +74,8 @@ def check(policy):
         memory = {name: outputs[name] for name in memory}
         for name, x in outputs.items():
             if name.startswith("action"):
-                wanted = policy.examples["example." + name][t]
-                worst = max(worst, float(np.max(np.abs(x.astype(np.float64) - wanted))))
+                expected = policy.examples["example." + name][t]
+                worst = max(worst, float(np.max(np.abs(x.astype(np.float64) - expected))))
     return worst
 
 

@@ -228,10 +228,10 @@ class Exported:
         (obs, played), worst, half = self.played, 0.0, half_ranges(self.algo.spec)
         before = lambda first, after: np.concatenate([np.asarray(first)[None], after[:-1]])
         memory = jax.tree.map(before, self.memory, played["memory"])
-        inputs, wanted = named({"memory": memory, "obs": obs}), named(played)
+        inputs, expected = named({"memory": memory, "obs": obs}), named(played)
         for t in range(len(inputs[-1][1])):
             got = other({name: x[t] for name, x in inputs if name in self.names})
-            for name, x in wanted:
+            for name, x in expected:
                 error = np.abs(np.asarray(got[name], np.float64) - x[t].astype(np.float64))
                 worst = max(worst, float(np.max(error / half.get(name, 1.0), initial=0.0)))
         if not worst <= TOLERANCE:

@@ -55,13 +55,13 @@ def push(folder: Path | str, name: str, replay: bool = False, private: bool = Fa
         with asking(library, f"push {name}"):
             api = library.HfApi()
             api.create_repo(name, private=private or None, exist_ok=True)
-            there = [file.rfilename for file in api.model_info(name).siblings or ()]
-            if foreign := [x for x in there if x not in ITS_OWN and bound(x) == 0]:
+            existing = [file.rfilename for file in api.model_info(name).siblings or ()]
+            if foreign := [x for x in existing if x not in ITS_OWN and bound(x) == 0]:
                 raise ThespisError(
                     f"{name} on the hub has files that do not belong to a run "
                     f"({shown(foreign[0])}): choose another name"
                 )
-            old = [x for x in there if x not in content and x not in ITS_OWN]
+            old = [x for x in existing if x not in content and x not in ITS_OWN]
             operations = [library.CommitOperationAdd(*pair) for pair in content.items()]
             operations += [library.CommitOperationDelete(path) for path in old]
             message = f"Upload {source.config['algo']} on {source.config['env']}"
@@ -103,8 +103,8 @@ def contents(source: Source, name: str, replay: bool, aside: Path) -> dict[str, 
 
 def newest_video(folder: Path) -> Path | None:
     place = files.inside(folder, "videos")
-    found = [x for x in place.glob("*") if x.suffix in VIDEOS and files.regular(x)]
-    return max(found, key=lambda file: file.lstat().st_mtime, default=None)
+    videos = [x for x in place.glob("*") if x.suffix in VIDEOS and files.regular(x)]
+    return max(videos, key=lambda file: file.lstat().st_mtime, default=None)
 
 
 def pull(
@@ -167,11 +167,11 @@ def verify(name: str, folder: Path) -> None:
     try:
         for kind in POLICIES:
             for path in checkpoint.latest(folder / kind):
-                there = {file.stem for file in path.glob("*.safetensors")}
+                stored = {file.stem for file in path.glob("*.safetensors")}
                 parts = {*checkpoint.manifest(path)["parts"]}
-                if not there <= parts:
+                if not stored <= parts:
                     raise checkpoint.Damaged(f"{path} has parts that its manifest does not name")
-                checkpoint.verified(path, parts - there)
+                checkpoint.verified(path, parts - stored)
     except checkpoint.Damaged as error:
         text = str(error).replace(f"{folder}{os.sep}", "")
         raise ThespisError(f"{name} on the hub: {text}; ask its owner to push it again") from error

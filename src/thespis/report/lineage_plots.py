@@ -115,8 +115,9 @@ class Story:
         births = [(r.step, r.parent_of(slot)) for r in self.rounds if r.parent_of(slot) != slot]
         lives, begin, parent = [], -math.inf, slot
         for end, after in [*births, (math.inf, slot)]:
-            mine = (self.steps > begin) & (self.steps <= end) & np.isfinite(self.values[:, slot])
-            steps, values = self.steps[mine].tolist(), self.values[mine, slot].tolist()
+            known = np.isfinite(self.values[:, slot])
+            selected = (self.steps > begin) & (self.steps <= end) & known
+            steps, values = self.steps[selected].tolist(), self.values[selected, slot].tolist()
             root = self.value_at(parent, begin)
             if root is not None and parent != slot:
                 steps, values = [begin, *steps], [root, *values]

@@ -79,16 +79,16 @@ def episode(stage, policy, seed: int, limit: int, label: str) -> tuple[list[np.n
     If a policy may repeat its actions, frames with a new action are marked.
     """
     policy.reset(seed)
-    frames, total, anew = [], 0.0, []
+    frames, total, new_action = [], 0.0, []
     act = lambda obs, time: policy.act(obs)
     for step, _, action in rollout.episode(stage.reset(seed), stage.step, act, limit):
         total += float(scalar_reward(policy.algo, np.asarray(step.reward), step.obs)[0])
         if isinstance(policy.memory, Repeating) and action is not None:
-            anew.append(bool(policy.memory.repeats[0] == 1))
+            new_action.append(bool(policy.memory.repeats[0] == 1))
         frame = stage.frame(step)
         if frame is not None:
             frame = video.caption(frame, f"{label}  return {total:,.1f}")
-            frames.append(video.beats(frame, anew) if anew else frame)
+            frames.append(video.beats(frame, new_action) if new_action else frame)
     return frames, total
 
 

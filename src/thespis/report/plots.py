@@ -225,10 +225,10 @@ def members_of(
     x, member, value = table[against], table["member"], table[metric]
     present, members = np.isfinite(value) & np.isfinite(x), {}
     for m in np.unique(member[present]):
-        mine = present & (member == m)
+        selected = present & (member == m)
         # Sorted by step; if a step was written twice, the later line is used.
-        steps, last = np.unique(x[mine][::-1], return_index=True)
-        members[int(m)] = steps, value[mine][::-1][last]
+        steps, last = np.unique(x[selected][::-1], return_index=True)
+        members[int(m)] = steps, value[selected][::-1][last]
     return members
 
 

@@ -88,9 +88,9 @@ class Terminal(Silent):
     def done(self, run, state: str, curve: Path | None) -> None:
         self.end()
         table, hypers = run.metrics, []
-        mine = lambda m: {name: column[table["member"] == m] for name, column in table.items()}
+        table_of = lambda m: {name: column[table["member"] == m] for name, column in table.items()}
         seeds, judge = run.config.seeds, run.config.judge
-        rows = [outcome(seed, mine(m), judge) for m, seed in enumerate(seeds)]
+        rows = [outcome(seed, table_of(m), judge) for m, seed in enumerate(seeds)]
         rows = [row for row in rows if row]
         if rows and run.config.tuner:
             rows, hypers = population(run, rows)

@@ -138,7 +138,7 @@ def caption(frame: np.ndarray, text: str) -> np.ndarray:
     return np.asarray(image)
 
 
-def beats(frame: np.ndarray, anew: Sequence[bool], shown: int = 60) -> np.ndarray:
+def beats(frame: np.ndarray, new_action: Sequence[bool], shown: int = 60) -> np.ndarray:
     """Returns the frame with a disc that is filled whenever the agent chooses a new action.
 
     A track beside the disc shows the last steps, the newest on the right: a stroke is a new
@@ -149,10 +149,10 @@ def beats(frame: np.ndarray, anew: Sequence[bool], shown: int = 60) -> np.ndarra
     pen, right, middle = ImageDraw.Draw(image), image.width - size, 1.5 * size
     radius = 0.55 * size
     box = (right - 2 * radius, middle - radius, right, middle + radius)
-    pen.ellipse(box, fill=MARK if anew[-1] else None, outline=MARK, width=max(1, size // 7))
+    pen.ellipse(box, fill=MARK if new_action[-1] else None, outline=MARK, width=max(1, size // 7))
     end, length = right - 3.2 * radius, 0.42 * image.width
     pen.line((end - length, middle, end, middle), fill=ink, width=1)
-    for age, new in enumerate(reversed(anew[-shown:])):
+    for age, new in enumerate(reversed(new_action[-shown:])):
         if new:
             x = end - length * age / (shown - 1)
             pen.line((x, middle - radius, x, middle + radius), fill=MARK, width=max(2, size // 6))

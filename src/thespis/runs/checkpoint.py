@@ -176,8 +176,8 @@ def load(
     content, specs, masks = manifest(path), {}, {}
     for part, tree in templates.items():
         if part not in content["parts"]:
-            there = ", ".join(content["parts"])
-            raise ThespisError(f"{path} has no part {part!r}: it has {there}; save it again")
+            names = ", ".join(content["parts"])
+            raise ThespisError(f"{path} has no part {part!r}: it has {names}; save it again")
         entry, leaves = content["parts"][part], _leaves(part, tree)
         names = formats.renamed(content["format"], entry["leaves"])
         expected = {name: _spec(leaf) for name, leaf in leaves.items()}
@@ -239,8 +239,8 @@ def load_newest(
     # Listed again each time: a process that trains in this folder may save and prune meanwhile.
     while path := next((p for p in latest(folder) if p not in tried), None):
         try:
-            wanted = templates(manifest(path)) if callable(templates) else templates
-            return path, load(path, wanted, defaults, later)
+            chosen = templates(manifest(path)) if callable(templates) else templates
+            return path, load(path, chosen, defaults, later)
         except Damaged as fault:
             tried.append(path)
             if path.exists():

@@ -124,12 +124,12 @@ def schedule(folder: Path, member: int) -> tuple[dict[str, float], list[tuple[in
     """Returns the first hyper-parameters of a member's line, and [(step, changes)]."""
     table, log = read(folder), metrics.read(folder / "metrics.csv", strict=True)
     first, rows = ancestry(table, member)
-    mine = np.flatnonzero(log["member"] == first)
+    first_rows = np.flatnonzero(log["member"] == first)
     prefix = "hparams/"
     now = {
-        name.removeprefix(prefix): float(log[name][mine[0]])
+        name.removeprefix(prefix): float(log[name][first_rows[0]])
         for name in log
-        if name.startswith(prefix) and len(mine)
+        if name.startswith(prefix) and len(first_rows)
     }
     start, changes = dict(now), []
     for row in rows:

@@ -141,8 +141,8 @@ class SavedRun:
         if text == "best":
             return best_member(self.path, which)
         if not text.isdecimal() or int(text) >= members:
-            there = f"members 0 to {members - 1}" if members > 1 else "one member, 0"
-            raise ThespisError(f"member = {shown(text)}: {self.path} has {there}; or give best")
+            available = f"members 0 to {members - 1}" if members > 1 else "one member, 0"
+            raise ThespisError(f"member = {shown(text)}: {self.path} has {available}; or give best")
         return int(text)
 
     def chosen(self, member: int | str | None, which: str = "last") -> list[int]:
@@ -179,8 +179,8 @@ class SavedRun:
         """Returns parts of the newest or best checkpoint with the hypers, and its manifest."""
         folder = self.path / ("checkpoints" if which == "last" else "best")
         Hyper = self.config.Algorithm.Hyper
-        wanted = {**shapes, "hyper": hyper.fill(Hyper, {}, self.config.members)}
-        path, parts = checkpoint.load_newest(folder, wanted, note, hyper.defaults(Hyper))
+        templates = {**shapes, "hyper": hyper.fill(Hyper, {}, self.config.members)}
+        path, parts = checkpoint.load_newest(folder, templates, note, hyper.defaults(Hyper))
         return jax.tree.map(jnp.array, parts), checkpoint.manifest(path)
 
     def policy(
@@ -335,14 +335,14 @@ def same_shapes(spec: Any, batch: Any) -> bool:
 def misfit(env: Any, spec: Any, obs: Any) -> ThespisError:
     """Returns the error for an observation that does not fit this environment."""
     shape = lambda x: f"shape {np.shape(x)}" if hasattr(x, "shape") else shown(x)
-    wanted = jax.tree.map(lambda s: s.shape, spec)
+    expected = jax.tree.map(lambda s: s.shape, spec)
     what = shape(obs)
     if isinstance(obs, dict):
         what = ", ".join(f"{key}: {shape(x)}" for key, x in obs.items())
     first = isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict)
     advice = "give only the observation that reset returns: obs, info = env.reset()"
     if not first:
-        advice = f"{env.name} has {wanted}, and a batch has one more axis in front"
+        advice = f"{env.name} has {expected}, and a batch has one more axis in front"
     return ThespisError(f"the policy cannot act on {what}: {advice}")
 
 

@@ -85,13 +85,13 @@ def load(
     template = by_member(lambda x, axis: resize(x, axis, members), template)
 
     def expected(manifest: dict[str, Any]) -> dict[str, Any]:
-        info, wanted = manifest["info"], dict(template)
+        info, parts = manifest["info"], dict(template)
         if [type(info.get(k)) for k in ("rows", "elapsed", "env")] != [int, float, str]:
             raise checkpoint.Damaged(f"a checkpoint in {folder} is damaged: its info is invalid")
         if rounds is not None and "lineage" in manifest["parts"]:
-            wanted["lineage"] = checkpoint.shapes(folder, manifest, "lineage")
+            parts["lineage"] = checkpoint.shapes(folder, manifest, "lineage")
         cut = lambda x: resize(x, 0, info["rows"])
-        return wanted | {"replay": by_row(cut, wanted["replay"])}
+        return parts | {"replay": by_row(cut, parts["replay"])}
 
     defaults = hyper.defaults(Hyper)
     defaults |= {f"hyper.{name}": x for name, x in defaults.items()}  # for the best policies

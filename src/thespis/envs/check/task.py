@@ -26,11 +26,11 @@ def check_task(report: Report, env: Autoreset) -> None:
         state = jax.eval_shape(task.start, key)
     with report.blame("observations", "observe(state) returns one observation"):
         obs = jax.eval_shape(task.observe, state)
-    wanted = jax.tree.map(shape_of, task.obs)
-    if (got := jax.tree.map(shape_of, obs)) != wanted:
-        fix = f"change obs to match observe, or return {wanted}"
-        report.stop("observations", f"observe returns {got}, but obs is {wanted}", fix)
-    report.add("observations", "ok", f"{wanted}")
+    expected = jax.tree.map(shape_of, task.obs)
+    if (got := jax.tree.map(shape_of, obs)) != expected:
+        fix = f"change obs to match observe, or return {expected}"
+        report.stop("observations", f"observe returns {got}, but obs is {expected}", fix)
+    report.add("observations", "ok", f"{expected}")
     action = jax.eval_shape(lambda: env.rescale(sample_of(env.spec))[0])
     with report.blame("step", "step(state, action) returns (state, reward, terminated)"):
         after, reward, terminated = jax.eval_shape(task.step, state, action)
@@ -38,8 +38,8 @@ def check_task(report: Report, env: Autoreset) -> None:
         if a != b:
             text = f"start returns a state with {a or 'nothing'}, but step {b or 'nothing'}"
             report.stop("step", text, "return a state of the same shapes and types as start")
-    expected = "float32[]" if env.spec.reward_dim is None else f"float32[{env.spec.reward_dim}]"
-    for name, x, want in (("reward", reward, expected), ("terminated", terminated, "bool[]")):
+    reward_type = "float32[]" if env.spec.reward_dim is None else f"float32[{env.spec.reward_dim}]"
+    for name, x, want in (("reward", reward, reward_type), ("terminated", terminated, "bool[]")):
         if shape_of(x) != want:
             report.stop("step", f"{name} is {shape_of(x)}", f"return it as {want}")
     report.add("step", "ok", "keeps the types of its state; reward and terminated are scalars")
