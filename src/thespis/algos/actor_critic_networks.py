@@ -31,8 +31,8 @@ class ActorCriticNetworks:
     critics: int = 2
     """Number of critics."""
     weight_init: Init = "torch"
-    """Initial weights: uniform within 1/sqrt(n), also for biases (torch), or within sqrt(3/n) with
-    zero biases (lecun)."""
+    """Initial weights: uniform within 1/sqrt(n), also for biases (torch), uniform within sqrt(3/n)
+    with zero biases (lecun), or orthogonal."""
     actor_network: Network = field(default=Network(), metadata={"group": "actor"})
     """The actor's network."""
     critic_network: Network = field(default=Network(), metadata={"group": "critic"})

@@ -43,7 +43,7 @@ PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "out": ("FOLDER", "Write the run to a new folder below this one."),
         "checkpoint_freq": ("", "Save a checkpoint every N steps; by default 10 times in a run."),
         "config": ("FILE", "Read options from this file; `thespis config ALGO` prints one."),
-        "name": ("", "Name the run's folder; options may be part, as in {{env}}-{{critic_lr}}."),
+        "name": ("", "Name the run's folder; it may use options, as in {{env}}-{{critic_lr}}."),
         "wandb": ("PROJECT", "Log to Weights & Biases; see also --mlflow and --trackio."),
         "probe": ("", "Measure the speed in a short run; --no-probe only computes sizes."),
         "dry_run": ("", "Print what would be run, and write nothing."),
