@@ -47,7 +47,7 @@ def test_bytes_are_counted_from_shapes_alone():
 def test_only_the_replay_grows_with_its_rows():
     env = Autoreset(PointMass())
     loop = Loop(SAC(env.spec, hidden=(4,)), env, envs=2, capacity=100)
-    few, many = (sizes.of_member(dataclasses.replace(loop, capacity=n)) for n in (100, 10**9))
+    few, many = (sizes.member_sizes(dataclasses.replace(loop, capacity=n)) for n in (100, 10**9))
     assert many.replay > 9e6 * few.replay
     assert (many.state, many.environments) == (few.state, few.environments)
     assert few.total == few.replay + sizes.STATES * few.state + few.environments

@@ -13,7 +13,7 @@ from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
 from thespis.skills.planner import Planner, lead, plan, predict, pursue
 from thespis.skills.rollout import rollout
-from thespis.skills.score import scores_of
+from thespis.skills.score import judged
 
 pytestmark = pytest.mark.usefixtures("kept")
 
@@ -107,7 +107,7 @@ def test_metra_leads_to_goals_and_scores_what_it_can(far):
     wanted = way / np.linalg.norm(way, axis=-1, keepdims=True)
     np.testing.assert_allclose(found.skills[:, 0], wanted, atol=1e-5)
     played = rollout(far, far.skills(5), 2, steps=20)
-    judgement = scores_of(far, played)
+    judgement = judged(far, played)
     assert judgement["hull_area"] >= 0
     assert "predictability" not in judgement
     moved = phi(seen(played.descriptors[0, 0, 1])) - phi(seen(played.descriptors[0, 0, 0]))

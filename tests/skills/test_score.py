@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from thespis.skills.rollout import rollout
-from thespis.skills.score import cells, hull_area, scores_of
+from thespis.skills.score import cells, hull_area, judged
 
 pytestmark = pytest.mark.usefixtures("kept")
 
@@ -20,7 +20,7 @@ def test_diversity_returns_are_bounded_by_the_log_of_the_skills_compared(skilled
 
 def test_scores_are_what_the_trajectories_say(skilled):
     played = rollout(skilled, skilled.skills(20), 2)
-    found = scores_of(skilled, played)
+    found = judged(skilled, played)
     ends = played.end_points.mean(1)
     assert found["skills"] == 20
     assert found["hull_area"] == pytest.approx(hull_area(ends))

@@ -17,10 +17,10 @@ CELLS = 20  # along each side of the box around all trajectories
 
 def score(skilled: Skilled, n: int = 100, episodes: int = 3, seed: int = 0) -> dict[str, float]:
     """Returns the scores of n skills (all of them if they are discrete) over some episodes."""
-    return scores_of(skilled, rollout(skilled, skilled.skills(n, seed), episodes, seed))
+    return judged(skilled, rollout(skilled, skilled.skills(n, seed), episodes, seed))
 
 
-def scores_of(skilled: Skilled, played: Trajectories) -> dict[str, float]:
+def judged(skilled: Skilled, played: Trajectories) -> dict[str, float]:
     """Returns the scores of the given episodes."""
     ends = played.end_points  # [skills, episodes, size]
     middle = ends.mean(1)
