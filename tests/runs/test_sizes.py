@@ -32,7 +32,7 @@ def test_a_population_that_does_not_fit_says_how_many_would(tmp_path):
     with pytest.raises(ThespisError, match=r"for 4 member\(s\) needs .* this machine has .* GiB"):
         thespis.train("sac", out=tmp_path, **given)
     less = population(steps=10**8, buffer_size=2 * 10**8, members=100, eval_freq=100)
-    with pytest.raises(ThespisError, match=r"of 100 member\(s\) .*: \d+ member\(s\) fit"):
+    with pytest.raises(ThespisError, match=r"for 100 member\(s\) .*: \d+ member\(s\) fit"):
         thespis.train("sac", out=tmp_path, **less)
     assert not list(tmp_path.iterdir())
 
