@@ -48,6 +48,8 @@ import tests.typecheck  # noqa: E402, F401
 
 jaxtyping.install_import_hook("thespis", "tests.typecheck.check")
 
+pytest_plugins = ("tests.skilled",)  # fixtures that several folders share
+
 
 # Freed memory goes back to the system; glibc does so only when asked.
 libc = ctypes.CDLL(None) if sys.platform != "win32" else None

@@ -285,7 +285,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "random.fold_in(key, i) if d else None":
             "key if d else None",
     }),
-    ("nn/networks.py", "tests/nn/test_norms.py tests/algos/test_switches.py -k 'numpy or fold or subset or length or share'", {
+    ("nn/networks.py", "tests/nn/test_norms.py tests/nn/test_networks.py tests/algos/test_switches.py tests/algos/test_critic_learning.py -k 'numpy or fold or subset or length or share'", {
         "normed(activate(x)) if after else activate(normed(x))":
             "activate(normed(x))",
         "x = x + linear(i + 1, activate(linear(i, normed(x))))":
@@ -327,7 +327,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "due = (step + 1) % self.target_every == 0":
             "due = step % self.target_every == 0",
     }),
-    ("algos/optimization.py", "tests/algos/test_switches.py -k 'numpy or scaled'", {
+    ("algos/optimization.py", "tests/algos/test_switches.py tests/algos/test_optimization.py tests/algos/test_rewards.py -k 'numpy or scaled or rates or decays'", {
         "factor = hp.lr_end + (1.0 - hp.lr_end) * left":
             "factor = left",
         'hp.weight_decay if self.optimizer == "adamw"':
@@ -353,7 +353,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "hp.priority_beta + (1.0 - hp.priority_beta) * done":
             "hp.priority_beta",
     }),
-    ("algos/sac.py", "tests/algos/test_sac.py tests/algos/test_seams.py -k 'numpy or different_keys or follow or starts or less_often'", {
+    ("algos/sac.py", "tests/algos/test_sac.py tests/algos/test_soft_actor_critic.py tests/algos/test_seams.py -k 'numpy or different_keys or follow or starts or less_often'", {
         "self.learn_critics(state, state.target, hp":
             "self.learn_critics(state, state.critic.params, hp",
         "alpha=alpha, key=k_now, step=step":
@@ -365,7 +365,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "self.actor_value(critic, obs, action, k_critic) - alpha * log_p, log_p":
             "self.actor_value(critic, obs, action, k_critic), log_p",
     }),
-    ("algos/temperature.py", "tests/algos/test_sac.py -k 'temperature or numpy'", {
+    ("algos/temperature.py", "tests/algos/test_temperature.py tests/algos/test_soft_actor_critic.py tests/algos/test_sac.py -k 'temperature or numpy or zero or raises'", {
         "jnp.maximum(temperature.params, 0.0)":
             "temperature.params",
     }),
@@ -411,7 +411,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "jnp.clip(value, -most, most), None":
             "value, None",
     }),
-    ("algos/taac.py", "tests/algos/test_taac.py -k 'numpy or walk or limits or follows or period or repetition or switch or pessimistic or weight_of or warm_up or carried or counts'", {
+    ("algos/taac.py", "tests/algos/test_taac.py tests/algos/test_action_repeats.py -k 'numpy or walk or limits or follows or period or repetition or switch or pessimistic or weight_of or warm_up or carried or counts'", {
         "jnp.where(begins, 1.0, jnp.exp(log_beta[..., 1]))":
             "jnp.exp(log_beta[..., 1])",
         "arrived.final | arrived.extra.switch | fresh":
@@ -427,7 +427,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "log_beta = stop_gradient(self.log_beta(state, q0, q1))":
             "log_beta = self.log_beta(state, q0, q1)",
     }),
-    ("algos/action_repeats.py", "tests/algos/test_taac.py -k 'repetition or counts'", {
+    ("algos/action_repeats.py", "tests/algos/test_action_repeats.py tests/algos/test_taac.py -k 'repetition or counts or counted'", {
         "chose = ~rows.final & ~begins":
             "chose = ~rows.final",
     }),
@@ -437,13 +437,13 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "1.0 - variance(target - prediction)":
             "1.0 - variance(prediction)",
     }),
-    ("algos/trajectories.py", "tests/algos/test_taac.py -k 'trajectories or saturated'", {
+    ("algos/trajectories.py", "tests/algos/test_trajectories.py", {
         "jnp.concatenate([proposal, (proposal - a) / 2], -1)":
             "jnp.concatenate([proposal, proposal - a], -1)",
         "v = bounded(v + 2 * u)":
             "v = bounded(v + u)",
     }),
-    ("algos/dads.py", "tests/algos/test_dads.py -k 'numpy or reward or ends or statistics or kth or recent or density or assignment or skill_lasts or key'", {
+    ("algos/dads.py", "tests/algos/test_dads.py tests/algos/test_skill_dynamics.py -k 'numpy or reward or ends or statistics or kth or recent or density or assignment or skill_lasts or key'", {
         "jnp.where(policy.terminated > 0, 0.0, intrinsic)":
             "intrinsic",
         "return batch.valid * (1.0 - batch.terminated)":
@@ -455,7 +455,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "max(1, self.recent_steps // replay.ring.rows.reward.shape[2])":
             "self.recent_steps",
     }),
-    ("algos/skill_dynamics.py", "tests/algos/test_dads.py -k 'numpy or reward'", {
+    ("algos/skill_dynamics.py", "tests/algos/test_dads.py tests/algos/test_skill_dynamics.py -k 'numpy or reward'", {
         "also = 0 if one_hot else 1":
             "also = 0",
         "places = seen[:1] if seen.shape[-1] == 0 else seen":
@@ -463,7 +463,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "change = state.change_stats(change, floor=1e-12)":
             "change = change",
     }),
-    ("algos/skill_views.py", "tests/algos/test_dads.py -k 'numpy or descriptor or coordinates or reward'", {
+    ("algos/skill_views.py", "tests/algos/test_dads.py tests/algos/test_skill_views.py tests/algos/test_skill_dynamics.py -k 'numpy or descriptor or coordinates or reward or refused'", {
         "if i not in hidden)":
             "if i in hidden)",
         "(beside or (part != \"\" and self.hides_coordinates))":
@@ -483,7 +483,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "margin * jnp.abs(top)":
             "margin * top",
     }),
-    ("algos/masac.py", "tests/algos/test_masac.py -k 'numpy or away or ended or shared or each_agent or illegal or present or first or independent'", {
+    ("algos/masac.py", "tests/algos/test_masac.py tests/algos/test_multi_agent.py -k 'numpy or away or ended or shared or each_agent or illegal or present or first or independent'", {
         "team_bonus = (then.alive * bonus)":
             "team_bonus = (bonus)",
         "terminated = jnp.maximum(terminated, then.ended)":

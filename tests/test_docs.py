@@ -92,6 +92,33 @@ def test_the_architecture_has_every_layer_and_protocol():
         assert f"\n| `{protocol}` |" in text, f"Protocols in architecture.md lack {protocol}"
 
 
+# Files of tests that are about no single module.
+ELSEWHERE = {
+    "algos/test_probes.py": "known values, of all algorithms",
+    "algos/test_seams.py": "algorithms of one's own, as in the examples",
+    "algos/test_switches.py": "all choices of critics, networks and optimisers in one update",
+    "envs/test_contract.py": "what every environment promises",
+    "test_docs.py": "the documentation, and that tests mirror the source",
+    "test_mutants.py": "tests/mutants.py",
+    "test_packaging.py": "version, changelog, workflows",
+    "test_windows.py": "all that only POSIX has",
+}
+FOLDERS = ("benchmarks", "browser", "faults", "slow")  # of scripts, the page, campaigns, learning
+
+
+def test_tests_mirror_the_source():
+    """A module and its tests have one name, so that each is found by the other."""
+    modules = {
+        path.relative_to(ROOT / "src" / "thespis").with_name(f"test_{path.name}").as_posix()
+        for path in (ROOT / "src" / "thespis").rglob("*.py")
+        if path.stem not in ("__init__", "__main__")
+    }
+    tests = {path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    tests = {path.as_posix() for path in tests if path.parts[0] not in FOLDERS}
+    assert sorted(modules - tests) == []  # modules without tests of their own
+    assert sorted(tests - modules) == sorted(ELSEWHERE)
+
+
 def test_every_capability_names_tests_that_exist():
     text = (ROOT / "docs" / "features.md").read_text()
     named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", text)

@@ -11,15 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from jax import random
 
 from tests.algos import reference
 from thespis.algos import DADS
 from thespis.algos.dads import Batch, Extra, Memory, SkillObservation
 from thespis.algos.skill_dynamics import SCALES
-from thespis.core import Row, Spec, ThespisError
+from thespis.core import Row, ThespisError
 from thespis.engine import population
 from thespis.engine.evaluation import Descriptor, diversity
 from thespis.engine.loop import DeviceDriver, Loop
@@ -27,9 +25,7 @@ from thespis.engine.rollout import FrozenPolicy, unroll
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
 from thespis.nn.normalization import Running
-from thespis.runs import config as configs
 from thespis.tuning import PBT, hyper
-from thespis.values import ungrouped
 from thespis.xla import fast_random
 
 HYPER = reference.HYPER | {
@@ -337,67 +333,6 @@ def test_each_hyper_parameter_changes_what_it_should_and_nothing_else(options, e
 # --- the reward -----------------------------------------------------------------------------
 
 
-def reward_of(algo, state, b, key=0, net=None):
-    net = state.dynamics.params if net is None else net
-    given = b.obs, b.next_obs, b.extra.skill, random.key(key)
-    return np.asarray(reference.quick(algo.intrinsic)(state, net, scalars(), *given)[0])
-
-
-@given(seed=st.integers(0, 1000), scale=st.floats(0.01, 300))
-@settings(max_examples=20, deadline=None)
-def test_the_reward_is_at_most_the_log_of_the_skills_compared(seed, scale):
-    """However sure the dynamics are, and whatever the change."""
-    for kind, count in (("one-hot", 3), ("uniform", 6)):
-        reward = sharp(kind)(seed, scale)
-        assert np.isfinite(reward).all()
-        assert (reward <= math.log(count) + 1e-5).all()
-
-
-@cache
-def sharp(kind):
-    """Rewards of dynamics whose weights are larger by `scale`."""
-    algo, b = of(kind)
-
-    @reference.quick
-    def rewards(seed, scale):
-        k_init, k_skills = random.split(random.key(seed))
-        state = algo.init(k_init, scalars())
-        net = jax.tree.map(lambda x: x * scale, state.dynamics.params)
-        return algo.intrinsic(state, net, scalars(), b.obs, b.next_obs, b.extra.skill, k_skills)[0]
-
-    return lambda *given: np.asarray(rewards(*given))
-
-
-@cache
-def of(kind, **options):
-    algo = make(skill_kind=kind, skills=SKILLS[kind], **options)
-    return algo, batch(algo)
-
-
-@pytest.mark.parametrize("kind", SKILLS)
-def test_the_reward_is_zero_if_skills_do_not_matter(kind):
-    algo, b = of(kind, dynamics_sees="descriptor")
-    state = begun(algo)
-    net = state.dynamics.params
-    blind = np.array(net.weights[0])
-    blind[-algo.skills :] = 0
-    net = eqx.tree_at(lambda n: n.weights[0], net, jnp.asarray(blind))
-    np.testing.assert_allclose(reward_of(algo, state, b, net=net), 0, atol=1e-5)
-
-
-def test_the_reward_is_near_its_bound_if_only_this_skill_explains_the_change():
-    """Dynamics whose means are far apart, each skill's own (one component, nothing seen)."""
-    algo = make(skills=3, skill_kind="one-hot", components=1, hidden=(), normalize_target=False)
-    b, state = batch(algo), begun(algo)
-    means = np.float32([[0, 9, 0], [0, -9, 0], [0, 0, 9]])  # logit and two means
-    parts, none = lambda net: (net.weights, net.biases), np.zeros(3, np.float32)
-    new = [jnp.asarray(means)], [jnp.asarray(none)]
-    net = eqx.tree_at(parts, state.dynamics.params, new)
-    change = np.pad(np.asarray(b.extra.skill) @ means[:, 1:], ((0, 0), (0, 1)))
-    b = dataclasses.replace(b, next_obs=jnp.asarray(b.obs + change))
-    np.testing.assert_allclose(reward_of(algo, state, b, net=net), math.log(3), atol=1e-3)
-
-
 def test_ends_give_no_reward_and_teach_the_dynamics_nothing():
     """Wherever a terminal transition leads to: reward, loss and statistics stay."""
     algo = make(skills=3, skill_kind="one-hot", dynamics_data="replay")
@@ -411,18 +346,6 @@ def test_ends_give_no_reward_and_teach_the_dynamics_nothing():
     for name in ("intrinsic_reward", "target_mean", "target_std", "change"):
         assert one[1][name] == other[1][name]
     assert int(one[0].change_stats.count) == int(algo.alive(b).sum())
-
-
-def test_statistics_count_whole_changes_only():
-    """Their mean and deviation are NumPy's over transitions that are none of an episode's end."""
-    algo, hp = make(), scalars()
-    b, state, learn = batch(algo), begun(algo), reference.quick(algo.learn_dynamics)
-    for _ in range(2):
-        state, _ = learn(state, hp, Batch(b, b))
-    kept = np.asarray(algo.alive(b), bool)
-    change = (np.asarray(b.next_obs) - np.asarray(b.obs))[kept][:, :2]
-    np.testing.assert_allclose(state.change_stats.mean, change.mean(0), rtol=1e-4)
-    np.testing.assert_allclose(state.change_stats.var, change.var(0), rtol=1e-4)
 
 
 # --- time and randomness --------------------------------------------------------------------
@@ -464,60 +387,9 @@ def test_each_use_of_randomness_has_a_key_of_its_own(monkeypatch):
 # --- what is seen ---------------------------------------------------------------------------
 
 
-def test_three_choices_of_coordinates_stand_apart():
-    algo = make()
-    sizes = lambda algo: [algo.views.size(x) for x in ("policy_sees", "dynamics_sees", "predicts")]
-    assert sizes(algo) == [1, 0, 2]  # blind to the descriptor, of which the change is predicted
-    assert sizes(make(policy_sees="observation")) == [3, 2, 2]  # then the dynamics see it too
-    assert sizes(make(with_reward=True)) == [3, 2, 2]  # a task may need to know the place
-    assert sizes(make(policy_sees="observation", dynamics_sees="none")) == [3, 0, 2]
-    assert sizes(make(dynamics_sees="descriptor[1:]", predicts="observation")) == [1, 1, 3]
-    assert sizes(make(descriptor="observation")) == [3, 3, 3]
-    assert sizes(make(descriptor="2", dynamics_sees="0,2")) == [2, 2, 1]
-    state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())
-    assert state.actor.params.weights[0].shape[0] == 1 + 2
-    assert state.critic.params.networks[0].weights[0].shape[0] == 1 + 2 + 2
-    assert state.dynamics.params.weights[0].shape[0] == 2
-    obs = jnp.array([[1.0, 2.0, 3.0]])
-    np.testing.assert_array_equal(algo.views.look("policy_sees", obs), [[3]])
-    np.testing.assert_array_equal(algo.views.look("predicts", obs), [[1, 2]])
-
-
-def test_the_sizes_of_the_dynamics_are_ones_own():
-    algo = make(dynamics_hidden=(7, 6), components=5, dynamics_std="learned")
-    net = jax.eval_shape(algo.init, random.key(0), algo.Hyper()).dynamics.params
-    assert [b.shape[0] for b in net.biases] == [7, 6, 5 * (1 + 2 + 2)]
-
-
-def halves(obs):
-    return obs[..., :1] / 2
-
-
-def test_a_descriptor_may_be_a_function():
-    algo = make(descriptor=f"{__name__}:halves")
-    assert algo.views.sizes == {"observation": 3, "descriptor": 1}
-    np.testing.assert_array_equal(algo.describe(jnp.array([[4.0, 5.0, 6.0]])), [[2]])
-    assert algo.views.size("policy_sees") == 3  # nobody can know which coordinates it is made of
-
-
-def test_a_descriptor_may_be_part_of_a_dict_observation():
-    box = jax.ShapeDtypeStruct((2,), jnp.float32)
-    spec = Spec({"descriptor": box, "observation": box}, reference.spec().action)
-    algo = DADS(spec, hidden=(4,))
-    obs = {"descriptor": jnp.array([[1.0, 2.0]]), "observation": jnp.array([[3.0, 4.0]])}
-    np.testing.assert_array_equal(algo.describe(obs), [[1, 2]])
-    np.testing.assert_array_equal(algo.views.look("policy_sees", obs), [[3, 4]])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"descriptor": "3"}, "descriptor = 3: .* 0 to 2"),
-        ({"descriptor": "place"}, "descriptor = place"),
-        ({"dynamics_sees": "descriptor[2:]"}, "not within the 2 coordinates"),
-        ({"policy_sees": "x,y"}, "give coordinates such as"),
-        ({"descriptor": "no_such_module:f"}, "cannot be found"),
-        ({"predicts": "none"}, "predicts = none"),
         ({"assignment": "equal"}, "skill_kind = one-hot"),
         ({"n_step": 3}, "n_step = 3: .* give 1"),
     ],
@@ -525,11 +397,6 @@ def test_a_descriptor_may_be_part_of_a_dict_observation():
 def test_what_cannot_work_is_refused(options, message):
     with pytest.raises(ThespisError, match=message):
         make(**options)
-
-
-def test_an_environment_without_a_descriptor_is_refused_with_a_hint():
-    with pytest.raises(ThespisError, match="offers no descriptor: .*--descriptor 0,1"):
-        DADS(reference.spec())
 
 
 def test_a_descriptor_that_never_changes_ends_the_run_with_a_hint():
@@ -779,25 +646,3 @@ def test_a_member_equals_its_run_alone_and_new_hypers_compile_nothing():
     others = jax.tree.map(lambda h: h * 0.9, both)
     driver.run(x, others, None, seeds, 3, "explore", True)
     assert program._cache_size() == compiled
-
-
-# --- presets --------------------------------------------------------------------------------
-
-
-def test_preset_qdax():
-    given = {"env": "jax:pointmass", "preset": "qdax", "steps": 2000, "envs": 10}
-    config = configs.make("dads", given)
-    algo = DADS(ENV.spec, **ungrouped(DADS, config.options))
-    assert (algo.skills, algo.skill_kind, algo.assignment) == (5, "one-hot", "equal")
-    assert (algo.components, algo.dynamics_std, algo.dynamics_period) == (4, "fixed", 1)
-    assert (algo.views.size("policy_sees"), algo.views.size("dynamics_sees")) == (2, 0)
-    assert (algo.order, algo.std, algo.dynamics_data) == ("simultaneous", "softplus", "replay")
-    assert config.hp["gamma"] == 0.97
-
-
-def test_preset_off_dads():
-    config = configs.make("dads", {"env": "jax:pointmass", "preset": "off-dads", "steps": 20_000})
-    algo = DADS(ENV.spec, **ungrouped(DADS, config.options))
-    assert (algo.skill_kind, algo.dynamics_data, algo.alternatives) == ("uniform", "weighted", 100)
-    assert (config.buffer_size, algo.hidden) == (10_000, (512, 512))
-    assert algo.Hyper().importance_clip == 10

@@ -103,30 +103,6 @@ def test_nothing_is_drawn_in_an_update():
 # --- the temperature ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("form", "fraction"), [("exp", 0.5), ("log", 0.9), ("linear", 0.5)])
-def test_the_temperature_settles_where_the_wanted_entropy_is(form, fraction):
-    """Values of 1 and -1 under softmax(q / alpha): the wanted entropy has one temperature."""
-    p = np.linspace(0.5 + 1e-6, 1 - 1e-6, 100_000)
-    wanted = p[np.argmin(abs(reference.entropies(np.stack([p, 1 - p], -1)) - fraction * np.log(2)))]
-    alpha = 2 / np.log(wanted / (1 - wanted))
-
-    algo = make(n=2, temperature=form, critics=1, hidden=())
-    changed = {"critic_lr": 0.0, "tau": 0.0, "actor_lr": 0.03, "alpha_lr": 0.002}
-    hp = scalars(HYPER | changed | {"target_entropy": fraction, "alpha": 1.0})
-    batch = reference.choices(2)
-    last = lambda s: [*s.critic.params.networks[0].weights, *s.critic.params.networks[0].biases]
-    update = lambda i, s: algo.update(s, hp, batch, random.key(0), jnp.int32(i))[0]
-
-    @reference.quick
-    def settled():
-        state = algo.init(random.key(0), hp)
-        state = eqx.tree_at(last, state, [jnp.zeros((2, 2)), jnp.array([1.0, -1.0])])
-        state = jax.lax.fori_loop(0, 4000, update, state)
-        return alpha_of(form, state.temperature, None)
-
-    np.testing.assert_allclose(settled(), alpha, rtol=0.03)
-
-
 def test_linear_temperature_stops_at_zero_and_returns():
     algo, batch = make(temperature="linear"), reference.choices()
     update = reference.update_of(algo)
@@ -529,41 +505,3 @@ def test_a_mask_of_another_size_is_refused():
     spec = reference.discrete_spec(3, masked=True)
     with pytest.raises(ThespisError, match="action_mask of observations has shape .3,., but .* 4"):
         DiscreteSAC(Spec(spec.obs, Discrete(4)))
-
-
-def test_preset_di_engine():
-    """The original's target, -n, as a multiple of the number of actions."""
-    given_ = DiscreteSAC.presets["di-engine"]
-    algo = DiscreteSAC(reference.discrete_spec(3), **given_["algo"])
-    hp = DiscreteSAC.Hyper(**given_["hp"])
-    got = vars(algo) | vars(hp)
-    wanted = {
-        "temperature": "log",
-        "reduce": "min",
-        "critic_entropy": True,
-        "clip_q": False,
-        "store_logits": True,
-        "noise_repeat": 1,
-        "epsilon_start": 0.0,
-        "epsilon_end": 0.0,
-        "epsilon_decay": 1e4,
-        "drop_truncated": False,
-        "ignore_done": False,
-        "critics": 2,
-        "hidden": (64, 64),
-        "critic_hidden": None,
-        "weight_init": "torch",
-        "gamma": 0.99,
-        "tau": 0.005,
-        "alpha": 0.2,
-        "reward_scale": 1.0,
-        "actor_lr": 3e-4,
-        "critic_lr": 3e-4,
-        "alpha_lr": 3e-4,
-        "batch_size": 256,
-        "n_step": 1,
-        "normalize_observations": False,
-    }
-    assert {name: got[name] for name in wanted} == wanted
-    np.testing.assert_allclose(algo.wanted(hp, Categorical.of(jnp.zeros((1, 3)))), [-3])
-    assert given_["train"] == {"warm_up": "policy", "learning_starts": 10_000}

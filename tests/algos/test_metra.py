@@ -9,13 +9,11 @@ from jax import random
 
 from tests.algos import reference
 from tests.algos.test_dads import make, scalars, steps_of
-from thespis.algos import DADS, metra
+from thespis.algos import metra
 from thespis.core import ThespisError
 from thespis.nn.networks import MLP
 from thespis.nn.train_state import TrainState
-from thespis.runs import config as configs
 from thespis.tuning.hyper import fill
-from thespis.values import ungrouped
 
 
 def test_skills_are_directions_in_which_none_is_preferred():
@@ -85,11 +83,3 @@ def test_steps_become_as_long_as_allowed_and_skills_go_their_way():
     np.testing.assert_allclose(squared.mean(), 1, atol=0.1)
     assert told["multiplier"][0] == pytest.approx(30)
     assert float(jnp.exp(multiplier.params)) < 5  # a constraint that is kept costs less and less
-
-
-def test_preset_metra():
-    config = configs.make("dads", {"env": "jax:pointmass", "preset": "metra", "steps": 20_000})
-    algo = DADS(make().spec, **ungrouped(DADS, config.options))
-    assert (algo.objective, algo.hidden, algo.dynamics_data) == ("metra", (1024, 1024), "replay")
-    assert (algo.views.size("policy_sees"), algo.views.size("dynamics_sees")) == (3, 3)
-    assert (config.envs, config.hp["dynamics_lr"], algo.Hyper().multiplier) == (8, 1e-4, 30)

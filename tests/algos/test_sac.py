@@ -96,20 +96,6 @@ def test_linear_temperature_stops_at_zero_and_returns():
     assert reborn.temperature.params > 0.0
 
 
-def test_temperature_is_part_of_the_state_and_starts_at_alpha():
-    for form, value in (("exp", np.log(0.3)), ("log", np.log(0.3)), ("linear", 0.3)):
-        state = make(temperature=form).init(random.key(0), scalars())
-        np.testing.assert_allclose(state.temperature.params, value, rtol=1e-6)
-        assert any(x is state.temperature.params for x in jax.tree.leaves(state))
-
-
-def test_temperature_may_start_at_zero():
-    for form in ("exp", "log", "linear", "fixed"):
-        algo, hp = make(temperature=form), scalars(HYPER | {"alpha": 0.0})
-        alpha = algo.alpha(algo.init(random.key(0), hp), hp)
-        assert 0 <= alpha <= 1e-6
-
-
 # --- hyper-parameters are data --------------------------------------------------------------
 
 BOLD, CHANGED, EFFECT = reference.BOLD, reference.CHANGED, reference.EFFECT
@@ -208,11 +194,6 @@ def test_exploring_actions_follow_the_stored_policy():
 # --- beginnings -----------------------------------------------------------------------------
 
 
-def test_the_target_starts_as_the_critic():
-    state = make().init(random.key(0), scalars())
-    assert reference.difference(state.target, state.critic.params) == 0
-
-
 def test_init_w_bounds_the_last_layer_of_the_actor_alone():
     of = lambda w: make(init_w=w).init(random.key(0), scalars())
     small, usual = of(0.003), of(None)
@@ -222,71 +203,3 @@ def test_init_w_bounds_the_last_layer_of_the_actor_alone():
     assert len(np.unique(last)) == last.size
     same = lambda s: (s.actor.params.weights[0], s.actor.params.biases[0], s.critic, s.target)
     assert reference.difference(same(small), same(usual)) == 0
-
-
-# --- presets --------------------------------------------------------------------------------
-
-
-def chosen(preset) -> dict:
-    """Every static choice and hyper-parameter under a preset."""
-    given = SAC.presets[preset]
-    return vars(SAC(reference.spec(), **given["algo"])) | vars(SAC.Hyper(**given["hp"]))
-
-
-def test_preset_qdax():
-    got = chosen("qdax")
-    wanted = {
-        "std": "softplus",
-        "log_derivative": "exact",
-        "critic_loss": "half-mean",
-        "temperature": "exp",
-        "target_entropy": -0.5,
-        "order": "simultaneous",
-        "drop_truncated": True,
-        "ignore_done": False,
-        "critics": 2,
-        "hidden": (256, 256),
-        "weight_init": "lecun",
-        "init_w": None,
-        "gamma": 0.97,
-        "tau": 0.005,
-        "alpha": 1.0,
-        "reward_scale": 1.0,
-        "actor_lr": 3e-4,
-        "critic_lr": 3e-4,
-        "alpha_lr": 3e-4,
-        "normalize_observations": False,
-        "n_step": 1,
-    }
-    assert {name: got[name] for name in wanted} == wanted
-    assert SAC.presets["qdax"]["train"] == {"warm_up": "policy"}
-
-
-def test_preset_di_engine():
-    got = chosen("di-engine")
-    wanted = {
-        "std": "exp",
-        "log_derivative": "epsilon",
-        "critic_loss": "sum",
-        "temperature": "log",
-        "target_entropy": -1.0,
-        "order": "sequential",
-        "drop_truncated": False,
-        "ignore_done": False,
-        "critics": 2,
-        "hidden": (64, 64),
-        "critic_hidden": None,
-        "weight_init": "torch",
-        "init_w": 3e-3,
-        "gamma": 0.99,
-        "tau": 0.005,
-        "alpha": 0.2,
-        "reward_scale": 1.0,
-        "actor_lr": 3e-4,
-        "critic_lr": 3e-4,
-        "alpha_lr": 3e-4,
-        "batch_size": 256,
-        "n_step": 1,
-    }
-    assert {name: got[name] for name in wanted} == wanted
-    assert SAC.presets["di-engine"]["train"] == {"warm_up": "policy", "learning_starts": 10_000}

@@ -10,11 +10,10 @@ from jax import random
 
 import thespis
 from tests.algos import reference, switched
-from tests.small import arguments, arrays, differences
-from thespis.algos import DADS, MASAC, SAC, SQIL, TAAC, TD3, DiscreteSAC
-from thespis.core import Mean, ThespisError
+from tests.small import arguments, differences
+from thespis.algos import SAC, TD3
+from thespis.core import Mean
 from thespis.nn.networks import Network
-from thespis.nn.normalization import ReturnScale
 from thespis.nn.train_state import TrainState
 
 MORE = {"weight_decay": 0.3, "lr_end": 0.2, "schedule_updates": 10.0}
@@ -169,100 +168,7 @@ def test_an_update_of_td3_is_what_numpy_computes(name, monkeypatch):
     compare(algo, hp, switched.td3, (1,), monkeypatch)
 
 
-def test_a_random_subset_of_the_critics_makes_the_target(monkeypatch):
-    """REDQ: each update is what NumPy computes with two of the critics, now these, now those."""
-    algo = SAC(reference.spec(), hidden=(3,), critics=4, subset=2, actor_reduce="mean")
-    hp = reference.scalars(SAC.Hyper, reference.HYPER)
-    state, batch = midway(algo, hp), reference.transitions()
-    noise = reference.fixed_noise(monkeypatch)
-    inputs = switched.numpy(state), switched.plain(hp), switched.plain(batch)
-    pairs = {
-        pair: switched.sac(algo, *inputs, noise, 0, pair)[1]["target_value"]
-        for pair in switched.subsets(4, 2)
-    }
-    update, seen = reference.quick(algo.update), set()
-    for i in range(8):
-        found = float(update(state, hp, batch, random.key(i), jnp.int32(0))[1]["target_value"])
-        matches = tuple(p for p, wanted in pairs.items() if abs(found - wanted) < 1e-4)
-        assert matches
-        seen.add(matches)
-    assert len(seen) > 2
-
-
-# --- what cannot go together ----------------------------------------------------------------
-
-REFUSED = {
-    "diverge unless batch norm": {"target_update": "none"},
-    "subset is of target critics": {"target_update": "none", "subset": 1} | critic(**BATCH),
-    "subset = 3: give 1 to 2": {"subset": 3},
-    "add head = quantile": {"target_reduce": "truncated"},
-    "dropped_quantiles = 3: give less than 3": {
-        "head": "quantile",
-        "quantiles": 3,
-        "dropped_quantiles": 3,
-    },
-    "log_std_range": {"log_std_range": (2.0, -20.0)},
-}
-
-
-@pytest.mark.parametrize(("line", "options"), REFUSED.items(), ids=REFUSED)
-def test_what_does_not_go_together_is_refused(line, options):
-    with pytest.raises(ThespisError, match=line):
-        SAC(reference.spec(), **options)
-
-
-def test_networks_that_cannot_be_are_refused():
-    for line, choices in {
-        "dropout disturbs batch norm": {"dropout": 0.1, "norm": "batch"},
-        "dropout = 1.0": {"dropout": 1.0},
-        "needs a width": {"body": "simba", "hidden": ()},
-        "normalises by itself": {"body": "simbav2", "norm": "layer"},
-    }.items():
-        with pytest.raises(ThespisError, match=line):
-            Network(**choices)
-
-
-@pytest.mark.parametrize(
-    ("Algorithm", "options"),
-    [
-        (TAAC, {"head": "huber"}),
-        (TAAC, {"reward_norm": "std"}),
-        (MASAC, {"target_update": "copy"}),
-        (DADS, {"reward_norm": "std"}),
-        (SQIL, {"reward_norm": "std"}),
-        (DiscreteSAC, {"target_reduce": "mean"}),
-    ],
-)
-def test_algorithms_refuse_choices_that_they_do_not_have(Algorithm, options):
-    spec = {MASAC: reference.team_spec(), DiscreteSAC: reference.discrete_spec()}
-    (name,) = options
-    with pytest.raises(ThespisError, match=f"{name}: this algorithm has no such choice"):
-        Algorithm(spec.get(Algorithm, reference.spec(descriptor="0")), **options)
-
-
-def test_discrete_actions_and_imitation_refuse_heads_they_cannot_learn():
-    with pytest.raises(ThespisError, match="take mse or huber"):
-        DiscreteSAC(reference.discrete_spec(), head="categorical")
-    with pytest.raises(ThespisError, match="clip_q needs"):
-        DiscreteSAC(reference.discrete_spec(), head="huber", clip_q=True)
-    with pytest.raises(ThespisError, match="learns by squares"):
-        SQIL(reference.spec(), objective="ls-iq", head="categorical")
-    with pytest.raises(ThespisError, match="neither with objective iq"):
-        SQIL(reference.spec(), objective="iq", **both(**BATCH))
-
-
 # --- what depends on more than one update ---------------------------------------------------
-
-
-def test_dropout_leaves_out_the_share_that_it_says():
-    network = Network((1000,), dropout=0.25).build(random.key(0), 2, 1)
-    x = jnp.ones((3, 2))
-    hidden = np.asarray(network.linear(0, x, random.key(1)))
-    assert 0.2 < (hidden == 0).mean() < 0.3
-    whole = np.asarray(network.linear(0, x, None))
-    left = hidden != 0
-    np.testing.assert_allclose(hidden[left], whole[left] / 0.75, rtol=1e-5)
-    assert (hidden[0] != hidden[1]).any()
 
 
 def test_acting_does_not_change_statistics():
@@ -286,48 +192,6 @@ def test_a_reset_redraws_networks_and_keeps_statistics():
     fresh = algo.init(random.key(4), hp)
     for name in ("actor", "critic", "target", "temperature"):
         assert reference.difference(getattr(new, name), getattr(fresh, name)) == 0
-
-
-def test_rewards_are_scaled_by_the_returns_that_they_make():
-    """Of rows by hand: G = r + gamma G until an episode ends; first rows have none."""
-    algo = SAC(reference.spec(), hidden=(3,), reward_norm="std")
-    hp = reference.scalars(SAC.Hyper, reference.HYPER)
-    state = midway(algo, hp)
-    scale = ReturnScale.of()
-    returns, valid = jnp.asarray([2.0, -8.0, 100.0]), jnp.asarray([1.0, 1.0, 0.0])
-    scale = scale.update(returns, valid)
-    # One row of variance 1 about 0 is counted beforehand.
-    var = (1 + np.var([2, -8]) * 2) / 3
-    np.testing.assert_allclose(scale.factor(), 1 / np.sqrt(var), rtol=1e-4)
-    np.testing.assert_allclose(scale.factor(0.5), 0.5 / 8, rtol=1e-4)
-    state = dataclasses.replace(state, reward_stats=scale)
-    batch = reference.transitions()
-    scaled = algo.scale_rewards(state, batch)
-    np.testing.assert_allclose(scaled.reward, batch.reward / np.sqrt(var), rtol=1e-4)
-    assert SAC(reference.spec()).scale_rewards(state, batch) is batch
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_loop_keeps_discounted_returns(tmp_path):
-    """The statistics of a run equal those of its replay, episode by episode, in NumPy."""
-    given = arguments(steps=450, reward_norm="bounded", learning_starts=440, out=tmp_path)
-    run = thespis.train("sac", **given | {"hidden": (4,), "buffer_size": 450, "gamma": 0.9})
-    saved = arrays(run.path)
-    rows = {n: x[:450, 0, 0] for n, x in saved.items() if n.startswith("replay.rows.")}
-    reward = rows["replay.rows.reward"]
-    final = rows["replay.rows.terminated"] | rows["replay.rows.truncated"]
-    returns, g, first = [], 0.0, True
-    for r, end in zip(reward, final, strict=True):
-        g = r if first else r + 0.9 * g
-        if not first:
-            returns.append(g)
-        first = bool(end)
-        g = 0.0 if first else g
-    stats = {n.rpartition("reward_stats.")[2]: x for n, x in saved.items() if "reward_stats" in n}
-    assert int(stats["returns.count"][0]) == len(returns)
-    np.testing.assert_allclose(stats["returns.mean"][0], np.mean(returns), rtol=1e-4)
-    np.testing.assert_allclose(stats["largest"][0], np.abs(returns).max(), rtol=1e-5)
-    assert np.isfinite(run.metrics["train/critic_loss"][-1])
 
 
 TINY = {"hidden": (4,), "blocks": 1, "expansion": 2}
@@ -362,11 +226,3 @@ def test_runs_are_exact_alone_together_and_resumed(options, tmp_path):
     assert differences(pair.path, again.path, member=1) == []
     exported = again.export(format="numpy", folder=tmp_path / "policy")
     assert exported["largest_difference"]["numpy"] < 1e-5
-
-
-@pytest.mark.slow  # runs/test_build.py has it at less cost
-def test_a_schedule_ends_with_the_run(tmp_path):
-    given = arguments(steps=200, learning_starts=100, eval_freq=200, out=tmp_path)
-    run = thespis.train("sac", **given | {"hidden": (4,), "lr_schedule": "linear", "lr_end": 0.0})
-    assert np.isfinite(run.metrics["train/critic_loss"][-1])
-    assert run.metrics["hparams/schedule_updates"][-1] == 100

@@ -16,8 +16,8 @@ from optax import ScaleByAdamState
 
 import thespis
 from tests.algos import reference, taac_reference
-from thespis.algos import ALGORITHMS, TAAC, TAACL, TAACQ
-from thespis.algos.action_repeats import ACTION_EDGES, LENGTH_EDGES, repetitions
+from thespis.algos import TAAC, TAACL, TAACQ
+from thespis.algos.action_repeats import ACTION_EDGES, LENGTH_EDGES
 from thespis.algos.taac import Extra, Memory, action_entropy, switch_entropy
 from thespis.core import Box, Discrete, Histogram, Row, Spec, ThespisError
 from thespis.engine.loop import DeviceDriver, Loop
@@ -26,7 +26,6 @@ from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum
 from thespis.nn.train_state import TrainState
 from thespis.replay.ring import Replay
-from thespis.runs import config as configs
 from thespis.runs.run import Policy
 from thespis.tuning import hyper
 
@@ -341,45 +340,6 @@ VARIANTS = [
     make(TAACQ, inverse_mode=False),
 ]
 named = lambda algo: f"{type(algo).__name__}-{getattr(algo, 'inverse_mode', '')}"
-
-
-@pytest.mark.parametrize("algo", VARIANTS, ids=named)
-def test_trajectories_equal_numpys(algo):
-    rng = np.random.default_rng(0)
-    last, x = (rng.uniform(-1, 1, (50, n)) for n in (2 * algo.parts, 2))
-    follow = reference.quick(lambda x, last: (algo.advance(last), algo.new(x, last)))
-    advanced, new = map(np.asarray, follow(np.float32(x), np.float32(last)))
-    for got, wanted in (
-        (advanced, taac_reference.advance(algo, last)),
-        (new, taac_reference.new(algo, x, last)),
-    ):
-        np.testing.assert_allclose(got, wanted, atol=1e-6)
-        assert abs(got).max() <= 1
-
-
-def test_the_trajectories_of_each_kind_by_hand():
-    step = lambda algo, *tau: algo.advance(jnp.float32(tau)).tolist()
-    begin = lambda algo, x, *tau: algo.new(jnp.float32([x]), jnp.float32(tau)).tolist()
-    one = {"action": 1}
-    assert step(make(**one), 0.5) == [0.5]
-    assert begin(make(**one), 0.25, 0.5) == [0.25]
-
-    line, slope = make(TAACL, **one), make(TAACL, inverse_mode=False, **one)
-    assert step(line, 0.5, 0.125) == [0.75, 0.125]
-    assert step(line, 0.5, 0.5) == [1, 0.5]  # bounded, and the slope is kept
-    assert begin(line, 0.5, 0.25, 0.75) == [0.5, 0.125]
-    assert begin(slope, 0.125, 0.25, 0.75) == [0.5, 0.125]
-
-    curve, bend = make(TAACQ, **one), make(TAACQ, inverse_mode=False, **one)
-    assert step(curve, 0, 0.125, -0.25) == [-0.75, -0.375, -0.25]
-    assert begin(curve, 0.5, 0, 0.25, 0.75) == [0.5, 0.25, 0.125]
-    assert begin(bend, 0.125, 0.25, 0.75, -0.5) == [0.75, 0.25, 0.125]
-
-
-def test_names():
-    assert {name: ALGORITHMS[name] for name in KINDS} == KINDS
-    assert TAACL(reference.spec()).inverse_mode
-    assert TAACQ(reference.spec()).inverse_mode
 
 
 # --- acting ---------------------------------------------------------------------------------
@@ -752,16 +712,6 @@ def test_defect_49_no_entropy_is_in_the_target_by_design():
     assert reference.difference(cold.actor, hot.actor) > 1e-3
 
 
-@pytest.mark.parametrize("Algorithm", [TAACL, TAACQ])
-def test_defect_50_a_saturated_proposal_still_has_a_gradient(Algorithm):
-    algo = make(Algorithm, action=1, inverse_mode=False)
-    last = np.float32([0.9] + [0.0] * (algo.parts - 1))
-    height = lambda x: algo.new(x, jnp.asarray(last))[0]
-    value, slope = reference.quick(jax.value_and_grad(height))(np.float32([0.8]))
-    assert value == 1.0
-    assert np.asarray(slope)[0] >= 2
-
-
 @pytest.mark.parametrize("algo", VARIANTS, ids=named)
 def test_defect_51_a_random_first_trajectory_is_one_the_policy_could_begin(algo):
     algo = dataclasses.replace(algo, first="random")
@@ -899,64 +849,6 @@ def test_defect_57_actions_of_any_bounds_and_shape(Algorithm):
         Algorithm(Spec(spec.obs, Discrete(3)))
 
 
-# --- what networks see ----------------------------------------------------------------------
-
-
-def test_only_the_critics_train_a_shared_encoder():
-    """The actor's loss would move it as well, if it were not held fast."""
-    algo = make(encoder=(3,))
-    state = midway(algo)
-    still = scalars(HYPER | {"critic_lr": 0.0})
-    moved, kept = updated(algo, state)[0], updated(algo, state, still)[0]
-    before = state.critic.params.encoder
-    assert reference.difference(moved.critic.params.encoder, before) > 1e-3
-    assert reference.difference(kept.critic.params, state.critic.params) == 0
-    assert reference.difference(kept.actor, state.actor) > 1e-3
-
-
-def test_only_the_critics_train_convolutions_through_which_all_see():
-    see = {"camera": jax.ShapeDtypeStruct((8, 8), jnp.uint8), "speed": make().spec.obs}
-    conv = {"conv_channels": (2,), "conv_kernels": (3,), "conv_strides": (3,)}
-    algo = TAAC(Spec(see, make().spec.action), hidden=(4,), n_step=1, **conv)
-    windows = taac_reference.windows(algo, obs=2)
-    images = lambda seed: np.random.default_rng(seed).integers(0, 255, (2, 1, 8, 8), np.uint8)
-    shape = (*windows.rows.reward.shape, 8, 8)
-    obs = {"camera": np.broadcast_to(images(0), shape), "speed": windows.rows.obs}
-    batch = dataclasses.replace(windows, rows=dataclasses.replace(windows.rows, obs=obs))
-    state, still = midway(algo), scalars(HYPER | {"critic_lr": 0.0})
-    moved, kept = (updated(algo, state, hp, batch)[0] for hp in (scalars(), still))
-    before = state.critic.params.eyes
-    assert reference.difference(moved.critic.params.eyes, before) > 1e-3
-    assert reference.difference(moved.target.eyes, state.target.eyes) > 1e-5
-    assert reference.difference(kept.critic.params, state.critic.params) == 0
-
-    @reference.quick
-    def proposal(camera):
-        seen = {"camera": camera[:, 0], "speed": jnp.ones((2, 2))}
-        memory = algo.memory(random.key(0), 2)
-        return algo.act(state, still, memory, seen, random.key(1), jnp.int32(0), "greedy")[0]
-
-    assert reference.difference(proposal(images(1)), proposal(images(2))) > 1e-4
-
-
-def test_sizes_of_networks():
-    def sizes(**options):
-        algo = make(TAACL, **options)
-        state = jax.eval_shape(algo.init, random.key(0), scalars())
-        of = lambda net: tuple(x.shape[0] for x in (*net.weights, net.biases[-1]))
-        actor, critic = state.actor.params, state.critic.params
-        embeddings = [of(e) for e in actor.embeddings]
-        return embeddings, of(actor.body), [of(net) for net in critic.critics.networks]
-
-    assert sizes() == ([(2, 2)] * 2, (6, 4, 4), [(6, 4, 1)] * 2)
-    assert sizes(embed=False)[:2] == ([], (6, 4, 4))
-    assert sizes(encoder=(5,), critic_hidden=(7,), critics=1) == (
-        [(2, 5)] * 2,
-        (15, 4, 4),
-        [(9, 7, 1)],
-    )
-
-
 # --- vector rewards -------------------------------------------------------------------------
 
 
@@ -998,66 +890,7 @@ def test_each_dimension_has_a_discount_of_its_own():
     np.testing.assert_allclose(rest, [[0.0, 7.0]] * 6, atol=1e-4)
 
 
-# --- presets --------------------------------------------------------------------------------
-
-SIMPLE = {"n_step": 3, "batch_size": 256, "hidden": (256, 256), "normalize_rewards": True}
-PAPER = {
-    "simple-control": (SIMPLE, 1e-4, {"reward_clip": 5.0}),
-    "locomotion": (
-        SIMPLE | {"normalize_rewards": False, "advantage_clip": (0.0, None)},
-        3e-4,
-        {"target_entropy": -1.0},
-    ),
-    "terrain": (SIMPLE | {"n_step": 5, "batch_size": 4096}, 5e-4, {"reward_clip": 1.0}),
-    "manipulation": (
-        SIMPLE | {"batch_size": 4864, "hidden": (256,) * 3, "target_period": 40},
-        1e-3,
-        {"reward_clip": 1.0, "gamma": 0.98, "tau": 0.05, "target_entropy": -0.9163},
-    ),
-    "driving": (
-        SIMPLE | {"n_step": 5, "batch_size": 64, "hidden": (256,)},
-        1e-4,
-        {"reward_clip": 5.0},
-    ),
-}
-USUAL = {"gamma": 0.99, "tau": 0.005, "alpha": 1.0, "target_switch_entropy": 0.1985}
-
-
-@pytest.mark.parametrize("name", PAPER)
-def test_presets_are_the_papers_settings(name):
-    options, rate, numbers = PAPER[name]
-    preset = TAAC.presets[name]
-    algo = TAAC(reference.spec(), **preset["algo"])
-    assert {key: getattr(algo, key) for key in options} == options
-    hyper.check(TAAC.Hyper, preset["hp"])
-    hp = vars(TAAC.Hyper(**preset["hp"]))
-    wanted = USUAL | dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), rate) | numbers
-    assert {key: hp[key] for key in wanted} == wanted
-    config = configs.make("taac", {"env": "jax:pendulum", "preset": name, "steps": 200_000})
-    assert config.learning_starts == {"locomotion": 50_000, "terrain": 20_000}.get(name, 10_000)
-
-
 # --- what is told ---------------------------------------------------------------------------
-
-
-def test_the_report_counts_repetitions_and_the_runs_that_ended():
-    """Of one environment: a run of three steps, one of two, then the end and a new episode."""
-    switch = [1, 0, 0, 1, 0, 1, 1, 0]
-    repeats = [0, 1, 2, 3, 1, 2, 0, 1]
-    final = [0, 0, 0, 0, 0, 1, 0, 0]
-    as_bool = lambda x: jnp.asarray(np.array(x, bool))
-    zeros, none = (jnp.asarray(np.zeros(shape, np.float32)) for shape in (8, (8, 0)))
-    extra = Extra(none, none, jnp.asarray(np.int32(repeats)), as_bool(switch))
-    rows = Row(zeros, zeros, as_bool(final), as_bool([0] * 8), zeros, extra)
-
-    def told(algo):
-        report = reference.quick(lambda rows: repetitions(rows, algo.begins(rows.extra.repeats)))(
-            rows
-        )
-        return {k: (np.sum(m.total), np.sum(m.count)) for k, m in report.items()}
-
-    assert told(make()) == {"repeat_rate": (4, 5), "run_length": (3, 1)}
-    assert told(make(first="zero"))["repeat_rate"] == (4, 7)  # a first step may repeat as well
 
 
 def test_repetitions_of_new_rows_are_told_as_they_come(stored):

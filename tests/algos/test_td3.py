@@ -275,42 +275,6 @@ def test_targets_start_as_their_networks():
     assert reference.difference(state.target_critic, state.critic.params) == 0
 
 
-def test_defaults_are_the_papers_and_preset_qdax_differs_where_that_does():
-    shared = {
-        "delay": 2,
-        "critics": 2,
-        "hidden": (256, 256),
-        "batch_size": 256,
-        "ignore_done": False,
-        "gamma": 0.99,
-        "tau": 0.005,
-        "reward_scale": 1.0,
-        "noise": 0.1,
-        "target_noise": 0.2,
-        "noise_clip": 0.5,
-    }
-    ours = {
-        "order": "sequential",
-        "critic_target": "delayed",
-        "drop_truncated": False,
-        "actor_lr": 1e-3,
-        "critic_lr": 1e-3,
-    }
-    qdax = {
-        "actor_lr": 3e-4,
-        "critic_lr": 3e-4,
-        "order": "simultaneous",
-        "critic_target": "every",
-        "drop_truncated": True,
-        "weight_init": "lecun",
-    }
-    for preset, wanted in (({}, shared | ours), (TD3.presets["qdax"], shared | qdax)):
-        got = vars(TD3(reference.spec(), **preset.get("algo", {})))
-        got = got | vars(TD3.Hyper(**preset.get("hp", {})))
-        assert {name: got[name] for name in wanted} == wanted
-    assert TD3.presets["qdax"]["train"] == {"warm_up": "policy"}
-
-
 def test_every_episode_may_have_noise_of_its_own():
     """FastTD3: standard deviations are drawn between noise_low and noise with each memory."""
     algo = TD3(reference.spec(), hidden=(4,), noise_per_episode=True)

@@ -172,11 +172,6 @@ def test_brax_keeps_the_contract():
     keeps_the_contract(Autoreset(Brax("inverted_pendulum", limit=7)))
 
 
-def test_playground_keeps_the_contract():
-    pytest.importorskip("mujoco_playground")
-    keeps_the_contract(make("playground:CartpoleBalance"))
-
-
 @pytest.mark.parametrize("name", ["Pendulum-v1", "CartPole-v1", "HalfCheetah-v4"])
 def test_envpool_keeps_the_contract(name):
     pytest.importorskip("envpool")

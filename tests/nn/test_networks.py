@@ -8,7 +8,7 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 
 from tests.algos import reference
-from thespis.errors import ThespisError
+from thespis.core import ThespisError
 from thespis.nn.networks import MLP, Critics, Network
 
 
@@ -85,55 +85,6 @@ def test_every_leaf_of_a_network_is_an_array():
     assert all(isinstance(x, jax.Array) and x.dtype == jnp.float32 for x in jax.tree.leaves(nets))
 
 
-@pytest.mark.parametrize("sizes", [(6, 2), (4, 4), (2, 6)])
-@pytest.mark.parametrize("lead", [(5,), (2, 3)])
-def test_gradients_of_wide_square_and_narrow_layers(sizes, lead):
-    rng = np.random.default_rng(0)
-    net, x = make(MLP, sizes), rng.normal(size=(*lead, sizes[0])).astype(np.float32)
-    slope = rng.normal(size=(*lead, sizes[1])).astype(np.float32)
-    total = lambda net, x: (net(x) * slope).sum()
-    d_net, d_x = reference.quick(jax.grad(total, argnums=(0, 1)))(net, x)
-    flat = lambda a: a.reshape(-1, a.shape[-1])
-    np.testing.assert_allclose(d_net.weights[0], flat(x).T @ flat(slope), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(d_net.biases[0], flat(slope).sum(0), rtol=1e-5)
-    np.testing.assert_allclose(d_x, slope @ np.asarray(net.weights[0]).T, rtol=1e-5, atol=1e-6)
-
-
-# --- every mode of differentiation ----------------------------------------------------------
-
-MODES = {
-    "jvp": lambda f, x, v: jax.jvp(f, (x,), (v,))[1],
-    "jacfwd": lambda f, x, v: jax.jacfwd(f)(x) @ v,
-    "jacrev": lambda f, x, v: jax.jacrev(f)(x) @ v,
-    "forward over reverse": lambda f, x, v: jax.jvp(jax.grad(f), (x,), (v,))[1],
-    "reverse over reverse": lambda f, x, v: jax.grad(lambda x: jax.grad(f)(x) @ v)(x),
-    "reverse over forward": lambda f, x, v: jax.grad(lambda x: jax.jvp(f, (x,), (v,))[1])(x),
-    "hessian": lambda f, x, v: jax.hessian(f)(x) @ v,
-}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_every_derivative_is_that_of_plain_products(mode):
-    """Of layers that widen, stay and narrow, by the weights and inputs together, also mapped."""
-    net, rng = make(MLP, (3, 5, 5, 2)), np.random.default_rng(0)
-    inputs = rng.normal(size=(2, 3, 3)).astype(np.float32)
-    flat, unflat = ravel_pytree((net, inputs))
-
-    def plain(net, x):
-        *hidden, (last, shift) = zip(net.weights, net.biases)
-        for weight, bias in hidden:
-            x = jax.nn.relu(jnp.einsum("...i,ij->...j", x, weight) + bias[None, None])
-        return jnp.einsum("...i,ij->...j", x, last) + shift[None, None]
-
-    loss = lambda f: lambda x: jnp.square(jnp.tanh(f(*unflat(x)))).sum()
-    vectors = rng.normal(size=(3, flat.size)).astype(np.float32)
-    found, wanted = (
-        reference.quick(jax.vmap(lambda v, f=f: MODES[mode](loss(f), flat, v)))(vectors)
-        for f in (MLP.__call__, plain)
-    )
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-
-
 # --- half precision -------------------------------------------------------------------------
 
 BODIES = [{}, {"norm": "layer"}, {"body": "simba", "norm": "rms"}, {"norm": "batch"}]
@@ -175,6 +126,23 @@ def test_networks_of_half_precision_are_near_those_of_float32_and_kept_in_it():
     assert jnp.linalg.norm(wanted - got) < 0.03 * jnp.linalg.norm(wanted)
 
 
-def test_networks_on_the_sphere_have_no_half_precision():
-    with pytest.raises(ThespisError, match="simbav2 computes in float32 alone: leave bfloat16 out"):
-        Network(body="simbav2", dtype="bfloat16")
+def test_networks_that_cannot_be_are_refused():
+    for line, choices in {
+        "dropout disturbs batch norm": {"dropout": 0.1, "norm": "batch"},
+        "dropout = 1.0": {"dropout": 1.0},
+        "needs a width": {"body": "simba", "hidden": ()},
+        "normalises by itself": {"body": "simbav2", "norm": "layer"},
+    }.items():
+        with pytest.raises(ThespisError, match=line):
+            Network(**choices)
+
+
+def test_dropout_leaves_out_the_share_that_it_says():
+    network = Network((1000,), dropout=0.25).build(random.key(0), 2, 1)
+    x = jnp.ones((3, 2))
+    hidden = np.asarray(network.linear(0, x, random.key(1)))
+    assert 0.2 < (hidden == 0).mean() < 0.3
+    whole = np.asarray(network.linear(0, x, None))
+    left = hidden != 0
+    np.testing.assert_allclose(hidden[left], whole[left] / 0.75, rtol=1e-5)
+    assert (hidden[0] != hidden[1]).any()

@@ -10,7 +10,7 @@ from rich.console import Console
 import thespis
 from tests.small import arguments
 from thespis.report import progress
-from thespis.report.progress import Rate, Silent, Speed, Terminal, duration, outcome, ranges
+from thespis.report.progress import Rate, Speed, Terminal, duration, outcome, ranges
 from thespis.runs.config import make
 
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
@@ -178,17 +178,6 @@ def test_a_population_says_who_tunes_and_who_is_best():
     rows = [{"eval/mean_reward": -100.0, "time/fps": 1.0}, {"eval/mean_reward": -30.0}]
     watcher.row(2000, rows)
     assert "best -30.0 (member 1)" in " ".join(out.getvalue().splitlines()[-1].split())
-
-
-def test_silence_still_tells_how_to_go_on(tmp_path, capsys):
-    run = thespis.train("sac", out=tmp_path / "two words", **arguments())
-    watcher = Silent()
-    watcher.done(run, "done", None)
-    assert capsys.readouterr() == ("", "")
-    watcher.done(run, "stopped", None)
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert f"thespis resume '{run.path}'" in told.err
 
 
 @pytest.mark.parametrize(

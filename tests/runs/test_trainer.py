@@ -8,20 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import tracemalloc
 
-import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 import thespis
 from tests.algos import reference
 from tests.small import RUN, Toy, arguments, arrays, differences, stop_at, words
-from thespis.core import Box, ThespisError
-from thespis.runs import checkpoint, directory, metrics, process, sizes, trainer, transplant
+from thespis.core import ThespisError
+from thespis.runs import checkpoint, directory, metrics, process, trainer, transplant
 from thespis.runs import config as configs
 from thespis.runs.build import build
 from thespis.runs.reporter import Silent
@@ -32,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 def same(a, b) -> None:
     """Two runs went the same way."""
     assert differences(a, b) == []
-    assert metrics.same(a / "metrics.csv", b / "metrics.csv") == []
+    assert metrics.differences(a / "metrics.csv", b / "metrics.csv") == []
 
 
 @pytest.fixture(scope="module")
@@ -305,67 +301,6 @@ def test_warm_up_acts_at_random_or_by_the_untrained_policy(tmp_path, warm_up):
     assert 0.05 < noise < 0.15 if warm_up == "policy" else noise > 0.4
 
 
-def test_a_run_may_begin_with_parts_of_another(whole, three, tmp_path):
-    donor = arrays(whole.path)
-    start = arguments(steps=200, learning_starts=199)  # one update only
-    run = thespis.train("sac", out=tmp_path, **start, init_from=f"{whole.path}:actor.params,target")
-    (first,) = checkpoint.latest(run.path / "checkpoints")[-1:]
-    assert first.name == "000000000100"
-    mine = load_file(first / "state.safetensors")
-    for name, x in mine.items():
-        given = name.startswith(("actor.params", "target"))
-        if "weight" in name:
-            assert np.array_equal(x, donor[f"state.{name}"]) == given
-
-    run = thespis.train("sac", out=tmp_path, **start, init_from=str(three.path))
-    best = np.argmax(
-        checkpoint.manifest(checkpoint.latest(three.path / "best")[0])["info"]["reward"]
-    )
-    mine = load_file(checkpoint.latest(run.path / "checkpoints")[-1] / "state.safetensors")
-    donor = arrays(three.path)
-    for name, x in mine.items():
-        assert np.array_equal(x[0], donor[f"state.{name}"][best])
-
-
-@pytest.mark.parametrize(
-    ("given", "who"),
-    [
-        ({"init_from": "{}"}, "policy"),
-        ({"init_from": "{}:actor.params,target"}, "policy"),
-        ({"init_from": "{}:critic,target"}, "random"),  # whose actor is untrained
-        ({"init_from": "{}", "warm_up": "random"}, "random"),
-        ({"init_from": "{}:actor", "warm_up": "policy"}, "policy"),
-        ({}, "random"),
-    ],
-)
-@pytest.mark.parametrize("algo", ["sac", "td3", "taac"])
-def test_an_actor_that_was_trained_before_acts_in_the_warm_up(whole, algo, given, who):
-    """Noise acts a second time only if that is asked for."""
-    given = {name: text.format(whole.path) for name, text in given.items()}
-    assert configs.make(algo, RUN | given).warm_up == who
-
-
-@pytest.mark.parametrize(
-    ("part", "hidden", "message"),
-    [
-        (":actr", (8,), "has no part 'actr'; did you mean actor?"),
-        (":nothing", (8,), "has no part 'nothing'; there is actor, critic, target, temperature"),
-        (
-            "",
-            (16,),
-            r"biases.0 is float32\[8\] there and float32\[16\] here; what fits is .*:temperature$",
-        ),
-        (":critic", (16,), r"critic.* here; what fits is .*:temperature$"),
-    ],
-)
-def test_parts_that_do_not_fit_are_named(whole, tmp_path, part, hidden, message):
-    with pytest.raises(ThespisError, match=message):
-        thespis.train(
-            "sac", out=tmp_path, **arguments(hidden=hidden), init_from=f"{whole.path}{part}"
-        )
-    assert not list(tmp_path.glob("sac/*"))
-
-
 def test_only_one_process_trains_in_a_folder(copy):
     status = directory.read_json(copy / "status.json")
     with (
@@ -376,95 +311,7 @@ def test_only_one_process_trains_in_a_folder(copy):
     assert directory.read_json(copy / "status.json") == status
 
 
-def test_a_replay_larger_than_the_machine_is_refused_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(sizes, "memory", lambda: 2**34)
-    with pytest.raises(ThespisError, match=r"buffer_size = \d+ of 1 member\(s\) needs .* GiB"):
-        thespis.train(
-            "sac", out=tmp_path, **arguments(steps=10**9, buffer_size=10**9, eval_freq=100)
-        )
-
-
-# --- host environments ----------------------------------------------------------------------
-
-
-HOST = {"env": Toy, "envs": 2, "buffer_size": 1000}
-
-
-def test_host_environments_begin_new_episodes_after_a_stop(tmp_path, monkeypatch):
-    """The learner goes on; no transition joins the two sides of the stop."""
-    run = stopped(monkeypatch, tmp_path, 150, **HOST)
-    at = run.status["step"] // 2
-    before = arrays(run.path)
-    thespis.resume(run.path, env=Toy, progress=False)
-    after = arrays(run.path)
-    episode, moment = (after["replay.rows.obs"][:, 0, :, i] for i in (0, 1))
-    final = after["replay.rows.terminated"] | after["replay.rows.truncated"]
-    assert after["replay.size"] == 200
-    assert np.array_equal(before["replay.rows.obs"], after["replay.rows.obs"][:at])
-    assert final[at - 1].all()  # where it stopped
-    assert (moment[at] == 0).all()
-    for row in range(199):
-        going = ~final[row, 0]
-        assert (episode[row + 1][going] == episode[row][going]).all()
-        assert (moment[row + 1][going] == moment[row][going] + 1).all()
-        assert (moment[row + 1][~going] == 0).all()
-
-
-def test_host_environments_learn_as_if_never_stopped(tmp_path, monkeypatch):
-    """The checkpoint itself holds everything that the learner had."""
-    host = arguments(**HOST, out=tmp_path, checkpoint_freq=150)
-    run = thespis.train("sac", **host)
-    stop_at(monkeypatch, 300)
-    other = thespis.train("sac", **host)
-    assert other.status == {"state": "stopped", "step": 300}
-    early = checkpoint.latest(run.path / "checkpoints")[-1]
-    assert early.name == "000000000300"
-    shutil.rmtree(checkpoint.latest(run.path / "checkpoints")[0])
-    assert differences(run.path, other.path) == []
-
-
 # --- what goes wrong ------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Fragile:
-    """A JAX task whose reward is not finite after some steps."""
-
-    name = "fragile"
-    obs = jax.ShapeDtypeStruct((3,), jnp.float32)
-    action = Box((-1.0,), (1.0,), (1,))
-    limit: int = 100
-
-    def start(self, key):
-        return jnp.zeros(())
-
-    def observe(self, time):
-        return jnp.stack([time, jnp.zeros(()), jnp.ones(())])
-
-    def step(self, time, action):
-        return time + 1, jnp.where(time >= 30, jnp.inf, 1.0), jnp.zeros((), bool)
-
-
-def test_numbers_that_are_not_finite_stop_a_run_of_jax_tasks(tmp_path):
-    with pytest.raises(ThespisError) as caught:
-        thespis.train(
-            "sac",
-            Fragile(),
-            out=tmp_path,
-            checkpoint_freq=20,
-            progress=False,
-            seeds=(3, 4),
-            **{k: v for k, v in RUN.items() if k not in ("env", "checkpoint_freq")},
-        )
-    message = str(caught.value)
-    assert "fragile, environment 0, step 31, seed 3: the reward is not finite" in message
-    folder = tmp_path / "sac" / "fragile_1"
-    assert f'saved up to step 20: thespis.resume("{folder}", env=...)' in message
-    assert newest(folder) == 20
-    assert all(np.isfinite(x).all() for name, x in arrays(folder).items() if "best" not in name)
-    status = directory.read_json(folder / "status.json")
-    assert (status["state"], status["step"]) == ("failed", 20)
-    assert "not finite" in status["error"]
 
 
 def refuse(code):
@@ -579,7 +426,9 @@ def test_links_to_checkpoints_elsewhere_are_not_followed(copy, tmp_path, name):
     if "newest" in name:  # one of those that are there is enough
         assert thespis.resume(copy, progress=False, steps=500).status["step"] == 500
     else:
-        with pytest.raises(ThespisError, match=f"{name} is a symbolic link, and none is followed"):
+        with pytest.raises(
+            ThespisError, match=f"{name} is a symbolic link, and links inside a run"
+        ):
             thespis.resume(copy, progress=False, steps=500)
     assert {x: x.stat().st_mtime_ns for x in theirs.rglob("*")} == before
 
@@ -616,7 +465,7 @@ def test_what_is_not_finite_is_never_saved(tmp_path):
     x.start()
     spoilt = jax.tree.map(lambda v: v * np.nan if v.dtype == np.float32 else v, x.learner.state)
     x.learner = dataclasses.replace(x.learner, state=spoilt)
-    with pytest.raises(ThespisError, match=r"sac, step 0: actor.* is not finite and not saved"):
+    with pytest.raises(ThespisError, match=r"sac, step 0: actor.* is not finite, so it"):
         x.save()
     x.close()
     assert newest(tmp_path) == 0
@@ -637,46 +486,3 @@ def test_a_run_says_once_that_episodes_of_evaluations_are_cut(tmp_path, monkeypa
     assert capsys.readouterr().err.count(said) == 1
     assert run.evaluate(2)["lengths"] == [e.length for e in run.record(2)] == [6, 6]
     assert capsys.readouterr().err.count(said) == 2  # one each
-
-
-# --- memory ---------------------------------------------------------------------------------
-
-
-class Wide(Toy):
-    """Observations of four parts that make a replay of 16 MB of 200 rows."""
-
-    def __init__(self):
-        super().__init__()
-        part = gymnasium.spaces.Box(-np.inf, np.inf, (5000,), np.float32)
-        self.observation_space = gymnasium.spaces.Dict(dict.fromkeys("abcd", part))
-
-    def seen(self):
-        return {name: np.full(5000, self.time, np.float32) for name in "abcd"}
-
-
-def test_a_replay_is_loaded_with_no_second_copy_of_all(tmp_path, monkeypatch):
-    """Leaf by leaf: read into the ring, handed to the device, forgotten."""
-    small = {"steps": 200, "buffer_size": 300, "hidden": (2,), "batch_size": 2}
-    rare = {"updates_per_step": 0, "eval_freq": 200, "eval_episodes": 1, "checkpoint_freq": 200}
-    run = thespis.train("sac", out=tmp_path, **arguments(env=Wide, **small, **rare))
-    load, found = trainer.Trainer.load, {}
-
-    def measured(self, *given):
-        tracemalloc.start()  # of NumPy and not of JAX
-        try:
-            past = load(self, *given)
-            found["peak"] = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        found["replay"] = jax.device_get(self.learner.replay)
-        return past
-
-    monkeypatch.setattr(trainer.Trainer, "load", measured)
-    thespis.resume(run.path, steps=210, env=Wide, progress=False)
-    replay = found["replay"]
-    assert (replay.size, replay.capacity, replay.head) == (200, 210, 200)
-    saved = load_file(run.path / "checkpoints" / "000000000200" / "replay.safetensors")
-    for name, x in replay.rows.obs.items():
-        np.testing.assert_array_equal(x[:200], saved[f"rows.obs.{name}"])
-    # Some leaves, never all of them twice; what Python itself takes meanwhile is some 2 MB.
-    assert found["peak"] < sum(x.nbytes for x in saved.values()) + 2e6

@@ -9,11 +9,10 @@ import pytest
 from jax import random
 
 from thespis.cli.command import main
-from thespis.core import Box, ThespisError
+from thespis.core import ThespisError
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import PointMass
 from thespis.runs.skill_actions import over_skills
-from thespis.skills import standalone
 from thespis.skills.export import export
 from thespis.skills.planner import lead, predict
 
@@ -40,18 +39,6 @@ def test_an_export_acts_and_predicts_with_numpy_alone(skilled, tmp_path):
     given = skilled.algo, skilled.state, skilled.hp
     wanted = jax.jit(lambda *x: predict(*given, *x))(x, skill)
     np.testing.assert_allclose(exported.change(skill), wanted, atol=1e-5)
-
-
-def test_exported_skills_rescale_actions_exactly_as_boxes_do(tmp_path):
-    rng, box = np.random.default_rng(0), Box((-3.0, 0.1), (1.0, 7.0), (2,))
-    weight = rng.normal(size=(3, 4)).astype(np.float32)
-    low, high = box.bounds
-    parts = {"actor.weight0": weight, "actor.bias0": np.zeros(4, np.float32), "low": low}
-    np.savez(tmp_path / "skills.npz", high=high, policy_sees=np.arange(2), **parts)
-    obs, skill = rng.normal(size=(50, 2)).astype(np.float32), np.ones((50, 1), np.float32)
-    unit = np.tanh((np.concatenate([obs, skill], 1) @ weight)[:, :2])
-    acted = standalone.Skills(tmp_path / "skills.npz").act(obs, skill)
-    np.testing.assert_array_equal(acted, box.to_env(unit))
 
 
 def test_skills_of_metra_are_directions_wherever_they_are_named(far, tmp_path):

@@ -172,7 +172,7 @@ class GroupTrainer(Trainer):
         if isinstance(self.tuning, GroupTuning):
             self.tuning.begin(self.hps)
 
-    def is_enough(self, evaluation: Evaluation) -> bool:
+    def should_stop(self, evaluation: Evaluation) -> bool:
         """Leaves it to whoever knows all members."""
         self.evaluated = self.step, [float(x) for x in evaluation.scores[RETURN]]
         return False
@@ -183,7 +183,7 @@ class GroupTrainer(Trainer):
     def heal(self, now: bool, attempt: int = 0) -> None:
         """Lets broken members become what was decided of them, or waits for that decision."""
         if now:
-            self.faults.look_closer(self.learner, self.used, self.seeds)
+            self.faults.check_states(self.learner, self.used, self.seeds)
         if attempt and self.faults:
             raise ThespisError(next(iter(self.faults.values())))
         if self.faults and not self.tuning:

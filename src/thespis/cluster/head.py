@@ -427,7 +427,7 @@ class Head:
                     scores = self.tuning.rounds.scores.at[ends].set(new)
                     self.tuning.rounds = dataclasses.replace(self.tuning.rounds, scores=scores)
             self.past = self.tuning.rounds, self.tuning.lineage.rows, self.tuning.lineage.content
-        return self.is_enough(step)
+        return self.should_stop(step)
 
     def show(self, rows: list[Any]) -> None:
         """Lets the reporter see the rows, as a trainer does."""
@@ -438,7 +438,7 @@ class Head:
                 counts = [{k: (np.array(x), edges[k]) for k, x in row[3].items()} for row in mine]
                 self.reporter.row(step, [row[2] for row in mine], counts)
 
-    def is_enough(self, step: int) -> bool:
+    def should_stop(self, step: int) -> bool:
         """Tells whether the wanted reward is reached, or nobody got better for too long."""
         goal, patience = self.config.stop_reward, self.config.patience
         reports = [worker.report or {} for worker in self.workers.workers]

@@ -22,7 +22,7 @@ def load(folder: Path, config: Config, loop: Loop, step: int | None) -> tuple[di
     """Returns the parts of a group's checkpoint at this step, or of its newest; and its info."""
     learner = blank(config, loop)
     hps = hyper.fill(config.Algorithm.Hyper, {}, config.members)
-    template = snapshot.split(learner, hps, Best.none(learner.state, hps))
+    template = snapshot.split(learner, hps, Best.empty(learner.state, hps))
     wanted = {name: template[name] for name in PARTS}
     there = checkpoint.latest(folder / "checkpoints")
     path = there[0] if step is None else folder / "checkpoints" / f"{step:012d}"

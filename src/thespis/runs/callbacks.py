@@ -1,8 +1,9 @@
-"""Callbacks: code of users that is called at events of a run, what it sees and what it may do.
+"""Callbacks: users' code that is called at events of a run, what it sees and what it may change.
 
-A callback that only watches changes nothing: events divide training into shorter epochs, and any
-division gives the same. What callbacks ask for is done after all of them were called, before the
-checkpoint of that step, and is saved in it: so a resumed run equals one that never stopped.
+A callback that only reads changes no result: events divide training into shorter epochs, and any
+division gives the same numbers. Changes that callbacks request are made after all of them were
+called, before the checkpoint of that step, and are saved in it: so a resumed run equals one that
+was never stopped.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ if TYPE_CHECKING:
     from thespis.runs.session import Session
 
 LOOKS = ("on_checkpoint", "on_end")  # events after which nothing would be saved
-MAY_LOOK = "may look, note and draw, but not change or log anything"
+MAY_LOOK = "may read, note and log images, but not change anything or log numbers"
 
 
 class Callback:
-    """Does something at events of a run. All methods do nothing: override those you need."""
+    """Base class of callbacks. All methods do nothing: override those you need."""
 
     every: int | None = None
-    """Steps of each member between calls of `on_step`; without a number there are none."""
+    """Environment steps of each member between calls of `on_step`; None means no calls."""
 
     def on_start(self, training: Training) -> None:
-        """Is called before the first step, and whenever the run goes on after a stop.
+        """Is called before the first step, and whenever the run is resumed.
 
-        What it changes or logs when the run goes on is ignored: the checkpoint has it.
+        Changes and logs of a resumed run's call are ignored: the checkpoint contains them.
         """
 
     def on_step(self, training: Training) -> None:
@@ -54,20 +55,20 @@ class Callback:
         """Is called after evaluations, before their row of metrics is written."""
 
     def on_checkpoint(self, training: Training) -> None:
-        """Is called when a checkpoint has been saved. It may look, but not change anything."""
+        """Is called when a checkpoint has been saved. It may read, but not change anything."""
 
     def on_exchange(self, training: Training) -> None:
         """Is called when members of a tuned population have been replaced (`training.parents`)."""
 
     def on_end(self, training: Training, state: str) -> None:
-        """Is called at the end: "done", "stopped" (by a signal) or "failed". It may look only."""
+        """Is called at the end: "done", "stopped" (by a signal) or "failed". It may only read."""
 
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A callback with a state that checkpoints hold: JSON-able data. It is asked when one is saved.
+    """A callback whose state, JSON-serialisable data, is saved in every checkpoint.
 
-    `restore` gets it back before `on_start`, where a run goes on.
+    When a run is resumed, `restore` is called with it before `on_start`.
     """
 
     def state(self) -> Any: ...
@@ -87,7 +88,7 @@ class Training:
         self.step = 0
         """Environment steps of each member so far; after a failure, those that are saved."""
         self.steps: int = config.steps
-        """Those of the whole run."""
+        """Environment steps of the whole run."""
         self.seeds: tuple[int, ...] = config.seeds
         """The seed of each member."""
         self.folder: Path = trainer.folder
@@ -95,7 +96,7 @@ class Training:
 
     @property
     def members(self) -> int:
-        """How many members there are."""
+        """The number of members."""
         return len(self.seeds)
 
     @property
@@ -110,12 +111,12 @@ class Training:
 
     @property
     def parents(self) -> list[int]:
-        """Whom each member copied in the newest exchange of a population; itself if nobody."""
+        """The member that each one copied in the newest exchange of a population, or itself."""
         tuning = self._trainer.tuning
         return [int(m) for m in (tuning.parents if tuning else range(self.members))]
 
     def policy(self, member: int = 0, stochastic: bool = False) -> Policy:
-        """Returns a member's policy as it is now; it stays so while training goes on."""
+        """Returns a copy of a member's policy, which does not change as training continues."""
         trainer, place = self._trainer, self._member(member)
         if self._event == "failed":
             raise ThespisError("there is no policy after a failure: load the run")
@@ -129,15 +130,15 @@ class Training:
         return self._policies[stochastic].at(frozen)
 
     def note(self, text: str) -> None:
-        """Says something to whoever follows the run."""
+        """Shows a line of text to the user, as Thespis shows its own notes."""
         self._trainer.reporter.note(str(text))
 
-    # --- what it may do ---------------------------------------------------------------------
+    # --- what callbacks may do --------------------------------------------------------------
 
     def log(self, name: str, value: Any, member: int | None = None) -> None:
         """Logs a number, or one per member, with the next row of metrics (metrics.csv, ...).
 
-        The row of this very step, if there is one. Of several values of a name the last counts.
+        That is this step's row, if it has one. The last of several values of a name is kept.
         """
         if not self._changes(f"log({name!r})"):
             return
@@ -151,10 +152,10 @@ class Training:
         self._trainer.callbacks.record(name, exact)
 
     def log_image(self, name: str, image: Any, member: int = 0) -> None:
-        """Shows an image [height, width(, 3 or 4)] or a Matplotlib figure, in TensorBoard and on
+        """Logs an image [height, width(, 3 or 4)] or a Matplotlib figure to TensorBoard and
         trackers.
 
-        Numbers are bytes, or floats from 0 to 1.
+        Pixels are bytes, or floats from 0 to 1.
         """
         if self._heeded:
             pixels, place = pictures.pixels(name, image), self._member(member)
@@ -163,7 +164,7 @@ class Training:
             trainer.reporter.media(self.step, place, name, pixels, None)
 
     def log_histogram(self, name: str, values: Any, member: int = 0) -> None:
-        """Shows how values are distributed, in TensorBoard and on trackers."""
+        """Logs a histogram of the values to TensorBoard and trackers."""
         if self._heeded:
             counts, edges = pictures.histogram(name, values)
             place, trainer = self._member(member), self._trainer
@@ -172,7 +173,7 @@ class Training:
             trainer.reporter.media(self.step, place, name, None, (counts, edges))
 
     def stop(self, reason: str = "") -> None:
-        """Ends the run after this event, as done; status.json has the reason."""
+        """Ends the run after this event with the state "done"; status.json has the reason."""
         if self._changes("stop"):
             self._stop = f"{self._trainer.callbacks.calling}: {reason or 'asked for the end'}"
 
@@ -184,17 +185,17 @@ class Training:
         hyper.check(config.Algorithm.Hyper, values, self.members)
         for name, value in values.items():
             if config.schedule:
-                raise ThespisError(f"set_hyper({name}): the run repeats those of another")
+                raise ThespisError(f"set_hyper({name}): this run repeats another run's schedule")
             if name == SCHEDULE and spans_run(config).any():
-                raise ThespisError(f"set_hyper({name}): it is the length of the run, as was asked")
+                raise ThespisError(f"set_hyper({name}): it follows the length of the run")
             new = np.broadcast_to(np.asarray(value, np.float32), self.members)
             self._hypers[name] = np.array(new)
 
     def set_env(self, **attributes: Any) -> None:
-        """Sets attributes of the environments of training, all of which begin new episodes.
+        """Sets attributes of the training environments, all of which begin new episodes.
 
-        Fields of a JAX task, whose programs are then compiled anew, or attributes of a Gymnasium
-        environment. Evaluations stay in the environment as the run was given it.
+        They are fields of a JAX task, whose programs are then recompiled, or attributes of a
+        Gymnasium environment. Evaluations keep the environment that the run started with.
         """
         if not self._changes(f"set_env({', '.join(attributes)})"):
             return
@@ -208,14 +209,14 @@ class Training:
         return int(member)
 
     def _changes(self, what: str) -> bool:
-        """Tells whether something is to be done; refuses it where it would be lost."""
+        """Returns whether to make a change; raises at events after which it would be lost."""
         if self._event in (*LOOKS, "failed"):
             raise ThespisError(f"{what}: {self._event} {MAY_LOOK}")
         return self._heeded
 
 
 class Callbacks:
-    """The callbacks of a run, what they have asked for, and what of it a checkpoint holds."""
+    """The callbacks of a run, the changes that they request, and their part of a checkpoint."""
 
     def __init__(self, trainer: Session, callbacks: Iterable[Callback] = ()):
         self.trainer, self.training = trainer, Training(trainer)
@@ -227,26 +228,26 @@ class Callbacks:
                 name = f"{type(callback).__name__}#{number}"
             self.callbacks[name] = callback
         self.started = self.ended = False
-        self.calling = ""  # the name of the one that is being called
+        self.calling = ""  # the name of the callback that is being called
         self.rows: list[dict[str, float]] | None = None
         self.memory = Memory()
 
     @property
     def every(self) -> dict[str, int]:
-        """Steps between calls of each `on_step`."""
-        given = {name: callback.every for name, callback in self.callbacks.items()}
-        asked = {name: n for name, n in given.items() if n is not None}
-        return {timer(name): counted(f"every of callback {name}", n) for name, n in asked.items()}
+        """Environment steps between calls of each `on_step`."""
+        periods = {name: callback.every for name, callback in self.callbacks.items()}
+        timed = {name: n for name, n in periods.items() if n is not None}
+        return {timer(name): counted(f"every of callback {name}", n) for name, n in timed.items()}
 
     @property
     def stopped(self) -> str:
-        """Why a callback has ended the run; nothing if none has."""
+        """The reason why a callback has ended the run; empty if none has."""
         return self.training._stop
 
     # --- events -----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Calls `on_start` of all, once."""
+        """Calls `on_start` of all callbacks, once."""
         if not self.started:
             self.started = True
             new = {name: name not in self.memory.started for name in self.callbacks}
@@ -255,11 +256,11 @@ class Callbacks:
             self.apply()
 
     def step(self) -> None:
-        """Calls `on_step` of those that are due."""
+        """Calls `on_step` of the callbacks that are due."""
         self.fire("on_step", [name for name in self.callbacks if self.trainer.due(timer(name))])
 
     def row(self, rows: list[dict[str, Any]], evaluated: bool) -> list[dict[str, Any]]:
-        """Calls whoever is due when a row is, and returns the rows with what they have logged."""
+        """Calls the callbacks that are due with a row, and returns the rows with their values."""
         if self.callbacks:
             self.rows = [as_read(row) for row in rows]
             if self.trainer.record_due:
@@ -284,7 +285,7 @@ class Callbacks:
         *args: Any,
         heeded: Mapping[str, bool] | None = None,
     ) -> None:
-        """Calls a method of these callbacks, or of all; of several processes the first does."""
+        """Calls a method of the named callbacks, or of all; only the first process does."""
         if not self.callbacks or not self.started or not leads():
             return
         training = self.training
@@ -300,7 +301,7 @@ class Callbacks:
         training._heeded = True
 
     def apply(self) -> None:
-        """Does what callbacks have asked for, the same in all processes."""
+        """Makes the changes that callbacks have requested, the same in all processes."""
         training, trainer = self.training, self.trainer
         if not self.callbacks:
             return
@@ -315,7 +316,7 @@ class Callbacks:
         if new:
             changed = {name: jax.device_put(x) for name, x in new.items()}
             trainer.hps = dataclasses.replace(trainer.hps, **changed)
-            trainer.faults.forget()  # nobody could repeat what led here by these
+            trainer.faults.forget()  # earlier updates cannot be repeated with the new values
             traced: Iterable[str] = ()
             if trainer.tuning:
                 traced = trainer.tuning.names
@@ -328,14 +329,14 @@ class Callbacks:
             training._env = {}
 
     def end(self, state: str) -> None:
-        """Calls `on_end` of all, once."""
+        """Calls `on_end` of all callbacks, once."""
         if self.stopped and state == "done":
             self.trainer.reporter.note(f"step {self.trainer.step}: ended by {self.stopped}")
         self.ended = True
         self.fire("on_end", None, state)
 
     def fail(self, error: BaseException) -> None:
-        """Calls `on_end` of all after an error, which nothing that they do may hide."""
+        """Calls `on_end` of all callbacks after an error; their own errors become notes."""
         if self.ended or not self.started or not leads():
             return
         self.ended, self.training.step = True, max(self.trainer.saved, 0)
@@ -351,7 +352,7 @@ class Callbacks:
 
     @property
     def newest(self) -> list[dict[str, float]]:
-        """The newest row of each member: as metrics.csv has it, also where a run goes on."""
+        """The newest row of each member; in a resumed run, read from metrics.csv."""
         if self.rows is None:
             self.rows = [{} for _ in self.training.seeds]
             header, lines = metrics.lines(self.trainer.log.path)
@@ -363,10 +364,12 @@ class Callbacks:
     def record(self, name: str, numbers: list[float | None]) -> None:
         """Keeps numbers of members for the next row of metrics."""
         if not metrics.loggable(name):
-            raise ThespisError(f"log({shown(name)}): give a name without commas, quotes and ends")
+            raise ThespisError(
+                f"log({shown(name)}): give a name without commas, quotes and line breaks"
+            )
         if name not in self.memory.columns:
             if name in (*metrics.FIRST, *self.trainer.log.columns):
-                raise ThespisError(f"log({name!r}): the run has a metric of that name")
+                raise ThespisError(f"log({name!r}): the run already has a metric of that name")
             self.memory.columns.append(name)
         before = self.memory.pending.get(name, [None] * len(numbers))
         pairs = zip(before, numbers, strict=True)
@@ -375,7 +378,7 @@ class Callbacks:
     # --- checkpoints ------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any] | None:
-        """Returns what a checkpoint holds; None if there is nothing of callbacks."""
+        """Returns the callbacks' part of a checkpoint, or None if there is nothing to save."""
         states = {}
         for name, callback in self.callbacks.items():
             if isinstance(callback, Stateful) and leads():
@@ -387,13 +390,13 @@ class Callbacks:
         return None if memory == Memory() else vars(memory)
 
     def restore(self, saved: Any, alone: bool) -> None:
-        """Goes on with what a checkpoint holds; the run of one member alone begins with little."""
+        """Restores the callbacks' part of a checkpoint; without states for one member `alone`."""
         if saved is None:
             return
         memory = self.memory = Memory.read(saved)
         if alone:
-            kept = {"columns": memory.columns, "env": memory.env, "untraced": memory.untraced}
-            self.memory = Memory(**kept)
+            parts = {"columns": memory.columns, "env": memory.env, "untraced": memory.untraced}
+            self.memory = Memory(**parts)
             return
         for name, callback in self.callbacks.items():
             if isinstance(callback, Stateful) and name in memory.states and leads():
@@ -406,34 +409,34 @@ class Callbacks:
 
 @dataclasses.dataclass
 class Memory:
-    """What checkpoints hold of callbacks."""
+    """The callbacks' part of a checkpoint."""
 
     started: list[str] = dataclasses.field(default_factory=list)
-    """Whose `on_start` has been heeded."""
+    """Callbacks whose `on_start` has taken effect."""
     states: dict[str, Any] = dataclasses.field(default_factory=dict)
     pending: dict[str, list[float | None]] = dataclasses.field(default_factory=dict)
     """Numbers of members for the next row of metrics."""
     columns: list[str] = dataclasses.field(default_factory=list)
     """Metrics that callbacks have logged, in the order of the file."""
     env: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Attributes of the environments that were set."""
+    """Attributes that were set in the environments."""
     untraced: list[str] = dataclasses.field(default_factory=list)
-    """Hyper-parameters that were changed and are not in lineage.csv."""
+    """Hyper-parameters that were changed but are not in lineage.csv."""
 
     @classmethod
     def read(cls, saved: Any) -> Memory:
-        """Returns what was saved, every part of the right kind: a stranger may have written it."""
+        """Parses and checks the saved data: it may come from an untrusted run."""
         kinds = {f.name: type(getattr(cls(), f.name)) for f in dataclasses.fields(cls)}
         fits = isinstance(saved, dict) and saved.keys() == kinds.keys()
         fits = fits and all(type(saved[name]) is kind for name, kind in kinds.items())
         names = [*saved["columns"], *saved["pending"]] if fits else [""]
         if not all(isinstance(name, str) and metrics.loggable(name) for name in names):
-            raise checkpoint.Damaged("a checkpoint does not say what callbacks left in it")
+            raise checkpoint.Damaged("a checkpoint is damaged: its data of callbacks is invalid")
         return cls(**saved)
 
 
 def timer(name: str) -> str:
-    """Returns how the timetable calls a callback."""
+    """Returns a callback's name in the timetable."""
     return f"callback/{name}"
 
 
@@ -443,23 +446,23 @@ def as_read(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def cause(error: Exception) -> str:
-    """Returns what a callback raised, and where in its file if the error is not ours."""
+    """Describes what a callback raised, and where in its file if the error is not ours."""
     if isinstance(error, ThespisError):
-        return f"asked for what cannot be: {error}"
+        return f"made an invalid request: {error}"
     where = traceback.extract_tb(error.__traceback__)[-1]
     text = f"raised {type(error).__name__}: {one_line(error)}"
     return f"{text} ({Path(where.filename).name}, line {where.lineno})"
 
 
-# --- from what users give -------------------------------------------------------------------
+# --- from arguments of users ----------------------------------------------------------------
 
 
-def make(given: Any) -> tuple[tuple[str, ...], list[Callback]]:
-    """Returns the callbacks that a user gave, and how config.json names them.
+def make(arguments: Any) -> tuple[tuple[str, ...], list[Callback]]:
+    """Returns the names of callbacks for config.json, and the callbacks.
 
-    Each is MODULE:CLASS, a class, or an object; what cannot be found again has the class's name.
+    Each argument is MODULE:CLASS, a class or an object; an object is named by its class.
     """
-    items = list(given) if isinstance(given, list | tuple) else [given]
+    items = list(arguments) if isinstance(arguments, list | tuple) else [arguments]
     names, callbacks = [], []
     for item in items:
         name, kind = "", item
@@ -487,13 +490,13 @@ def without_arguments(kind: type[Callback], name: str) -> Callback:
     except Exception as error:
         text = f"{type(error).__name__}: {one_line(error)}"
         raise ThespisError(
-            f"callback {name} cannot be made without arguments: {text}; give defaults, or from "
-            "Python an object"
+            f"callback {name} cannot be created without arguments: {text}; give its arguments "
+            "defaults, or pass an object from Python"
         ) from error
 
 
 def untraced(folder: Path) -> list[str]:
-    """Returns which hyper-parameters callbacks of a run changed beside lineage.csv."""
+    """Returns the hyper-parameters that callbacks changed without an entry in lineage.csv."""
     for path in checkpoint.latest(folder / "checkpoints")[:1]:
         saved = checkpoint.manifest(path)["info"].get("callbacks")
         return Memory.read(saved).untraced if saved is not None else []
@@ -501,10 +504,10 @@ def untraced(folder: Path) -> list[str]:
 
 
 def check_found(folder: Path, names: Iterable[str]) -> None:
-    """Refuses to go on without callbacks that were given as objects."""
+    """Refuses to resume a run without the callbacks that were passed as objects."""
     objects = [name for name in names if not plugins.is_reference(name)]
     if objects:
         raise ThespisError(
             f"{folder} has callbacks = {', '.join(objects)}, which were given as objects: pass "
-            "callbacks, from Python, or none to go on without (callbacks=[], --callback none)"
+            "callbacks, from Python, or none to resume without (callbacks=[], --callback none)"
         )
