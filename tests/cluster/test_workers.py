@@ -2,19 +2,67 @@
 
 import os
 import signal
+import time
 import warnings
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import thespis
 from tests import small
 from tests.cluster.same import differences
-from thespis.cluster import head
+from thespis.cluster import head, workers
+from thespis.cluster.workers import Worker, Workers
 from thespis.runs import lineage
+from thespis.runs.config import make
 
 pytestmark = pytest.mark.posix
 RUN = {"steps": 300, "hidden": (8, 8), "learning_starts": 50, "members": 4, "devices": 1}
 RUN |= {"pbt": True, "pbt.interval": 100}
+
+
+def groups(count: int, cpus: dict[str, int], **options) -> Workers:
+    """Groups of one member each on nodes with so many CPUs, as far as Ray would tell of them."""
+    given = {"env": "jax:pendulum", "members": count, "steps": 1000, "devices": 1, "threads": 1}
+    config = make("sac", given | options)
+    nodes = [{"NodeID": n, "Alive": True, "Resources": {"CPU": x}} for n, x in cpus.items()]
+    have = {"CPU": sum(cpus.values())}
+    ray = SimpleNamespace(
+        nodes=lambda: nodes, cluster_resources=lambda: have, available_resources=lambda: have
+    )
+    made = [Worker(i, range(i, i + 1), config, Path(str(i))) for i in range(count)]
+    return Workers(ray, made, lambda worker: None)
+
+
+def test_groups_without_a_place_say_once_what_they_wait_for():
+    few = groups(5, {"a": 2, "b": 1})
+    assert few.waiting() == ""  # nobody has been asked to begin
+    for worker in few.workers:
+        worker.ref, worker.since = object(), time.monotonic()
+    assert "5 groups need 5 CPUs and the cluster has 3: some wait" in few.waiting()
+    assert few.waiting() == ""
+    enough = groups(2, {"a": 2})
+    enough.workers[1].ref, enough.workers[1].since = object(), time.monotonic()
+    assert enough.waiting() == ""
+    enough.workers[1].since -= workers.LONG + 1
+    assert "group(s) 1 have not begun" in enough.waiting()
+    assert workers.places(groups(4, {"a": 3, "b": 2}, threads=2).ray, few.workers[0].config) == 5
+
+
+def test_groups_move_to_a_node_with_two_fewer():
+    some = groups(4, {"a": 4, "b": 4})
+    for worker, node in zip(some.workers, "aaab", strict=True):
+        worker.node = node
+    found = some.uneven()
+    assert found is not None
+    assert (found[0].number, found[1]) == (2, "b")
+    some.workers[2].node = "b"
+    assert some.uneven() is None
+    full = groups(4, {"a": 4, "b": 0})
+    for worker in full.workers:
+        worker.node = "a"
+    assert full.uneven() is None  # there is no room
 
 
 @pytest.fixture

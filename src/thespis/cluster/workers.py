@@ -19,7 +19,7 @@ from thespis.runs.config import Config
 LONG = 60  # seconds after which it is said that a group still waits for a place
 
 
-@dataclass
+@dataclass(eq=False)
 class Worker:
     """A group, and the process that has it now, if there is one."""
 
