@@ -520,6 +520,35 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "return Histogram(edges, steps, counts)":
             "return Histogram(edges, steps, counts[::-1])",
     }),
+    # --- several machines ---
+    ("cluster/slices.py", "tests/cluster/test_slices.py", {
+        "(iteration // n + 1) * n":
+            "iteration + n",
+        "groups = -(-members // size)":
+            "groups = members // size + 1",
+        "own = lambda x: [x[m] for m in members] if one_each(x) else x":
+            "own = lambda x: x",
+    }),
+    ("cluster/workers.py", "tests/cluster/test_workers.py -k groups", {
+        "counts[fullest] - counts[target] < 2":
+            "counts[fullest] - counts[target] < 1",
+        "free = [node for node in room if counts[node] < room[node]]":
+            "free = list(room)",
+        "worker.told = True":
+            "worker.told = False",
+    }),
+    ("cluster/transfer.py", "tests/cluster/test_transfer.py", {
+        "x.at[:size, member].set(y)":
+            "x.at[:size, 0].set(y)",
+        "highest = [x.at[:, member].set(y)":
+            "highest = [x",
+    }),
+    ("cluster/group.py", "tests/cluster/test_group.py", {
+        "same = files.read(path).decode() == self.assignment.proof":
+            "same = bool(files.read(path))",
+        "parents[member] = member":
+            "parents[member] = 0",
+    }),
 ]
 # fmt: on
 

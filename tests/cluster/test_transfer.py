@@ -25,6 +25,9 @@ def group(members: int, seed: int, rule: Rule | None) -> SimpleNamespace:
     for _ in range(3):
         fresh = dataclasses.replace(row, reward=numbers(members, 2), obs=numbers(members, 2, 1))
         replay = replay.add(fresh, alpha=jnp.full(members, 0.6) if rule else None)
+    if rule is not None:
+        priorities = dataclasses.replace(replay.priorities, highest=numbers(1, members))
+        replay = dataclasses.replace(replay, priorities=priorities)
     return SimpleNamespace(state=state, replay=replay)
 
 

@@ -59,6 +59,10 @@ def test_groups_move_to_a_node_with_two_fewer():
     assert (found[0].number, found[1]) == (2, "b")
     some.workers[2].node = "b"
     assert some.uneven() is None
+    odd = groups(3, {"a": 4, "b": 4})
+    for worker, node in zip(odd.workers, "aab", strict=True):
+        worker.node = node
+    assert odd.uneven() is None  # or it would move back
     full = groups(4, {"a": 4, "b": 0})
     for worker in full.workers:
         worker.node = "a"
