@@ -19,7 +19,7 @@ PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 DEMO := train sac --env jax:pendulum --steps 20000 --algo.hidden 64 64
 
-.PHONY: help setup demo docs test test-slow test-faults test-browser test-wheel mutants browser bench lint format \
+.PHONY: help setup demo docs test test-slow test-faults test-browser test-wheel mutants browser bench zoo lint format \
   build release clean
 
 help: ## list the targets
@@ -59,6 +59,9 @@ browser:
 
 bench: .venv/.dev ## speed against other libraries, into docs/benchmarks.md; about an hour
 	$(BIN)/python benchmarks/run.py --save docs/benchmarks.md $(ARGS)
+
+zoo: .venv/.dev ## train the policies of `thespis zoo` again; about half an hour
+	$(BIN)/python benchmarks/zoo.py $(ARGS)
 
 lint: .venv/.dev ## style, layers and types
 	$(BIN)/ruff check

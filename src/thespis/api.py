@@ -18,7 +18,7 @@ from thespis.engine.loop import Loop
 from thespis.errors import ThespisError
 from thespis.report.progress import Terminal, in_notebook
 from thespis.runs import callbacks as hooks
-from thespis.runs import checkpoint, config_file, files, option_file
+from thespis.runs import checkpoint, config_file, files, option_file, zoo
 from thespis.runs import config as configs
 from thespis.runs import estimate as plans
 from thespis.runs.build import SCHEDULE, build, spans_run, state_shapes
@@ -203,6 +203,8 @@ def resume(
     if none are given. `trust` is for runs of others that name code of their own.
     """
     run = Run(path, env, eval_env, demos, trust)
+    if zoo.owns(run.path):
+        refuse_without_replay(run)
     reporter = speaker(progress)
     config, folder, done = run.config, run.path, step_of(newest(run.path))
     share = config.members // threads.process_index_and_count()[1]
@@ -523,9 +525,10 @@ def refuse_without_replay(run: Run) -> None:
     """Refuses to resume a run that was shared without its replay."""
     saved = checkpoint.latest(run.path / "checkpoints")
     if saved and not any((path / "replay.safetensors").exists() for path in saved):
+        path = f"{zoo.PREFIX}{run.path.name}" if zoo.owns(run.path) else run.path
         raise ThespisError(
-            f"{run.path} cannot be resumed: it has no replay, as runs that were shared without; "
-            f"start from its weights: thespis train {run.config.algo} --init-from {run.path} ..."
+            f"{path} cannot be resumed: it has no replay, as runs that were shared without; "
+            f"start from its weights: thespis train {run.config.algo} --init-from {path} ..."
         )
 
 

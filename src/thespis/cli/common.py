@@ -32,15 +32,15 @@ def read_arguments(
 ) -> tuple[list[str], SimpleNamespace]:
     """Returns the plain words, and the options with their defaults; or prints the help.
 
-    A usage such as "eval RUN" makes the first word mandatory. There may be at most so many
-    `words`, or any number of them if that is None.
+    A usage such as "eval RUN" makes the first word mandatory, "zoo [NAME]" does not. There may be
+    at most so many `words`, or any number of them if that is None.
     """
     if {*HELP} & {*argv}:
         text = f"usage: thespis {usage} [options]\n\n{describe(options)}\n\n"
         print(f"{text}example: thespis {example}")
         raise HelpPrinted
     plain, chosen = parse(argv, options, math.inf if words is None else words)
-    if not plain and words != 0:
+    if not plain and words != 0 and "[" not in usage:
         noun = "environment" if "ENV" in usage else "run"
         one = f"the {noun}" if words else f"at least one {noun}"
         raise ThespisError(f"name {one}: thespis {usage}")

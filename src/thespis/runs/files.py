@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from thespis.errors import ThespisError
-from thespis.runs import locks
+from thespis.runs import locks, zoo
 from thespis.xla.private_files import CAREFUL
 
 TEMPORARY = ".tmp-"  # how the names of unfinished files and folders begin
@@ -57,7 +57,7 @@ def refuse_link(path: Path) -> None:
 def output(folder: Path, wanted: Path | str | None, *names: str) -> Path:
     """Returns where the user wants something written, or its place in the run by default."""
     if not wanted:
-        return inside(folder, *names)
+        return inside(zoo.outputs(folder), *names)
     path = Path(wanted)
     with suppress(ValueError):  # it is elsewhere
         inside(folder, path.absolute().relative_to(folder.absolute()))
