@@ -30,7 +30,7 @@ COMMANDS = [
     f"sac --env jax:pointmass --steps 10000 {BATCH}",
     "discrete-sac --env jax:catch --steps 15000 --hidden 16 16 --batch-size 64",
     f"masac --env jax:meeting --preset particles --steps 20000 {SMALL}",
-    f"masac --env jax:meeting-continuous --preset particles --steps 20000 {SMALL}",
+    "masac --env jax:meeting-continuous --preset particles --steps 20000 --hidden 64 64",
     f"td3 --env Pendulum-v1 --steps 20000 {SMALL}",
     f"taac --env MountainCarContinuous-v0 --preset sparse --steps 50000 {SMALL}",
     f"discrete-sac --env CartPole-v1 --steps 50000 {BATCH}",

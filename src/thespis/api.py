@@ -17,11 +17,12 @@ from thespis import envs
 from thespis.engine.loop import Loop
 from thespis.errors import ThespisError
 from thespis.report.progress import Terminal, in_notebook
-from thespis.runs import callbacks as hooks
+from thespis.runs import callback_names as hooks
 from thespis.runs import checkpoint, config_file, files, option_file, zoo
 from thespis.runs import config as configs
 from thespis.runs import estimate as plans
 from thespis.runs.build import SCHEDULE, build, spans_run, state_shapes
+from thespis.runs.callbacks import Callback
 from thespis.runs.config import DIVERSITY, RETURN, Config
 from thespis.runs.config_checks import with_eval_freq
 from thespis.runs.config_names import seed_list
@@ -325,7 +326,7 @@ def finish(
     folder: Path,
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
-    callbacks: Iterable[hooks.Callback] = (),
+    callbacks: Iterable[Callback] = (),
 ) -> Run:
     """Trains from the start or what is restored to the end, and leaves plots and a report of it."""
     from thespis.report import lineage_plots
@@ -413,7 +414,7 @@ def derive(
     out: str | Path | None,
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
-    callbacks: Iterable[hooks.Callback] = (),
+    callbacks: Iterable[Callback] = (),
 ) -> Run:
     """Trains a run made of another one, in a folder of its own."""
     warn_of_changes(run, config, reporter)

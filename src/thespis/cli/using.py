@@ -116,7 +116,7 @@ def zoo(argv: list[str]) -> None:
     ]
     lines += [
         "",
-        f"reward is the mean of {entries[0].episodes} episodes; thespis zoo NAME plays one of them,",
+        f"reward is the mean of {entries[0].episodes} episodes; thespis zoo NAME plays one,",
         "and zoo:NAME stands for it where a run is named: thespis eval zoo:NAME",
     ]
     print_result({"zoo": [vars(x) for x in entries]}, args.json, lines)

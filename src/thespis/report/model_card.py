@@ -118,7 +118,9 @@ def moving(video: str | None) -> list[str]:
     if video is None:
         return []
     picture = video.endswith(".gif")
-    moves = f'<video controls autoplay loop muted src="{video}"></video>'  # browsers start it if mute
+    moves = (
+        f'<video controls autoplay loop muted src="{video}"></video>'  # browsers start it if mute
+    )
     return [f"![Video]({video})" if picture else moves, ""]
 
 

@@ -43,7 +43,7 @@ def create(out: Path | str | None, algo: str, name: str) -> Path:
 
 
 def find(path: Path | str) -> Path:
-    """Returns the run folder at `path`, which is one that holds config.json, or that of zoo:NAME."""
+    """Returns the run folder at `path`, one that holds config.json, or that of zoo:NAME."""
     path = zoo.located(path_of("run", path))
     config = path / "config.json"
     try:

@@ -156,7 +156,7 @@ class SavedRun:
         check_which(which)
         if which == "best" and not checkpoint.latest(self.path / "best"):
             raise ThespisError(
-                f"{self.path} has no best policy: it was never evaluated, or the last one alone was "
+                f"{self.path} has no best policy: it was never evaluated, or only the last one was "
                 "kept; take last"
             )
         loop, _ = self.parts

@@ -1,7 +1,7 @@
 """The zoo: trained policies that come with the package, as runs that nobody changes.
 
-`zoo:NAME` stands for the folder of a run wherever one is read. Such a run has neither its replay nor
-the moments of its optimisers: it can act, be evaluated and exported, and others start from it.
+`zoo:NAME` stands for the folder of a run wherever one is read. Such a run has neither its replay
+nor the moments of its optimisers: it can act, be evaluated and exported, and others start from it.
 """
 
 from __future__ import annotations
@@ -78,5 +78,5 @@ def owns(folder: Path) -> bool:
 
 
 def outputs(folder: Path) -> Path:
-    """Returns where to put what is made of a run: its own folder, or for the zoo one of the user's."""
+    """Returns where to put what is made of a run: its folder, or for the zoo one of the user's."""
     return Path(default_out(), "zoo", folder.name) if owns(folder) else folder
