@@ -118,9 +118,8 @@ def moving(video: str | None) -> list[str]:
     if video is None:
         return []
     picture = video.endswith(".gif")
-    moves = (
-        f'<video controls autoplay loop muted src="{video}"></video>'  # browsers start it if mute
-    )
+    # Without `muted` no browser starts it.
+    moves = f'<video controls autoplay loop muted src="{video}"></video>'
     return [f"![Video]({video})" if picture else moves, ""]
 
 
