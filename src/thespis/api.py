@@ -17,11 +17,12 @@ from thespis import envs
 from thespis.engine.loop import Loop
 from thespis.errors import ThespisError
 from thespis.report.progress import Terminal, in_notebook
-from thespis.runs import callbacks as hooks
-from thespis.runs import checkpoint, config_file, files, option_file
+from thespis.runs import callback_names as hooks
+from thespis.runs import checkpoint, config_file, files, option_file, zoo
 from thespis.runs import config as configs
 from thespis.runs import estimate as plans
 from thespis.runs.build import SCHEDULE, build, spans_run, state_shapes
+from thespis.runs.callbacks import Callback
 from thespis.runs.config import DIVERSITY, RETURN, Config
 from thespis.runs.config_checks import with_eval_freq
 from thespis.runs.config_names import seed_list
@@ -203,6 +204,8 @@ def resume(
     if none are given. `trust` is for runs of others that name code of their own.
     """
     run = Run(path, env, eval_env, demos, trust)
+    if zoo.owns(run.path):
+        refuse_without_replay(run)
     reporter = speaker(progress)
     config, folder, done = run.config, run.path, step_of(newest(run.path))
     share = config.members // threads.process_index_and_count()[1]
@@ -323,7 +326,7 @@ def finish(
     folder: Path,
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
-    callbacks: Iterable[hooks.Callback] = (),
+    callbacks: Iterable[Callback] = (),
 ) -> Run:
     """Trains from the start or what is restored to the end, and leaves plots and a report of it."""
     from thespis.report import lineage_plots
@@ -411,7 +414,7 @@ def derive(
     out: str | Path | None,
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
-    callbacks: Iterable[hooks.Callback] = (),
+    callbacks: Iterable[Callback] = (),
 ) -> Run:
     """Trains a run made of another one, in a folder of its own."""
     warn_of_changes(run, config, reporter)
@@ -523,9 +526,10 @@ def refuse_without_replay(run: Run) -> None:
     """Refuses to resume a run that was shared without its replay."""
     saved = checkpoint.latest(run.path / "checkpoints")
     if saved and not any((path / "replay.safetensors").exists() for path in saved):
+        path = f"{zoo.PREFIX}{run.path.name}" if zoo.owns(run.path) else run.path
         raise ThespisError(
-            f"{run.path} cannot be resumed: it has no replay, as runs that were shared without; "
-            f"start from its weights: thespis train {run.config.algo} --init-from {run.path} ..."
+            f"{path} cannot be resumed: it has no replay, as runs that were shared without; "
+            f"start from its weights: thespis train {run.config.algo} --init-from {path} ..."
         )
 
 

@@ -360,7 +360,7 @@ def test_nothing_in_a_run_becomes_part_of_the_page(browser, tmp_path):
     folders = [run(tmp_path / "a", more=(metric,), **said), run(tmp_path / "b" / "<i>x", algo=evil)]
     histograms(folders[0], 4, name=metric)
     (folders[0] / "compiled.json").write_text(json.dumps({evil: 1.0, "__proto__": 2.0}))
-    status = {"state": "failed", "step": 1, "error": evil}
+    status = {"state": "failed", "step": 1, "error": evil, "reason": evil}
     (folders[1] / "status.json").write_text(json.dumps(status))
     for given in ([folders[0]], folders, [tmp_path]):
         browser.open(report(given, tmp_path / "page.html"))

@@ -18,6 +18,7 @@ usage: thespis COMMAND ... [--help], or thespis help COMMAND
   rerun RUN               train one agent with the hyper-parameters that won a population
   eval RUN                play episodes with the trained policy and print their returns
   play RUN                make a video of the trained policy, or show it in a window
+  zoo [NAME]              list the trained policies that come with Thespis, or play one
   demos RUN -o NAME       record demonstrations by the trained policy, to imitate
   plot RUN ... -o FILE    plot curves over seeds, comparisons over environments, populations
   export RUN              write the trained policy as plain NumPy code or as an ONNX model
@@ -49,6 +50,7 @@ COMMANDS = {
     "rerun": imported_when_called("training", "rerun"),
     "eval": imported_when_called("using", "evaluate"),
     "play": imported_when_called("using", "play"),
+    "zoo": imported_when_called("using", "zoo"),
     "demos": imported_when_called("using", "demos"),
     "plot": imported_when_called("showing", "plot"),
     "export": imported_when_called("using", "export"),

@@ -135,8 +135,7 @@ def dry_run(algo: str, chosen: dict[str, Any]) -> int:
     api = imported("thespis.api")
     estimate = api.plan(algo, chosen.pop("env", None), probe=False, **chosen)
 
-    from thespis.runs.directory import default_out
-    from thespis.runs.naming import folder_name
+    from thespis.runs.naming import default_out, folder_name
 
     config = estimate.config
     folder = f"{out or default_out()}/{algo}/{folder_name(config, estimate.env)}_N"

@@ -155,7 +155,10 @@ class SavedRun:
         """Returns all members at the "last" step, or each at its "best": leaves [members, ...]."""
         check_which(which)
         if which == "best" and not checkpoint.latest(self.path / "best"):
-            raise ThespisError(f"{self.path} has no best policy: it was never evaluated; use last")
+            raise ThespisError(
+                f"{self.path} has no best policy: it was never evaluated, or only the last one was "
+                "kept; use last"
+            )
         loop, _ = self.parts
         parts, manifest = self.read(which, {"state": state_shapes(self.config, loop)})
         step = manifest["info"]["step"] if which == "best" else manifest["step"]
@@ -180,7 +183,10 @@ class SavedRun:
         folder = self.path / ("checkpoints" if which == "last" else "best")
         Hyper = self.config.Algorithm.Hyper
         templates = {**shapes, "hyper": hyper.fill(Hyper, {}, self.config.members)}
-        path, parts = checkpoint.load_newest(folder, templates, note, hyper.defaults(Hyper))
+        defaults = hyper.defaults(Hyper)
+        for part, tree in shapes.items():
+            defaults |= checkpoint.moments(part, tree)
+        path, parts = checkpoint.load_newest(folder, templates, note, defaults)
         return jax.tree.map(jnp.array, parts), checkpoint.manifest(path)
 
     def policy(

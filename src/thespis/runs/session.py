@@ -21,7 +21,8 @@ from thespis.errors import ThespisError
 from thespis.runs import curriculum, metric_rows, snapshot
 from thespis.runs.best import Best
 from thespis.runs.build import hyper_parameters, resolve_schedule
-from thespis.runs.callbacks import Callback, Callbacks
+from thespis.runs.callback_events import Callbacks
+from thespis.runs.callbacks import Callback
 from thespis.runs.config import Config
 from thespis.runs.directory import repair_status, status, write_json
 from thespis.runs.expert import Demonstrations
