@@ -45,6 +45,9 @@ class Config:
     """Defaults of another family (see `thespis list`)."""
     envs: int = 1
     """Environments of every member, stepped together."""
+    env_workers: int | None = None
+    """Processes that step Gymnasium environments; by default they step one after another, in the
+    process that learns."""
     updates_per_step: float = 1.0
     """Gradient updates per environment step, whatever the number of environments."""
     buffer_size: int = 1_000_000

@@ -75,6 +75,12 @@ def complete(config: Config) -> Config:
         f"steps = {steps} end before learning starts at {start}: raise steps, or lower "
         "learning_starts",
     )
+    here = config.envs * config.members // processes
+    require(
+        (config.env_workers or 1) <= here,
+        f"env_workers = {config.env_workers} is more than the {here} environment(s) there are: "
+        "give fewer, or more envs",
+    )
     other_names(config.log_keys)
     for hp in (config.hp, *(changes for _, changes in config.schedule)):
         hyper.check(config.Algorithm.Hyper, hp, config.members)
