@@ -109,6 +109,7 @@ def train(
     out: str | Path | None = None,
     progress: bool = True,
     callbacks: Any = None,
+    ray: str | bool | None = None,
     **options: Any,
 ) -> Run:
     """Trains and returns the run: `train("sac", env="Pendulum-v1", steps=20_000, seed=0)`.
@@ -120,7 +121,8 @@ def train(
     `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself. `config` is a
     file with some or all of these, or the folder of a run that has them; what is given here wins.
     The run is a new folder in `out`, by default $THESPIS_RUNS, or else `runs`. `callbacks` are
-    called at events of the run (docs/callbacks.md).
+    called at events of the run (docs/callbacks.md). With `ray`, the address of a cluster, its
+    `collectors` are there (docs/scale.md).
     """
     with held():
         algo, options = option_file.merge(algo, {"env": env} | options, config)
@@ -156,7 +158,8 @@ def train(
         )
     with new_folder(out, config, pieces[0].env) as folder:
         config_file.write(folder, config, this_command())
-        return finish(config, pieces, folder, reporter, callbacks=chosen)
+        make = trainer_for(config, ray)
+        return finish(config, pieces, folder, reporter, callbacks=chosen, make=make)
 
 
 def plan(
@@ -193,6 +196,7 @@ def resume(
     progress: bool = True,
     callbacks: Any = None,
     trust: bool = False,
+    ray: str | bool | None = None,
 ) -> Run:
     """Goes on exactly where a run stopped, to its own number of steps or another.
 
@@ -200,7 +204,8 @@ def resume(
     be on other `devices` and in other processes than before, also on another kind of `device`; by
     default it is the run's, if there is one. `demos` are needed only if they were given as an
     object, or are elsewhere now. `callbacks` take the place of the run's own, which are made again
-    if none are given. `trust` is for runs of others that name code of their own.
+    if none are given. `trust` is for runs of others that name code of their own. `ray` is the
+    address of the cluster on which collectors are, if not here.
     """
     run = Run(path, env, eval_env, demos, trust)
     reporter = speaker(progress)
@@ -235,7 +240,9 @@ def resume(
     names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
     config = dataclasses.replace(config, callbacks=names)
     folder = folder if multihost.leads() else shadow(folder)
-    return finish(config, run.build(config), folder, reporter, partial(go_on, run=run), chosen)
+    make = trainer_for(config, ray)
+    restore = partial(go_on, run=run)
+    return finish(config, run.build(config), folder, reporter, restore, chosen, make)
 
 
 def rerun(
@@ -317,6 +324,18 @@ def pull(
 # --- what they share ------------------------------------------------------------------------
 
 
+def trainer_for(config: Config, ray: str | bool | None) -> Callable[..., Any]:
+    """Returns what makes the trainer of a run, whose environments may be on a cluster."""
+    if config.collectors is None:
+        if ray:
+            raise ThespisError(f"ray = {ray} is for collectors: give collectors, or leave it out")
+        return Trainer
+
+    from thespis.cluster import collectors
+
+    return partial(collectors.trainer, ray)
+
+
 def finish(
     config: Config,
     pieces: tuple[Loop, Any],
@@ -324,6 +343,7 @@ def finish(
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
     callbacks: Iterable[hooks.Callback] = (),
+    make: Callable[..., Any] = Trainer,
 ) -> Run:
     """Trains from the start or what is restored to the end, and leaves plots and a report of it."""
     from thespis.report import lineage_plots
@@ -335,7 +355,7 @@ def finish(
     with (
         alone(folder),
         stoppable(reporter.note) as stop,
-        closing(Trainer(config, pieces, folder, reporter, callbacks)) as trainer,
+        closing(make(config, pieces, folder, reporter, callbacks)) as trainer,
     ):
         files.clear(folder)
         restore(trainer)

@@ -40,6 +40,13 @@ CONFIG = Option(
     str,
     "Read options from this file, TOML or the config.json of a run; those given here win.",
 )
+RAY = Option(
+    "ray",
+    str,
+    "The cluster of Ray on which collectors are: HOST:PORT of its head, or auto for one on this "
+    "machine. Without it, RAY_ADDRESS, or else a Ray that is started here.",
+    metavar="ADDRESS",
+)
 DRY_RUN = Option("dry_run", bool, "Say what would be run, and leave nothing.", False)
 POPULATION = "A population that tunes itself"
 PROCESSES = [
@@ -56,7 +63,7 @@ PROCESSES = [
 
 
 def train(argv: list[str]) -> int:
-    more = [CONFIG, OUT, CALLBACK, DRY_RUN, JSON, *PROCESSES]
+    more = [CONFIG, OUT, CALLBACK, RAY, DRY_RUN, JSON, *PROCESSES]
     algo, chosen = read_training("train", argv, more)
     given = chosen.pop("callback", None)
     if chosen.pop("dry_run", False):
@@ -74,6 +81,7 @@ def resume(argv: list[str]) -> int:
         Option("device", Device, "Kind of device; by default as before, if it is there."),
         Option("devices", int, "Devices of every process; by default as before."),
         replace(CALLBACK, help="Call this code instead of what the run names; none: call none."),
+        RAY,
         TRUST_AND_REMEMBER,
         JSON,
         *PROCESSES,
@@ -127,7 +135,7 @@ def config(argv: list[str]) -> None:
 
 def dry_run(algo: str, chosen: dict[str, Any]) -> int:
     """Prints sizes, placement and every setting of a run, of which nothing is made."""
-    chosen = {name: x for name, x in chosen.items() if name not in {o.name for o in PROCESSES}}
+    chosen = {n: x for n, x in chosen.items() if n not in {o.name for o in (RAY, *PROCESSES)}}
     as_json, out = chosen.pop("json", False), chosen.pop("out", None)
     api = imported("thespis.api")
     estimate = api.plan(algo, chosen.pop("env", None), probe=False, **chosen)

@@ -51,6 +51,8 @@ def build(
         if eval_env is env or isinstance(eval_env, Gymnasium):
             eval_env = in_workers(eval_env, config)
         env = in_workers(env, config)
+    if training and config.collectors is not None:
+        refuse_collectors(env, config)
     if shapes(eval_env.spec) != shapes(env.spec):
         raise ThespisError(
             f"eval_env = {envs.label(eval_env)} has {shapes(eval_env.spec)}, but env = "
@@ -106,6 +108,17 @@ def in_workers(env: Any, config: Config) -> Any:
     raise ThespisError(
         f"env_workers = {config.env_workers} is for environments of Gymnasium, and {what}: leave "
         "env_workers out"
+    )
+
+
+def refuse_collectors(env: Any, config: Config) -> None:
+    """Refuses collectors of what they cannot step."""
+    if isinstance(env, Gymnasium) and not config.skills_from:
+        return
+    what = "frozen skills act in this process" if config.skills_from else f"{env.name} is none"
+    raise ThespisError(
+        f"collectors = {config.collectors} are for environments of Gymnasium, and {what}: leave "
+        "collectors out"
     )
 
 

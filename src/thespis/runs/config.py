@@ -48,6 +48,14 @@ class Config:
     env_workers: int | None = None
     """Processes that step Gymnasium environments; by default they step one after another, in the
     process that learns."""
+    collectors: int | None = None
+    """Ray actors that step Gymnasium environments while others learn, on any node of a cluster."""
+    sync_freq: int | None = None
+    """Steps between two times that collectors fetch the weights of the actor; by default ten of
+    every environment."""
+    max_lag: int | None = None
+    """Steps that the weights of collectors may at most be behind those of the learner; by default
+    twice sync_freq."""
     updates_per_step: float = 1.0
     """Gradient updates per environment step, whatever the number of environments."""
     buffer_size: int = 1_000_000

@@ -23,7 +23,7 @@ TRUST = "trust"  # the field that is the user's alone: neither written nor read
 # Fields that old runs do not have.
 LATER = ("devices", "frame_stack", "tuner", "pbt", "schedule", "demos", "demo_episodes", "patience")
 LATER += ("skills_from", "skill_steps", "log_keys", "wandb", "name", "tags", "notes", "callbacks")
-LATER += ("mlflow", "trackio", "device", "env_workers")
+LATER += ("mlflow", "trackio", "device", "env_workers", "collectors", "sync_freq", "max_lag")
 
 
 def write(folder: Path, config: Config, command: str) -> None:
