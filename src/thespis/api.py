@@ -441,7 +441,8 @@ def derive(
     with new_folder(out, config, pieces[0].env) as folder:
         saved = {name: x for name, x in run.saved.items() if name != "resumes"}
         write_json(folder / "config.json", saved | changed)
-        return finish(config, pieces, folder, reporter, restore, callbacks)
+        make = trainer_for(config, None)
+        return finish(config, pieces, folder, reporter, restore, callbacks, make)
 
 
 def fail(folder: Path, error: BaseException) -> None:

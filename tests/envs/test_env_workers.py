@@ -82,11 +82,11 @@ def test_training_and_evaluations_are_those_of_one_process_bit_for_bit(tmp_path)
 
 
 @pytest.mark.posix
-def test_workers_import_no_jax_and_run_no_script_again(tmp_path):
+def test_workers_import_no_jax_run_no_script_again_and_end_with_it(tmp_path):
     """The script has no `if __name__ == "__main__"`, and its class is found nowhere else."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys, gymnasium, jax\n"
+        "import os, sys, gymnasium, jax\n"
         "import numpy as np\n"
         "from thespis.envs.gymnasium import Gymnasium\n"
         "print('run')\n"
@@ -100,10 +100,13 @@ def test_workers_import_no_jax_and_run_no_script_again(tmp_path):
         "envs = Gymnasium(Mine).in_workers(2).open(2, 0)\n"
         "envs.reset()\n"
         "print(envs.step([0, 0]).reward.tolist())\n"
-        "envs.close()\n"
+        "print(*(process.pid for process in envs.vector.processes), flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
-    assert (done.stdout.split("\n"), done.stderr) == (["run", "[0.0, 0.0]", ""], "")
+    *printed, pids, _ = done.stdout.split("\n")
+    assert (printed, done.returncode) == (["run", "[0.0, 0.0]"], -signal.SIGKILL)
+    wait_for(lambda: not alive(map(int, pids.split())))  # though nobody closed them
 
 
 # --- faults ---------------------------------------------------------------------------------
@@ -184,11 +187,10 @@ def descendants(pid):
     return below
 
 
+@pytest.mark.slow
 @pytest.mark.posix
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux lists processes there")
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_a_training(tmp_path, number):
     """Ctrl-C goes to all processes of a terminal; a kill to one."""
     given = {"env": "Pendulum-v1", "steps": 10**6, "updates_per_step": 0, "hidden": (8, 8)}

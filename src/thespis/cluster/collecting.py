@@ -1,4 +1,4 @@
-"""Acting in environments far from the learner: what a collector does, and what it needs for that."""
+"""Acting in environments far from the learner: what a collector does, and the weights it needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from jax import random
 
 from thespis.cluster.collector import Task
-from thespis.core import Mode, Row, Step
+from thespis.core import Mode, Step
 from thespis.engine.loop import Actors, Clock, Loop
 from thespis.engine.streams import Stream, member_keys
 from thespis.tuning import hyper
@@ -31,7 +31,7 @@ class Collecting:
         self.needed = needed(self.loop)
         # Whatever does not act stays behind: the program reads none of it.
         self.rest = [np.zeros(x.shape, x.dtype) for x in leaves]
-        self.act = jax.jit(self.answer, static_argnames="mode")
+        self.act = self.compile()
         members, envs = self.seeds.size, self.loop.envs
         self.begin = np.ones((members, envs), bool)
         self.memory = self.blank_memory()
@@ -40,32 +40,41 @@ class Collecting:
             self.envs.set_attr(name, value)
         self.arrived = self.fold(self.envs.reset())
 
-    def collect(self, weights: list[np.ndarray], start: int, length: int, mode: Mode) -> Row:
-        """Does so many iterations with these weights -> rows [length, members, envs, ...]."""
+    def collect(self, weights: list[np.ndarray], start: int, length: int, mode: Mode) -> dict:
+        """Does so many iterations with these weights -> a block [length, members, envs, ...].
+
+        It has what arrived, `step`, and what was done about it, `action` and `extra`.
+        """
         leaves = list(self.rest)
         for i, x in zip(self.needed, weights, strict=True):
             leaves[i] = x
         leaves, rows = jax.device_put(leaves), []
         for iteration in range(start, start + length):
-            step, given = self.arrived, (self.memory, self.begin, self.arrived.obs)
-            action, self.memory, extra = self.act(leaves, *given, np.int32(iteration), mode=mode)
+            step, time = self.arrived, np.array([iteration, self.task.index], np.int32)
+            given = self.memory, self.begin, step.obs, self.seeds, time
+            action, self.memory, extra = self.act(leaves, *given, mode=mode)
             action = np.asarray(action)
-            rows.append(Row(*step, action, jax.tree.map(np.asarray, extra)))
+            extra = jax.tree.map(np.asarray, extra)
+            rows.append({"step": step, "action": action, "extra": extra})
             self.begin = np.asarray(step.final)
             self.arrived = self.fold(self.envs.step(action.reshape(-1, *action.shape[2:])))
         return jax.tree.map(lambda *xs: np.stack(xs), *rows)
 
-    def answer(self, leaves, memory, begin, obs, iteration, mode: Mode):
-        """Acts, with keys that follow from seed, time and the number of the collector."""
-        state, hps = jax.tree.unflatten(self.structure, leaves)
-        keys = member_keys(jnp.asarray(self.seeds), Stream.COLLECT, iteration)
-        keys = jax.vmap(partial(random.fold_in, data=self.task.index))(keys)
-        # A policy that looks at the time counts the rows of all collectors.
-        clock = Clock(jnp.stack([iteration * self.task.collectors, iteration * 0, iteration * 0]))
-        actors = Actors(
-            memory, begin, *[jnp.zeros(begin.shape, t) for t in (jnp.float32, int, int)]
-        )
-        return self.loop.act(state, hps, actors, obs, keys, clock, mode)
+    def compile(self):
+        """Compiles acting; all collectors have the same program."""
+        loop, structure, collectors = self.loop, self.structure, self.task.collectors
+
+        def answer(leaves, memory, begin, obs, seeds, time, mode: Mode):
+            (state, hps), (iteration, index) = jax.tree.unflatten(structure, leaves), time
+            keys = member_keys(seeds, Stream.COLLECT, iteration)
+            keys = jax.vmap(partial(random.fold_in, data=index))(keys)
+            # A policy that looks at the time counts the rows of all collectors.
+            clock = Clock(jnp.array([collectors, 0, 0]) * iteration)
+            count = jnp.zeros(begin.shape, jnp.int32)
+            actors = Actors(memory, begin, jnp.zeros(begin.shape), count, count)
+            return loop.act(state, hps, actors, obs, keys, clock, mode)
+
+        return jax.jit(answer, static_argnames="mode")
 
     def blank_memory(self) -> Any:
         """Returns memories of the right shapes: they are made anew where an episode begins."""

@@ -6,6 +6,7 @@ The module does not import JAX, which reads its settings when it starts.
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, NamedTuple
 
 SETTINGS = ("JAX_", "XLA_")  # how the names of variables begin that collectors share
@@ -34,11 +35,13 @@ class Collector:
     A fault of an environment is an answer and no exception: (environment, step, what).
     """
 
-    def __init__(self, settings: dict[str, str], cwd: str, packed: bytes):
+    def __init__(self, settings: dict[str, str], cwd: str, path: list[str], packed: bytes):
         os.environ |= settings
         if os.path.isdir(cwd):
-            os.chdir(cwd)  # where modules of users may be
+            os.chdir(cwd)
+        sys.path += [folder for folder in path if folder not in sys.path]  # modules of users
         self.packed = packed
+        self.work: Any = None
 
     def begin(self) -> Any:
         """Opens the environments -> None, or what is wrong with them."""
@@ -56,7 +59,7 @@ class Collector:
         return None
 
     def collect(self, weights: list[Any], start: int, length: int, mode: Any) -> Any:
-        """Steps all environments `length` times -> rows [length, members, envs, ...].
+        """Steps all environments `length` times -> a block [length, members, envs, ...].
 
         The first is that of the iteration `start`.
         """
@@ -66,6 +69,11 @@ class Collector:
             return self.work.collect(weights, start, length, mode)
         except Fault as fault:
             return fault.environment, fault.step, fault.what
+
+    def close(self) -> None:
+        """Closes the environments."""
+        if self.work is not None:
+            self.work.envs.close()
 
     def set_attr(self, name: str, value: Any) -> str:
         """Sets an attribute of all environments -> why that is impossible, if it is."""

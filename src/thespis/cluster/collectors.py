@@ -1,8 +1,8 @@
 """Environments far from the learner: `--collectors N` steps them in Ray actors, on any node.
 
-Each collector owns a fixed slice of the environments. It is asked for blocks of consecutive rows, each
-with the newest weights of the actor, and the learner puts the slices of a block together. So many
-blocks are asked for ahead, and no more: collectors wait when that many are unread, the learner
+Each collector owns a fixed slice of the environments. It is asked for blocks of consecutive rows,
+each with the newest weights of the actor, and the learner puts the slices of a block together. So
+many blocks are asked for ahead, and no more: collectors wait when that many are unread, the learner
 waits when one is missing, and no row is older than `max_lag`. Since a block is asked for exactly
 when an earlier one has been learned from, a run depends on no process's speed.
 """
@@ -10,6 +10,7 @@ when an earlier one has been learned from, a run depends on no process's speed.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import deque
 from contextlib import ExitStack, suppress
@@ -25,7 +26,7 @@ import numpy as np
 from thespis.cluster.collecting import needed, weights_of
 from thespis.cluster.collector import Collector, Task, settings
 from thespis.cluster.connect import connect
-from thespis.core import Mode, Row, Step
+from thespis.core import Mode, Step
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import Learner, Loop
 from thespis.engine.streams import Stream, environment_seeds, member_keys
@@ -36,6 +37,7 @@ from thespis.xla.placement import put
 from thespis.xla.program_cache import compiled
 
 LAG, WAIT, LOST = "rollout/policy_lag", "time/wait_s", "rollout/collectors_lost"
+SECONDS = 10  # that collectors have to close their environments
 TRIES = 3  # deaths of a collector in a row, without a block between them
 
 
@@ -84,7 +86,7 @@ class CollectorDriver(HostDriver):
         self.far = replace(loop, envs=share, capacity=1, mesh=None, side_by_side=False)
         self.needed = needed(self.far)
         self.stack, self.ray = ExitStack(), None
-        self.block: Row | None = None
+        self.block: dict[str, Any] | None = None
         self.position = 0  # rows of the block that were learned from
         self.lag, self.rows, self.waited, self.lost = 0.0, 0, 0.0, 0
         self.learning = cache(self.compile_learning)
@@ -128,16 +130,20 @@ class CollectorDriver(HostDriver):
         # Environments that wait need no core, so that any number fits anywhere.
         options |= {"num_cpus": 0, "scheduling_strategy": "SPREAD"}
         remote = self.ray.remote(Collector).options(**options)  # pyright: ignore
-        part.actor = remote.remote(settings(), os.getcwd(), packed)
+        part.actor = remote.remote(settings(), os.getcwd(), sys.path, packed)
 
     def end(self) -> None:
         """Ends all collectors; what they had not delivered is lost."""
-        self.block, self.position = None, 0
+        self.block, self.position, ray = None, 0, self.ray
+        actors: list[Any] = [part.actor for part in self.parts if part.actor is not None]
+        with suppress(Exception):  # some may be gone already
+            closed = [actor.close.remote() for actor in actors]
+            ray.wait(closed, num_returns=len(closed), timeout=SECONDS)  # pyright: ignore
+        for actor in actors:
+            with suppress(Exception):
+                ray.kill(actor, no_restart=True)  # pyright: ignore
         for part in self.parts:
             part.asked.clear()
-            if part.actor is not None:
-                with suppress(Exception):  # it may be gone already
-                    self.ray.kill(part.actor, no_restart=True)  # pyright: ignore
             part.actor = None
 
     def close(self) -> None:
@@ -264,13 +270,13 @@ class CollectorDriver(HostDriver):
     def compile_learning(self, learn: bool):
         """Compiles learning from consecutive rows of a block, one after another."""
 
-        def learn_from(x: Learner, hps, demos, seeds, block: Row, first, last) -> Learner:
+        def learn_from(x: Learner, hps, demos, seeds, block: dict, first, last) -> Learner:
             def body(t, x: Learner) -> Learner:
-                row = jax.tree.map(lambda leaf: leaf[t], block)
+                now = jax.tree.map(lambda leaf: leaf[t], block)
                 keys = member_keys(seeds, Stream.TRAIN, x.clock.iteration)
-                step = Step(row.obs, row.reward, row.terminated, row.truncated)
-                answer = row.action, x.actors.memory, row.extra  # memories stay with collectors
-                return self.loop.store_and_learn(x, hps, demos, step, answer, keys, learn)
+                # Memories stay with the collectors.
+                answer = now["action"], x.actors.memory, now["extra"]
+                return self.loop.store_and_learn(x, hps, demos, now["step"], answer, keys, learn)
 
             return jax.lax.fori_loop(first, last, body, x)
 

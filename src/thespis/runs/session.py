@@ -129,13 +129,9 @@ class Session:
             self.demos.pin(self.folder)
         note, sums = self.reporter.note, self.learner.metric_sums
         varying = self.tuning.names if self.tuning else ()
-        columns = metric_rows.columns(
-            self.loop.algo,
-            (*sums.names, *self.driver.measured),
-            self.hps,
-            varying,
-            self.demos is not None,
-        )
+        measured = (*sums.names, *self.driver.measured)
+        imitating = self.demos is not None
+        columns = metric_rows.columns(self.loop.algo, measured, self.hps, varying, imitating)
         repair_status(self.folder, note)
         names, members = other_names(self.config.log_keys), self.config.members
         own = tuple(dict.fromkeys([*columns, *self.callbacks.memory.columns]))
