@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -115,7 +116,7 @@ class Actor:
 class FakeRay:
     """Ray's functions in one process. `deaths` are numbers of blocks whose collectors die."""
 
-    exceptions = Exceptions
+    exceptions, cloudpickle = Exceptions, cloudpickle
 
     def __init__(self, deaths=()):
         self.deaths, self.blocks, self.calls, self.killed = set(deaths), 0, [], []

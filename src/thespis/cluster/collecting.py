@@ -50,7 +50,7 @@ class Collecting:
             leaves[i] = x
         leaves, rows = jax.device_put(leaves), []
         for iteration in range(start, start + length):
-            step, time = self.arrived, np.array([iteration, self.task.index], np.int32)
+            step, time = self.arrived, np.array([iteration, self.task.number], np.int32)
             given = self.memory, self.begin, step.obs, self.seeds, time
             action, self.memory, extra = self.act(leaves, *given, mode=mode)
             action = np.asarray(action)

@@ -17,7 +17,7 @@ class Task(NamedTuple):
 
     loop: Any  # with the environments of this collector alone
     collectors: int  # how many there are
-    index: int  # and which this is
+    number: int  # and which this is
     seeds: Any  # of the members
     env_seeds: list[int]  # of the environments, for each member
     attributes: dict[str, Any]  # that callbacks have set
@@ -42,6 +42,7 @@ class Collector:
         sys.path += [folder for folder in path if folder not in sys.path]  # modules of users
         self.packed = packed
         self.work: Any = None
+        self.wrong: Any = None  # with the environments, since they were opened
 
     def begin(self) -> Any:
         """Opens the environments -> None, or what is wrong with them."""
@@ -53,10 +54,10 @@ class Collector:
         try:
             self.work = Collecting(cloudpickle.loads(self.packed))
         except Fault as fault:
-            return fault.environment, fault.step, fault.what
+            self.wrong = fault.environment, fault.step, fault.what
         except ThespisError as error:
-            return str(error)
-        return None
+            self.wrong = str(error)
+        return self.wrong
 
     def collect(self, weights: list[Any], start: int, length: int, mode: Any) -> Any:
         """Steps all environments `length` times -> a block [length, members, envs, ...].
@@ -65,6 +66,8 @@ class Collector:
         """
         from thespis.errors import Fault
 
+        if self.wrong is not None:
+            return self.wrong
         try:
             return self.work.collect(weights, start, length, mode)
         except Fault as fault:

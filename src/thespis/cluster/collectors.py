@@ -85,7 +85,8 @@ class CollectorDriver(HostDriver):
         self.parts = [Slice(i, slice(i * share, (i + 1) * share)) for i in range(collectors)]
         self.far = replace(loop, envs=share, capacity=1, mesh=None, side_by_side=False)
         self.needed = needed(self.far)
-        self.stack, self.ray = ExitStack(), None
+        self.stack = ExitStack()
+        self.ray: Any = None  # the module, once it is joined
         self.block: dict[str, Any] | None = None
         self.position = 0  # rows of the block that were learned from
         self.lag, self.rows, self.waited, self.lost = 0.0, 0, 0.0, 0
@@ -113,8 +114,7 @@ class CollectorDriver(HostDriver):
 
     def start(self, part: Slice, time: int) -> None:
         """Starts the process of one collector."""
-        from ray import cloudpickle
-
+        cloudpickle: Any = self.ray.cloudpickle
         seeds = environment_seeds(self.seeds, Stream.TRAIN, time, self.loop.envs)
         mine = np.reshape(seeds, (self.members, -1))[:, part.envs].reshape(-1).tolist()
         task = Task(self.far, len(self.parts), part.index, self.seeds, mine, self.attributes)
@@ -129,7 +129,7 @@ class CollectorDriver(HostDriver):
         options: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0}
         # Environments that wait need no core, so that any number fits anywhere.
         options |= {"num_cpus": 0, "scheduling_strategy": "SPREAD"}
-        remote = self.ray.remote(Collector).options(**options)  # pyright: ignore
+        remote = self.ray.remote(Collector).options(**options)
         part.actor = remote.remote(settings(), os.getcwd(), sys.path, packed)
 
     def end(self) -> None:
@@ -138,10 +138,10 @@ class CollectorDriver(HostDriver):
         actors: list[Any] = [part.actor for part in self.parts if part.actor is not None]
         with suppress(Exception):  # some may be gone already
             closed = [actor.close.remote() for actor in actors]
-            ray.wait(closed, num_returns=len(closed), timeout=SECONDS)  # pyright: ignore
+            ray.wait(closed, num_returns=len(closed), timeout=SECONDS)
         for actor in actors:
             with suppress(Exception):
-                ray.kill(actor, no_restart=True)  # pyright: ignore
+                ray.kill(actor, no_restart=True)
         for part in self.parts:
             part.asked.clear()
             part.actor = None
@@ -154,8 +154,7 @@ class CollectorDriver(HostDriver):
 
     def set_attr(self, name: str, value: Any) -> None:
         """Sets an attribute of every environment."""
-        ray: Any = self.ray
-        for text in ray.get([part.actor.set_attr.remote(name, value) for part in self.parts]):
+        for text in self.ray.get([part.actor.set_attr.remote(name, value) for part in self.parts]):
             if text:
                 raise ThespisError(text)
 
@@ -163,8 +162,7 @@ class CollectorDriver(HostDriver):
 
     def ask(self, x: Learner, hps: Any, mode: Mode) -> None:
         """Asks all collectors for one more block, with the weights as they are now."""
-        ray: Any = self.ray
-        weights = ray.put(weights_of(self.needed, x.state, hps))
+        weights = self.ray.put(weights_of(self.needed, x.state, hps))
         order = Order(self.asked, weights, mode, x.clock.now)
         for part in self.parts:
             self.send(part, order)
@@ -177,15 +175,15 @@ class CollectorDriver(HostDriver):
     def fetch(self, x: Learner) -> Learner:
         """Waits for the next block; episodes of collectors that were lost are cut off."""
         ray, began, rows = self.ray, time.monotonic(), []
+        order = self.parts[0].asked[0][0]
         for part in self.parts:
             while True:
-                order, ref = part.asked[0]
                 try:
-                    new = ray.get(ref)  # pyright: ignore
+                    new = ray.get(part.asked[0][1])
                     break
-                except ray.exceptions.RayTaskError as error:  # pyright: ignore
+                except ray.exceptions.RayTaskError as error:
                     raise ThespisError(f"collector {part.index}: {reason(error)}") from error
-                except ray.exceptions.RayError as error:  # pyright: ignore
+                except ray.exceptions.RayError as error:
                     x = self.restart(part, x, error)
             self.refuse(part, new)
             part.asked.popleft()
@@ -217,7 +215,7 @@ class CollectorDriver(HostDriver):
         part.asked.clear()
         # Of another time each, so that a second loss begins no episode again.
         self.start(part, now + self.lost)
-        part.actor.begin.remote()  # what is wrong, its first block tells
+        part.actor.begin.remote()  # if something is wrong, it tells so instead of a block
         for order in orders:
             self.send(part, order)
         return self.cut(x, part.envs)
@@ -296,7 +294,7 @@ def trainer(address: str | bool | None, config: Config, *rest: Any) -> Trainer:
     sync = (config.sync_freq or 1) // config.envs
     driver = partial(
         CollectorDriver,
-        collectors=config.collectors,
+        collectors=config.collectors or 1,
         sync=sync,
         ahead=(config.max_lag or 1) // (sync * config.envs),
         address=address,
@@ -310,8 +308,9 @@ def blank_step(loop: Loop, members: int) -> Any:
     zeros = lambda shape, dtype: np.zeros((members, loop.envs, *shape), dtype)
     dim = loop.algo.spec.reward_dim
     reward = zeros(() if dim is None else (dim,), np.float32)
+    numbers: Any = reward, zeros((), bool), zeros((), bool)
     obs = jax.tree.map(lambda s: zeros(s.shape, s.dtype), loop.env.spec.obs)
-    return Step(obs, reward, zeros((), bool), zeros((), bool))  # pyright: ignore
+    return Step(obs, *numbers)
 
 
 def reason(error: Exception) -> str:

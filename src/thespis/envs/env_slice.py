@@ -43,7 +43,9 @@ class EnvSlice(gymnasium.Env):
         row = () if kind.reward_dim is None else (kind.reward_dim,)
         rest = {"reward": (row, "f8"), "terminated": ((), "u1"), "truncated": ((), "u1")}
         leaves = {f"obs.{name}": leaf for name, leaf in kind.obs.items()}
-        whole = {name: room((size, *shape), t) for name, (shape, t) in (leaves | rest).items()}
+        whole: dict[str, Any] = {
+            name: room((size, *shape), t) for name, (shape, t) in (leaves | rest).items()
+        }
         self.observation_space = spaces.Dict(whole)
         action = room((size, *kind.action[0]), kind.action[1])
         self.action_space = spaces.Dict({"over": room((size,), "u1"), "action": action})

@@ -90,7 +90,7 @@ class Gymnasium:
             )
         return env
 
-    def maker(self) -> Callable[[], gymnasium.Env]:
+    def maker(self) -> Callable[..., Any]:
         """Returns what makes instances in another process, which does not know our registry."""
         if isinstance(self.source, str):
             return partial(gymnasium.make, gymnasium.spec(self.source), disable_env_checker=True)
