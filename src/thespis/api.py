@@ -112,6 +112,7 @@ def train(
     folder: str | Path | None = None,
     progress: bool = True,
     callbacks: Any = None,
+    ray: str | bool | None = None,
     **options: Any,
 ) -> Run:
     """Trains and returns the run: `train("sac", env="Pendulum-v1", steps=20_000, seed=0)`.
@@ -123,7 +124,8 @@ def train(
     `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself. `config` is a
     file with some or all of these, or the folder of a run that has them; what is given here wins.
     The run is a new folder in `out`, by default $THESPIS_RUNS, or else `runs`; or it is `folder`
-    itself. `callbacks` are called at events of the run (docs/callbacks.md).
+    itself. `callbacks` are called at events of the run (docs/callbacks.md). With `ray`, the address
+    of a cluster, its `collectors` are there (docs/scale.md).
     """
     with held():
         algo, options = option_file.merge(algo, {"env": env} | options, config)
@@ -159,7 +161,8 @@ def train(
         )
     with new_folder(out, config, pieces[0].env, folder) as place:
         config_file.write(place, config, this_command())
-        return finish(config, pieces, place, reporter, callbacks=chosen)
+        make = trainer_for(config, ray)
+        return finish(config, pieces, place, reporter, callbacks=chosen, make=make)
 
 
 def plan(
@@ -196,6 +199,7 @@ def resume(
     progress: bool = True,
     callbacks: Any = None,
     trust: bool = False,
+    ray: str | bool | None = None,
 ) -> Run:
     """Goes on exactly where a run stopped, to its own number of steps or another.
 
@@ -203,7 +207,8 @@ def resume(
     be on other `devices` and in other processes than before, also on another kind of `device`; by
     default it is the run's, if there is one. `demos` are needed only if they were given as an
     object, or are elsewhere now. `callbacks` take the place of the run's own, which are made again
-    if none are given. `trust` is for runs of others that name code of their own.
+    if none are given. `trust` is for runs of others that name code of their own. `ray` is the
+    address of the cluster on which collectors are, if not here.
     """
     run = Run(path, env, eval_env, demos, trust)
     if zoo.owns(run.path):
@@ -240,7 +245,9 @@ def resume(
     names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
     config = dataclasses.replace(config, callbacks=names)
     folder = folder if multihost.leads() else shadow(folder)
-    return finish(config, run.build(config), folder, reporter, partial(go_on, run=run), chosen)
+    make = trainer_for(config, ray)
+    restore = partial(go_on, run=run)
+    return finish(config, run.build(config), folder, reporter, restore, chosen, make)
 
 
 def rerun(
@@ -322,6 +329,18 @@ def pull(
 # --- what they share ------------------------------------------------------------------------
 
 
+def trainer_for(config: Config, ray: str | bool | None) -> Callable[..., Any]:
+    """Returns what makes the trainer of a run, whose environments may be on a cluster."""
+    if config.collectors is None:
+        if ray:
+            raise ThespisError(f"ray = {ray} is for collectors: give collectors, or leave it out")
+        return Trainer
+
+    from thespis.cluster import collectors
+
+    return partial(collectors.trainer, ray)
+
+
 def finish(
     config: Config,
     pieces: tuple[Loop, Any],
@@ -329,6 +348,7 @@ def finish(
     reporter: Silent,
     restore: Callable[[Trainer], None] = lambda trainer: None,
     callbacks: Iterable[Callback] = (),
+    make: Callable[..., Any] = Trainer,
 ) -> Run:
     """Trains from the start or what is restored to the end, and leaves plots and a report of it."""
     from thespis.report import lineage_plots
@@ -340,7 +360,7 @@ def finish(
     with (
         alone(folder),
         stoppable(reporter.note) as stop,
-        closing(Trainer(config, pieces, folder, reporter, callbacks)) as trainer,
+        closing(make(config, pieces, folder, reporter, callbacks)) as trainer,
     ):
         files.clear(folder)
         restore(trainer)
@@ -426,7 +446,8 @@ def derive(
     with new_folder(out, config, pieces[0].env) as folder:
         saved = {name: x for name, x in run.saved.items() if name != "resumes"}
         write_json(folder / "config.json", saved | changed)
-        return finish(config, pieces, folder, reporter, restore, callbacks)
+        make = trainer_for(config, None)
+        return finish(config, pieces, folder, reporter, restore, callbacks, make)
 
 
 def fail(folder: Path, error: BaseException) -> None:

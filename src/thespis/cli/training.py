@@ -41,6 +41,13 @@ CONFIG = Option(
     str,
     "Read options from this file, TOML or a run's config.json; the command line overrides it.",
 )
+RAY = Option(
+    "ray",
+    str,
+    "The cluster of Ray on which collectors are: HOST:PORT of its head, or auto for one on this "
+    "machine. Without it, RAY_ADDRESS, or else a Ray that is started here.",
+    metavar="ADDRESS",
+)
 DRY_RUN = Option("dry_run", bool, "Print what would be run, and write nothing.", False)
 POPULATION = "A population that tunes itself"
 PROCESSES = [
@@ -57,7 +64,7 @@ PROCESSES = [
 
 
 def train(argv: list[str]) -> int:
-    more = [CONFIG, OUT, CALLBACK, DRY_RUN, JSON, *PROCESSES]
+    more = [CONFIG, OUT, CALLBACK, RAY, DRY_RUN, JSON, *PROCESSES]
     algo, chosen = read_training("train", argv, more)
     callbacks = chosen.pop("callback", None)
     if chosen.pop("dry_run", False):
@@ -75,6 +82,7 @@ def resume(argv: list[str]) -> int:
         Option("device", Device, "Type of device; by default as before, if it is available."),
         Option("devices", int, "Devices per process; by default as before."),
         replace(CALLBACK, help="Use this callback instead of the run's own; none disables them."),
+        RAY,
         TRUST_AND_REMEMBER,
         JSON,
         *PROCESSES,
@@ -130,7 +138,7 @@ def config(argv: list[str]) -> None:
 
 def dry_run(algo: str, chosen: dict[str, Any]) -> int:
     """Prints sizes, placement and every setting of a run, without creating it."""
-    chosen = {name: x for name, x in chosen.items() if name not in {o.name for o in PROCESSES}}
+    chosen = {n: x for n, x in chosen.items() if n not in {o.name for o in (RAY, *PROCESSES)}}
     as_json, out = chosen.pop("json", False), chosen.pop("out", None)
     api = imported("thespis.api")
     estimate = api.plan(algo, chosen.pop("env", None), probe=False, **chosen)

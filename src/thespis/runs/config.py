@@ -45,6 +45,18 @@ class Config:
     """Named set of options that replaces the defaults (see `thespis list`)."""
     envs: int = 1
     """Number of parallel environments per member."""
+    env_workers: int | None = None
+    """Number of processes that step Gymnasium environments; by default the process that learns
+    steps them one after another."""
+    collectors: int | None = None
+    """Number of Ray actors that step Gymnasium environments while the learner updates, on any node
+    of a cluster."""
+    sync_freq: int | None = None
+    """Environment steps between two fetches of the actor's weights by collectors; by default ten
+    of every environment."""
+    max_lag: int | None = None
+    """Largest number of environment steps that the weights of collectors may be behind those of
+    the learner; by default twice sync_freq."""
     updates_per_step: float = 1.0
     """Gradient updates per environment step, whatever the number of environments."""
     buffer_size: int = 1_000_000

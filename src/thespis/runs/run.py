@@ -21,8 +21,7 @@ from thespis.engine.evaluation import Evaluator
 from thespis.engine.loop import Loop
 from thespis.engine.recorder import Recorder
 from thespis.engine.rollout import FrozenPolicy
-from thespis.envs import Autoreset
-from thespis.envs import gymnasium as gym
+from thespis.envs import Autoreset, stepping
 from thespis.envs.pettingzoo import PettingZoo
 from thespis.errors import ThespisError, shown
 from thespis.replay.demonstrations import Episode
@@ -393,9 +392,9 @@ def reader(env: Any, unseen: tuple[str, ...] = ()) -> Callable[[Any], tuple[Any,
             inner, kind = inner[key], kind[key]
         alone = np.ndim(inner) == len(kind.shape)
         pick = lambda i: obs if alone else jax.tree.map(lambda x: x[i], obs)
-        out = gym.empty(node, 1 if alone else len(inner))
+        out = stepping.empty(node, 1 if alone else len(inner))
         for i in range(1 if alone else len(inner)):
-            gym.write(node, out, i, pick(i))
+            stepping.write(node, out, i, pick(i))
         return out, alone
 
     return from_gymnasium

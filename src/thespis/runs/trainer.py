@@ -151,6 +151,7 @@ class Trainer(Session):
             "time/fps": (now[0] - self.logged[0]) / max(now[1] - self.logged[1], 1e-9),
             "time/elapsed_s": self.spent,
             "time/compile_s": self.ledger.seconds,
+            **self.driver.measures(),
         }
         asked = self.tuning.asked if self.tuning else {}
         rows = metric_rows.training_rows(self.learner, sums, times, values(self.used), asked)

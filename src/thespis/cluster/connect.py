@@ -1,0 +1,197 @@
+"""Starting Ray, or joining a cluster of it; refused in one line where that cannot work.
+
+    with connect("10.0.0.1:6379") as ray:  # or None: RAY_ADDRESS, else a Ray of our own here
+        ray.get(...)
+
+A Ray of our own is quiet, sends nothing anywhere, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from thespis.errors import ThespisError, one_line, shown
+from thespis.xla.threads import cores
+
+PORT = 6379  # Ray's own default
+REACHED = 10  # seconds in which somebody answers at an address
+ANSWERED = 120  # seconds in which a node starts a process and tells its versions
+PACKAGES = ("thespis", "jax", "jaxlib", "numpy", "ray")  # that must be alike on all nodes
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_worker_niceness": "0",  # Ray would let its processes wait for everything else
+}
+
+
+def ray_module() -> Any:
+    """Imports Ray, or refuses."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of others, and nothing that a user could change
+            import ray
+            import ray.exceptions
+            import ray.util.scheduling_strategies
+    except ImportError:
+        raise ThespisError("ray needs a missing library: pip install 'thespis[ray]'") from None
+    return ray
+
+
+@contextmanager
+def connect(address: str | bool | None = None) -> Iterator[Any]:
+    """Joins the cluster at HOST:PORT, at RAY_ADDRESS, or starts a Ray here; yields the module.
+
+    `auto` is a Ray that runs on this machine already. One that this process has joined before is
+    used, and left running. All nodes must have the same versions.
+    """
+    ray = ray_module()
+    if ray.is_initialized():
+        check_versions(ray)
+        yield ray
+        return
+    chosen = address if isinstance(address, str) else os.environ.get("RAY_ADDRESS")
+    place = None
+    if chosen in (None, "", "local"):
+        place = tempfile.mkdtemp(prefix="ray-", dir=short_folder())
+        how: dict[str, Any] = {
+            "address": "local",
+            "num_cpus": cores(),
+            "include_dashboard": False,
+            "_node_ip_address": "127.0.0.1",
+            "_temp_dir": place,
+        }
+    else:
+        how = {"address": reachable(str(chosen))}
+    try:
+        start(ray, how)
+        check_versions(ray)
+        yield ray
+    finally:
+        ray.shutdown()
+        if place:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def start(ray: Any, how: dict[str, Any]) -> None:
+    """Calls `ray.init`, and says in one line why it could not."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **how)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        if "ersion mismatch" in str(error):  # Ray refuses other versions of itself and of Python
+            raise ThespisError(f"ray: {one_line(error)}; install the same on all nodes") from error
+        where = how["address"]
+        what = "no Ray could be started here" if where == "local" else f"no cluster at {where}"
+        raise ThespisError(f"{what}: {shown(one_line(error))}; check `ray status`") from error
+
+
+def short_folder() -> str:
+    """Returns a folder for sockets, whose paths may not be long."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) < 30 or not os.path.isdir("/tmp") else "/tmp"
+
+
+def reachable(address: str) -> str:
+    """Returns an address at which somebody listens, or refuses it."""
+    if address == "auto":
+        return address
+    if "://" in address:
+        raise ThespisError(
+            f"ray = {shown(address)}: give HOST:PORT of the cluster's head, on one of its nodes, "
+            "not the address of a Ray client"
+        )
+    host, _, port = address.rpartition(":") if ":" in address else (address, "", str(PORT))
+    if not host or not port.isdecimal():
+        raise ThespisError(f"ray = {shown(address)}: give HOST:PORT of a cluster, or auto")
+    try:
+        socket.create_connection((host, int(port)), REACHED).close()
+    except (OSError, OverflowError) as error:
+        raise ThespisError(
+            f"ray = {shown(address)}: no cluster there ({one_line(error)}); start one with "
+            "`ray start --head`, or leave the address out"
+        ) from error
+    return f"{host}:{port}"
+
+
+# --- nodes ----------------------------------------------------------------------------------
+
+
+def nodes(ray: Any) -> list[dict[str, Any]]:
+    """Returns what Ray knows of the nodes that are there now."""
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def on_node(ray: Any, node: str, soft: bool = False) -> Any:
+    """Returns the strategy that puts something onto this node; `soft`: or elsewhere, if it must."""
+    return ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=soft)
+
+
+def check_versions(ray: Any) -> None:
+    """Refuses nodes on which Python, Ray, JAX or Thespis have other versions than here."""
+    here, there = versions(), {node["NodeID"]: node for node in nodes(ray)}
+    mine = ray.get_runtime_context().get_node_id()
+    refs = {node: ask(ray, node) for node in there if node != mine}
+    for node, ref in refs.items():
+        name = there[node]["NodeManagerAddress"]
+        try:
+            found = ray.get(ref, timeout=ANSWERED)
+        except ray.exceptions.GetTimeoutError:
+            raise ThespisError(
+                f"ray: node {name} does not answer within {ANSWERED} s; check `ray status`"
+            ) from None
+        except ray.exceptions.RayError:  # it has left meanwhile, or starts no process
+            if node in {x["NodeID"] for x in nodes(ray)}:
+                raise ThespisError(f"ray: node {name} starts no process; check its logs") from None
+            continue
+        refuse_differences(name, found, here)
+
+
+def refuse_differences(name: str, found: dict[str, str], here: dict[str, str]) -> None:
+    """Refuses a node by the versions it has `found` there."""
+    different = [f"{k} {found.get(k)}, not {x}" for k, x in here.items() if found.get(k) != x]
+    if different:
+        raise ThespisError(
+            f"ray: node {name} has {'; '.join(different)} as here; install the same on all nodes"
+        )
+
+
+def ask(ray: Any, node: str) -> Any:
+    """Returns the reference of the versions on a node."""
+    strategy = on_node(ray, node)
+    remote = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(teller())
+    return remote.remote(PACKAGES)
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of this process."""
+    return teller()(PACKAGES)
+
+
+def teller() -> Any:
+    """Returns a function that travels as code: where it is called, Thespis may be missing."""
+
+    def tell(packages):
+        import importlib.metadata
+        import platform
+
+        found = {"python": platform.python_version()}
+        for package in packages:
+            try:
+                found[package] = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                found[package] = "not installed"
+        return found
+
+    return tell

@@ -1,0 +1,48 @@
+"""Tests of joining Ray: what cannot work is refused in one line, before anything starts."""
+
+import socket
+import sys
+
+import pytest
+
+from thespis.cluster import connect
+from thespis.errors import ThespisError
+
+
+def refused(address) -> str:
+    with pytest.raises(ThespisError) as refusal, connect.connect(address):
+        pass
+    text = str(refusal.value)
+    assert "\n" not in text
+    return text
+
+
+def test_no_ray_is_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "pip install 'thespis[ray]'" in refused(None)
+
+
+def test_nobody_listens_at_the_address():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]  # bound, but nobody listens
+        assert "no cluster there" in refused(f"127.0.0.1:{port}")
+
+
+def test_the_address_may_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:99999999")
+    assert "127.0.0.1:99999999: no cluster there" in refused(True)
+
+
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "http://127.0.0.1", ":1", "host:x"])
+def test_an_address_that_is_none_of_a_cluster(address):
+    assert "give HOST:PORT" in refused(address)
+
+
+def test_nodes_with_other_versions():
+    here = connect.versions()
+    assert set(here) == {"python", "thespis", "jax", "jaxlib", "numpy", "ray"}
+    connect.refuse_differences("10.0.0.2", dict(here), here)
+    for name in here:
+        with pytest.raises(ThespisError, match=f"node 10.0.0.2 has {name} 0.0, not"):
+            connect.refuse_differences("10.0.0.2", here | {name: "0.0"}, here)
