@@ -27,6 +27,7 @@ from thespis.runs.config import DIVERSITY, RETURN, Config
 from thespis.runs.config_checks import with_eval_freq
 from thespis.runs.config_names import seed_list
 from thespis.runs.directory import (
+    GROUPS,
     create,
     create_at,
     how_to_resume,
@@ -113,6 +114,8 @@ def train(
     progress: bool = True,
     callbacks: Any = None,
     ray: str | bool | None = None,
+    group: int | None = None,
+    deadline: float | None = None,
     **options: Any,
 ) -> Run:
     """Trains and returns the run: `train("sac", env="Pendulum-v1", steps=20_000, seed=0)`.
@@ -124,12 +127,14 @@ def train(
     `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself. `config` is a
     file with some or all of these, or the folder of a run that has them; what is given here wins.
     The run is a new folder in `out`, by default $THESPIS_RUNS, or else `runs`; or it is `folder`
-    itself. `callbacks` are called at events of the run (docs/callbacks.md). With `ray`, the address
-    of a cluster, its `collectors` are there (docs/scale.md).
+    itself. `callbacks` are called at events of the run (docs/callbacks.md). With `ray`, True or the
+    address of a cluster, members train in groups of `group` there, and exchanges wait `deadline`
+    seconds for late groups, or else for all; `collectors` are there, too (docs/scale.md).
     """
     with held():
         algo, options = option_file.merge(algo, {"env": env} | options, config)
         in_file = options.pop("out", None)
+        options = {"devices": 1, "threads": 1} | options if ray else options
         config, out = configs.make(algo, options), in_file if out is None else out
         names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
         config = dataclasses.replace(config, callbacks=names)
@@ -143,7 +148,7 @@ def train(
         config = dataclasses.replace(config, threads=threads)
     with held():
         choose_device(config.device)
-        pieces = build(config)
+        pieces = build(config, training=not ray)
         config = with_eval_freq(config, pieces[1])
     if pieces[0].mesh is None and (config.devices or 1) > 1 and not pieces[0].side_by_side:
         reporter.note(
@@ -159,9 +164,11 @@ def train(
             f"learning starts at step {config.learning_starts}, before there are {batch} for a "
             "batch: until then batches hold some of them several times"
         )
-    with new_folder(out, config, pieces[0].env, folder) as place:
+    with (
+        trainer_for(config, chosen, ray, group, deadline) as make,
+        new_folder(out, config, pieces[0].env, folder) as place,
+    ):
         config_file.write(place, config, this_command())
-        make = trainer_for(config, ray)
         return finish(config, pieces, place, reporter, callbacks=chosen, make=make)
 
 
@@ -200,6 +207,7 @@ def resume(
     callbacks: Any = None,
     trust: bool = False,
     ray: str | bool | None = None,
+    deadline: float | None = None,
 ) -> Run:
     """Goes on exactly where a run stopped, to its own number of steps or another.
 
@@ -207,8 +215,9 @@ def resume(
     be on other `devices` and in other processes than before, also on another kind of `device`; by
     default it is the run's, if there is one. `demos` are needed only if they were given as an
     object, or are elsewhere now. `callbacks` take the place of the run's own, which are made again
-    if none are given. `trust` is for runs of others that name code of their own. `ray` is the
-    address of the cluster on which collectors are, if not here.
+    if none are given. `trust` is for runs of others that name code of their own. Groups that were
+    trained with `ray` need it again, with any address and `deadline`; for collectors it is the
+    address of their cluster.
     """
     run = Run(path, env, eval_env, demos, trust)
     if zoo.owns(run.path):
@@ -237,7 +246,10 @@ def resume(
             remember(folder)
         reporter.note(f"{folder} is done at step {done}; to train on: {how_to_resume(folder, 'N')}")
         return run
-    refuse_without_replay(run)
+    if ray and not (folder / GROUPS).is_dir():
+        raise ThespisError(f"{folder} was trained without ray: resume it without")
+    if not ray:
+        refuse_without_replay(run)
     warn_of_changes(run, config, reporter)
     if callbacks is None:
         hooks.check_found(run.path, config.callbacks)
@@ -245,9 +257,9 @@ def resume(
     names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
     config = dataclasses.replace(config, callbacks=names)
     folder = folder if multihost.leads() else shadow(folder)
-    make = trainer_for(config, ray)
-    restore = partial(go_on, run=run)
-    return finish(config, run.build(config), folder, reporter, restore, chosen, make)
+    with trainer_for(config, chosen, ray, None, deadline) as make:
+        pieces = run.build(config, training=not ray or config.collectors is not None)
+        return finish(config, pieces, folder, reporter, partial(go_on, run=run), chosen, make)
 
 
 def rerun(
@@ -329,16 +341,25 @@ def pull(
 # --- what they share ------------------------------------------------------------------------
 
 
-def trainer_for(config: Config, ray: str | bool | None) -> Callable[..., Any]:
-    """Returns what makes the trainer of a run, whose environments may be on a cluster."""
-    if config.collectors is None:
-        if ray:
-            raise ThespisError(f"ray = {ray} is for collectors: give collectors, or leave it out")
-        return Trainer
+@contextmanager
+def trainer_for(
+    config: Config, callbacks: Any, ray: Any, group: int | None, deadline: float | None
+) -> Iterator[Callable[..., Any]]:
+    """Yields what makes the trainer of a run: in this process, or the head of groups on Ray."""
+    groups = ray and config.collectors is None
+    if not groups and (group, deadline) != (None, None):
+        raise ThespisError("group and deadline are for groups on ray: give ray without collectors")
+    if groups:
+        from thespis.cluster.head import on_ray
 
-    from thespis.cluster import collectors
+        with on_ray(config, callbacks, ray, group, deadline) as make:
+            yield make
+    elif config.collectors is not None:
+        from thespis.cluster import collectors
 
-    return partial(collectors.trainer, ray)
+        yield partial(collectors.trainer, ray)
+    else:
+        yield Trainer
 
 
 def finish(
@@ -346,7 +367,7 @@ def finish(
     pieces: tuple[Loop, Any],
     folder: Path,
     reporter: Silent,
-    restore: Callable[[Trainer], None] = lambda trainer: None,
+    restore: Callable[[Any], None] = lambda trainer: None,
     callbacks: Iterable[Callback] = (),
     make: Callable[..., Any] = Trainer,
 ) -> Run:
@@ -365,7 +386,7 @@ def finish(
         files.clear(folder)
         restore(trainer)
         if trainer.saved < 0:
-            trainer.driver.prepare()
+            trainer.open()
         if multihost.leads():
             remember(folder)
         with reporter.watching(config, folder, max(trainer.saved, 0)):
@@ -374,7 +395,7 @@ def finish(
                     trainer.start()
                 state = trainer.run(stop)
             except BaseException as error:
-                trainer.callbacks.fail(error)
+                trainer.fail(error)
                 fail(folder, error)
                 raise
         run, curve = Run(folder, trust=True), None  # it has just been trained
@@ -395,7 +416,7 @@ def finish(
     return run
 
 
-def go_on(trainer: Trainer, run: Run) -> None:
+def go_on(trainer: Any, run: Run) -> None:
     """Restores a run, unless it was killed before it had saved anything: then it starts."""
     if newest(run.path):
         trainer.restore(run.path)
@@ -435,7 +456,7 @@ def derive(
     config: Config,
     out: str | Path | None,
     reporter: Silent,
-    restore: Callable[[Trainer], None] = lambda trainer: None,
+    restore: Callable[[Any], None] = lambda trainer: None,
     callbacks: Iterable[Callback] = (),
 ) -> Run:
     """Trains a run made of another one, in a folder of its own."""
@@ -552,6 +573,10 @@ def newest(folder: Path) -> Path | None:
 
 def refuse_without_replay(run: Run) -> None:
     """Refuses to resume a run that was shared without its replay."""
+    if (run.path / GROUPS).is_dir():
+        raise ThespisError(
+            f"{run.path} was trained with ray and has its replays there: {how_to_resume(run.path)}"
+        )
     saved = checkpoint.latest(run.path / "checkpoints")
     if saved and not any((path / "replay.safetensors").exists() for path in saved):
         path = f"{zoo.PREFIX}{run.path.name}" if zoo.owns(run.path) else run.path

@@ -37,6 +37,7 @@ class Option:
     default: Any = None
     metavar: str = ""  # placeholder of the value in help; by default it follows from the type
     repeated: bool = False  # it may be given several times, and has the values of all
+    bare: Any = None  # its value if no word follows; without one, there must be a word
 
 
 # --- values ---------------------------------------------------------------------------------

@@ -258,3 +258,19 @@ def test_a_child_that_is_asked_to_end_saves_and_says_how_to_go_on(trained, tmp_p
     assert status["state"] == "stopped"
     assert int(checkpoint.latest(folder / "checkpoints")[0].name) == status["step"] >= 100
     assert metrics.read(table)["step"].max() <= status["step"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ["--ray", "--coordinator", "here:1"],
+            "coordinator and ray are two ways to train together",
+        ),
+        (["--ray", "127.0.0.1:x"], "give HOST:PORT of a cluster, or auto"),
+        (["--ray", "--members", "2", "--deadline", "3"], "deadline is for exchanges"),
+        (["--group", "2"], "group and deadline are for ray"),
+    ],
+)
+def test_what_ray_cannot_do_is_refused_before_it_starts(argv, message, complain):
+    assert message in complain("train", "sac", *words(), *argv)

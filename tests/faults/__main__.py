@@ -66,6 +66,14 @@ CAMPAIGNS = {
         "trainings", 1, 200, "tiny trainings with random algorithms, options and environments"
     ),
     "pairs": Campaign("pairs", 0, 2, "two processes that train together, each killed in turn"),
+    "clusters": Campaign(
+        "clusters",
+        0,
+        30,
+        "a population trains in groups on a cluster of three raylets (`--ray`); in random order "
+        "and at random moments, workers, raylets and the head are killed by SIGKILL, and nodes "
+        "join",
+    ),
 }
 
 

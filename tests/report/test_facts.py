@@ -1,9 +1,11 @@
 import json
 
+import numpy as np
 import pytest
 
 from tests.report.pages import data, run
 from thespis.report.report import report
+from thespis.runs import lineage
 
 
 def test_a_page_tells_the_configuration_the_command_and_why_a_run_failed(tmp_path):
@@ -45,3 +47,17 @@ def test_one_seed_has_no_interval_and_neither_has_a_population(tmp_path):
         assert facts["interval"] is None
     (facts,) = data(report([run(tmp_path / "c", (0, 1))]))["runs"]
     assert facts["interval"][0] < facts["interval"][1]
+
+
+def test_a_page_tells_what_died_and_lineage_leaves_it_out(tmp_path):
+    folder = run(tmp_path / "run", range(4))
+    assert data(report([folder]))["runs"][0]["processes"] is None
+    log, four = lineage.LineageLog(folder, (), events=True), np.arange(4)
+    log.append(500, range(2), four, None, four, {}, {}, event=1)  # a process with two members
+    log.append(500, range(2), four, None, four, {}, {}, event=2)
+    log.append(500, range(2), four, None, four, {}, {}, event=1)
+    log.append(500, range(4), four, np.ones(4), four, {}, {})
+    log.append(900, range(2, 4), four, None, four, {}, {}, event=3)
+    (facts,) = data(report([folder]))["runs"]
+    assert facts["processes"] == "processes: 2 died, 1 started again, 1 moved"
+    assert lineage.read(folder)["member"].tolist() == [0, 1, 2, 3]

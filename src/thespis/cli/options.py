@@ -66,6 +66,8 @@ def read(option: Option, words: list[str]) -> Any:
     text = " ".join(words).strip()
     if option.kind is bool:
         return convert(option.name, bool, text or True)
+    if not text and option.bare is not None:
+        return option.bare
     if not text:
         example = "" if option.default in UNSET else f", such as {show(option.default)}"
         raise ThespisError(f"--{option.name.replace('_', '-')} needs a value{example}")

@@ -67,13 +67,14 @@ def plot(argv: list[str]) -> None:
     imported("thespis.report.plots")
     from thespis.report import scores
     from thespis.report.plots import curves_of, learning_curve
-    from thespis.runs.directory import find
+    from thespis.runs.directory import find, read_config
 
     curves, file = curves_of(paths, args.metric), Path(args.output or f"{args.kind}.png")
     plots = []
     if args.kind == "curves":
         learning_curve(curves, file, args.metric, args.statistic, args.title)
         tuned = [path for path in paths if (find(path) / "lineage.csv").exists()]
+        tuned = [path for path in tuned if read_config(find(path)).get("tuner")]
         plots = [str(plot) for path in tuned for plot in draw("population", path, args)]
     else:
         scores.KINDS[args.kind](scores.table(curves, args.metric, args.normalize), file)

@@ -41,13 +41,6 @@ CONFIG = Option(
     str,
     "Read options from this file, TOML or a run's config.json; the command line overrides it.",
 )
-RAY = Option(
-    "ray",
-    str,
-    "The cluster of Ray on which collectors are: HOST:PORT of its head, or auto for one on this "
-    "machine. Without it, RAY_ADDRESS, or else a Ray that is started here.",
-    metavar="ADDRESS",
-)
 DRY_RUN = Option("dry_run", bool, "Print what would be run, and write nothing.", False)
 POPULATION = "A population that tunes itself"
 PROCESSES = [
@@ -61,10 +54,28 @@ PROCESSES = [
     Option("process", int, "Index of this process, from 0; not needed with auto."),
     Option("wait", int, "Seconds to wait for all processes.", 120),
 ]
+RAY = [
+    Option(
+        "ray",
+        str,
+        "Train groups of members, or run collectors, on a cluster of Ray, and restart those that "
+        "die (docs/scale.md): HOST:PORT, auto, or by default RAY_ADDRESS, or else a Ray of this "
+        "machine alone.",
+        metavar="[ADDRESS]",
+        bare=True,
+    ),
+    Option("group", int, "Members of each group; by default what fills the cluster's CPUs."),
+    Option(
+        "deadline",
+        float,
+        "Seconds that an exchange waits for groups that are late, once another is there; by "
+        "default it waits for all.",
+    ),
+]
 
 
 def train(argv: list[str]) -> int:
-    more = [CONFIG, OUT, CALLBACK, RAY, DRY_RUN, JSON, *PROCESSES]
+    more = [CONFIG, OUT, CALLBACK, DRY_RUN, JSON, *PROCESSES, *RAY]
     algo, chosen = read_training("train", argv, more)
     callbacks = chosen.pop("callback", None)
     if chosen.pop("dry_run", False):
@@ -82,10 +93,11 @@ def resume(argv: list[str]) -> int:
         Option("device", Device, "Type of device; by default as before, if it is available."),
         Option("devices", int, "Devices per process; by default as before."),
         replace(CALLBACK, help="Use this callback instead of the run's own; none disables them."),
-        RAY,
         TRUST_AND_REMEMBER,
         JSON,
         *PROCESSES,
+        RAY[0],
+        RAY[2],
     ]
     example = "resume runs/sac/jax-pendulum_1 --steps 50000"
     [path], args = read_arguments("resume RUN", argv, options, example)
@@ -138,7 +150,8 @@ def config(argv: list[str]) -> None:
 
 def dry_run(algo: str, chosen: dict[str, Any]) -> int:
     """Prints sizes, placement and every setting of a run, without creating it."""
-    chosen = {n: x for n, x in chosen.items() if n not in {o.name for o in (RAY, *PROCESSES)}}
+    elsewhere = {o.name for o in (*PROCESSES, *RAY)}
+    chosen = {name: x for name, x in chosen.items() if name not in elsewhere}
     as_json, out = chosen.pop("json", False), chosen.pop("out", None)
     api = imported("thespis.api")
     estimate = api.plan(algo, chosen.pop("env", None), probe=False, **chosen)
@@ -299,6 +312,8 @@ def join(options: dict[str, Any]) -> None:
     changed = [o.name for o in PROCESSES if values[o.name] != o.default]
     if not changed:
         return
+    if options.get("ray"):
+        raise ThespisError(f"{changed[0]} and ray are two ways to train together: give one of them")
     if values["coordinator"] is None:
         raise ThespisError(f"{changed[0]} needs --coordinator: give HOST:PORT, or auto")
 

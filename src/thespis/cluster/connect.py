@@ -8,8 +8,10 @@ A Ray of our own is quiet, sends nothing anywhere, and leaves nothing behind.
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
+import platform
 import shutil
 import socket
 import tempfile
@@ -29,7 +31,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
-    "RAY_worker_niceness": "0",  # Ray would let its processes wait for everything else
+    "RAY_worker_niceness": "0",  # of a Ray of our own: groups are all that works there
 }
 
 
@@ -55,14 +57,15 @@ def connect(address: str | bool | None = None) -> Iterator[Any]:
     `auto` is a Ray that runs on this machine already. One that this process has joined before is
     used, and left running. All nodes must have the same versions.
     """
+    chosen, place = address_of(address), None
+    if chosen is not None:  # Ray would try for a quarter of an hour
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")
     ray = ray_module()
     if ray.is_initialized():
         check_versions(ray)
         yield ray
         return
-    chosen = address if isinstance(address, str) else os.environ.get("RAY_ADDRESS")
-    place = None
-    if chosen in (None, "", "local"):
+    if chosen is None:
         place = tempfile.mkdtemp(prefix="ray-", dir=short_folder())
         how: dict[str, Any] = {
             "address": "local",
@@ -72,7 +75,7 @@ def connect(address: str | bool | None = None) -> Iterator[Any]:
             "_temp_dir": place,
         }
     else:
-        how = {"address": reachable(str(chosen))}
+        how = {"address": reachable(chosen)}
     try:
         start(ray, how)
         check_versions(ray)
@@ -81,6 +84,12 @@ def connect(address: str | bool | None = None) -> Iterator[Any]:
         ray.shutdown()
         if place:
             shutil.rmtree(place, ignore_errors=True)
+
+
+def address_of(given: str | bool | None) -> str | None:
+    """Returns the address of a cluster, as given or from RAY_ADDRESS; None: a Ray of our own."""
+    chosen = given if isinstance(given, str) else os.environ.get("RAY_ADDRESS")
+    return None if chosen in ("", "local") else chosen
 
 
 def start(ray: Any, how: dict[str, Any]) -> None:
@@ -142,11 +151,11 @@ def check_versions(ray: Any) -> None:
     """Refuses nodes on which Python, Ray, JAX or Thespis have other versions than here."""
     here, there = versions(), {node["NodeID"]: node for node in nodes(ray)}
     mine = ray.get_runtime_context().get_node_id()
-    refs = {node: ask(ray, node) for node in there if node != mine}
-    for node, ref in refs.items():
+    asked = {node: ask(ray, node) for node in there if node != mine}
+    for node, refs in asked.items():
         name = there[node]["NodeManagerAddress"]
         try:
-            found = ray.get(ref, timeout=ANSWERED)
+            found = {package: told(ray, ref) for package, ref in refs.items()}
         except ray.exceptions.GetTimeoutError:
             raise ThespisError(
                 f"ray: node {name} does not answer within {ANSWERED} s; check `ray status`"
@@ -167,31 +176,23 @@ def refuse_differences(name: str, found: dict[str, str], here: dict[str, str]) -
         )
 
 
-def ask(ray: Any, node: str) -> Any:
-    """Returns the reference of the versions on a node."""
-    strategy = on_node(ray, node)
-    remote = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(teller())
-    return remote.remote(PACKAGES)
+def ask(ray: Any, node: str) -> dict[str, Any]:
+    """Returns references of the versions on a node. All that runs there is Python's own."""
+    how = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": on_node(ray, node)}
+    remote = lambda function: ray.remote(**how)(function).remote
+    version, python = remote(importlib.metadata.version), remote(platform.python_version)
+    return {"python": python()} | {package: version(package) for package in PACKAGES}
+
+
+def told(ray: Any, ref: Any) -> str:
+    """Returns the version that a node has answered with."""
+    try:
+        return ray.get(ref, timeout=ANSWERED)
+    except ray.exceptions.RayTaskError:
+        return "not installed"
 
 
 def versions() -> dict[str, str]:
     """Returns the versions of this process."""
-    return teller()(PACKAGES)
-
-
-def teller() -> Any:
-    """Returns a function that travels as code: where it is called, Thespis may be missing."""
-
-    def tell(packages):
-        import importlib.metadata
-        import platform
-
-        found = {"python": platform.python_version()}
-        for package in packages:
-            try:
-                found[package] = importlib.metadata.version(package)
-            except importlib.metadata.PackageNotFoundError:
-                found[package] = "not installed"
-        return found
-
-    return tell
+    packages = {package: importlib.metadata.version(package) for package in PACKAGES}
+    return {"python": platform.python_version()} | packages

@@ -122,12 +122,14 @@ def inherit(
     parents: Int[Array, "members"],
     what: Inherit,
     sick: Bool[Array, "members"] | None = None,
+    of_parents: Any = None,
 ) -> Learner:
     """Makes members copies of their parents in what they are to inherit.
 
     Environments stay with their slot. A replay that is not inherited is passed on as it is; one
     that is, is copied in place. Those who are sick get their parent's in any case, since their
-    own may hold what broke them, and would break others who learn from it.
+    own may hold what broke them, and would break others who learn from it. `of_parents` are the
+    states of parents who are elsewhere [members, ...]; then replays are copied by the caller.
     """
     new = replaced(parents)
     taken = new if what.replay == "parent" else jnp.zeros_like(new)
@@ -150,7 +152,8 @@ def inherit(
         whole = lambda x: isinstance(x, TrainState | Running)
         return jax.tree.map(part, member_state, parent, is_leaf=whole)
 
-    of_parents = jax.tree.map(lambda x: x[parents], learner.state)
+    if of_parents is None:
+        of_parents = jax.tree.map(lambda x: x[parents], learner.state)
     replay = learner.replay
     if what.replay == "parent" or sick is not None:
         replay = cut(adopt(replay, parents, taken), taken)

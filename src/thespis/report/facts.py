@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from thespis.errors import ThespisError
 from thespis.report import statistics
 from thespis.report.plots import members_of
 from thespis.report.source import RETURN, Source
+from thespis.runs import lineage
 
 
 def facts(source: Source, colour: int) -> dict[str, Any]:
@@ -39,6 +41,7 @@ def facts(source: Source, colour: int) -> dict[str, Any]:
         "name": text(config["name"]) if config.get("name") else None,
         "tags": [text(tag) for tag in listed(config.get("tags"))],
         "notes": text(config["notes"]) if config.get("notes") else None,
+        "processes": processes(source),
         "colour": colour,
         "state": source.status["state"],
         "error": source.status.get("error"),
@@ -61,6 +64,16 @@ def facts(source: Source, colour: int) -> dict[str, Any]:
         "config": settings(config),
         "commands": commands(config),
     }
+
+
+def processes(source: Source) -> str | None:
+    """Returns what happened to the processes of a run on several machines, if anything did."""
+    try:
+        counts = lineage.happened(source.folder)
+    except ThespisError:  # damaged, which other parts of the page may tell
+        return None
+    counted = ", ".join(f"{n} {what}" for what, n in counts.items())
+    return f"processes: {counted}" if counted else None
 
 
 def active(source: Source) -> float:

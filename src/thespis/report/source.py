@@ -45,7 +45,7 @@ class Source:
     @cached_property
     def story(self) -> lineage_plots.Story | None:
         """The history of a tuned population, once there is one."""
-        if not os.path.lexists(self.folder / "lineage.csv"):
+        if not self.tuned or not os.path.lexists(self.folder / "lineage.csv"):
             return None
         fitness = self.config.get("pbt", {}).get("fitness", RETURN)
         try:

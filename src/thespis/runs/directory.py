@@ -24,6 +24,7 @@ from thespis.runs.process import busy
 from thespis.values import convert
 
 JSON_BYTES = 2**26  # the largest JSON file that is read
+GROUPS = "groups"  # the folder that runs on several machines have, with their replays
 STATES = ("running", "stopped", "done", "failed")
 
 
@@ -182,8 +183,10 @@ def how_to_resume(folder: Path, steps: str = "") -> str:
     objects = [name for name in ("env", "eval_env", "demos") if config.get(f"{name}_given")]
     if not all(map(plugins.is_reference, config.get("callbacks") or ())):
         objects.append("callbacks")
+    on_ray = (folder / GROUPS).is_dir()
     if not objects:
-        return f"thespis resume {shlex.quote(str(folder))}" + (f" --steps {steps}" if steps else "")
+        command = f"thespis resume {shlex.quote(str(folder))}" + " --ray" * on_ray
+        return command + (f" --steps {steps}" if steps else "")
     arguments = [f"steps={steps}"] * bool(steps) + [f"{name}=..." for name in objects]
     return f'thespis.resume("{folder}", {", ".join(arguments)})'
 

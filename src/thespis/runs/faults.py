@@ -28,6 +28,7 @@ class Faults(dict[int, str]):
         self.trace = Tracer(loop, start)
         self.anchor: Anchor | None = None
         self.demos: Any = None  # demonstrations in use since the anchor
+        self.first = 0  # the number in the run of the first member here
 
     def remember(self, x: Learner, demos: Any, length: int, window: int) -> None:
         """Takes an anchor if none still covers the next `length` iterations.
@@ -82,7 +83,7 @@ class Faults(dict[int, str]):
     def keep(self, m: int, fault: FailedUpdate, hp: Any, env: int = 0) -> None:
         """Saves the failed update of a member, and keeps a message about it."""
         c = self.config
-        path = dump.write(self.folder, fault, hp, m, c.seeds[m], c.envs)
+        path = dump.write(self.folder, fault, hp, self.first + m, c.seeds[m], c.envs)
         text = self.message(m, fault.what, fault.iteration, env)
         self[m] = f"{text}; the failed update is in {path}"
 

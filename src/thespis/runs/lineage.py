@@ -4,6 +4,9 @@
 
 There is one row per member and exchange. A member that is replaced because it was not finite adds
 a row without a score; so does every member if a callback changes tuned hyper-parameters.
+
+Runs on several machines have a last column, `event`. A row with a number there records only that:
+the process of this member died (1), was started again (2), or moved to another node (3).
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from thespis.runs import files, metrics
 
 FILE = "lineage.csv"
 COLUMNS = ("step", "member", "parent", "score", "age")
+EVENT = "event"
+EVENTS = {1: "died", 2: "started again", 3: "moved"}
 
 
 class LineageLog:
@@ -31,10 +36,15 @@ class LineageLog:
         names: Sequence[str],
         saved: bytes | None = None,
         note: metrics.Note = lambda text: None,
+        events: bool = False,
     ):
-        """Opens the file, cut back to the content `saved` in a checkpoint if there is any."""
-        self.path, self.names = Path(folder) / FILE, tuple(names)
+        """Opens the file, cut back to the content `saved` in a checkpoint if there is any.
+
+        With `events` it has a column for these.
+        """
+        self.path, self.names, self.events = Path(folder) / FILE, tuple(names), events
         header = [*COLUMNS, *(f"{when}/{n}" for when in ("before", "after") for n in names)]
+        header += [EVENT] * events
         if saved is not None:
             self.restore(saved, note)
         metrics.repair(self.path, header, note)
@@ -48,6 +58,7 @@ class LineageLog:
         age: np.ndarray,
         before: dict[str, np.ndarray],
         after: dict[str, np.ndarray],
+        event: int | None = None,
     ) -> None:
         """Writes a row for each of the `members`; all arrays are [all members]."""
         rows = b""
@@ -55,7 +66,8 @@ class LineageLog:
             score = "" if scores is None else metrics.text(scores[m])
             numbers = [step, m, int(parents[m]), score, int(age[m])]
             values = [metrics.text(x[n][m]) for x in (before, after) for n in self.names]
-            rows += metrics.line([*map(str, numbers), *values])
+            last = ["" if event is None else str(event)] * self.events
+            rows += metrics.line([*map(str, numbers), *values, *last])
         files.append(self.path, rows, durable=True)
 
     def restore(self, saved: bytes, note: metrics.Note) -> None:
@@ -91,11 +103,17 @@ class LineageLog:
 
 
 def read(folder: Path, members: int | None = None) -> dict[str, np.ndarray]:
-    """Returns the columns of a run's lineage, NaN where a cell is empty; no rows without a file."""
+    """Returns the columns of a run's lineage, NaN where a cell is empty; no rows without a file.
+
+    Rows of events are left out (see `events`).
+    """
     path = folder / FILE
     if not os.path.lexists(path):
         return {name: np.zeros(0) for name in COLUMNS}
     table = metrics.read(path, members, strict=True)
+    event = table.pop(EVENT, None)
+    if event is not None:
+        table = {name: x[np.isnan(event)] for name, x in table.items()}
     changes = [name for name in table if name.startswith(("before/", "after/"))]
     pairs = {name.partition("/")[2] for name in changes}
     most = np.inf if members is None else members
@@ -105,6 +123,26 @@ def read(folder: Path, members: int | None = None) -> dict[str, np.ndarray]:
     if not ((table["parent"] >= 0) & (table["parent"] < most) & (table["parent"] % 1 == 0)).all():
         raise ThespisError(f"{path} is damaged: it has parents that are not members; restore it")
     return table
+
+
+def events(folder: Path) -> list[tuple[int, int, int]]:
+    """Returns (step, member, number of EVENTS) of all that happened to a run's processes."""
+    if not os.path.lexists(folder / FILE):
+        return []
+    table = metrics.read(folder / FILE)
+    code = table.get(EVENT, np.full(len(table["step"]), np.nan))
+    rows = np.flatnonzero(np.isin(code, list(EVENTS)))
+    return [(int(table["step"][i]), int(table["member"][i]), int(code[i])) for i in rows]
+
+
+def happened(folder: Path) -> dict[str, int]:
+    """Returns how often each kind of event happened, to one process and all of its members."""
+    counts = dict.fromkeys(EVENTS.values(), 0)
+    before = None
+    for step, member, kind in events(folder):
+        counts[EVENTS[kind]] += before != (step, member - 1, kind)
+        before = step, member, kind
+    return {name: n for name, n in counts.items() if n}
 
 
 def ancestry(table: dict[str, np.ndarray], member: int) -> tuple[int, list[int]]:

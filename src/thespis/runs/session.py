@@ -55,7 +55,7 @@ class Session:
         self.loop, eval_env = pieces
         self.env_label = envs.label(self.loop.env)
         self.seeds = jax.device_put(np.asarray(config.seeds, np.int32))
-        self.tuning = Tuning(config, self.loop, self.seeds) if config.tuner else None
+        self.tuning = self.make_tuning()
         self.hps = self.tuning.first if self.tuning else hyper_parameters(config)
         self.used = self.hps  # those of the newest updates
         self.evaluate = Evaluator(self.loop, eval_env, config.eval_episodes)
@@ -74,7 +74,15 @@ class Session:
         self.signal = 0  # the signal that stopped it
         self.saved = -1  # the step of the newest checkpoint, once there is one
 
+    def make_tuning(self) -> Tuning | None:
+        """Returns who tunes the members."""
+        return Tuning(self.config, self.loop, self.seeds) if self.config.tuner else None
+
     # --- beginnings -------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Opens environments in Python, so that faults in them show before the run begins."""
+        self.driver.prepare()
 
     def start(self) -> None:
         """Creates new members, and saves their first checkpoint."""
@@ -121,7 +129,7 @@ class Session:
         self.callbacks.restore(loaded.callbacks, alone=member is not None)
         curriculum.install(self, self.callbacks.memory.env)
         self.learner, self.best = self.driver.resume(loaded.learner), loaded.best
-        self.best.write(self.folder / "best")
+        self.write_best()
         return loaded.lineage
 
     def open_logs(self, lineage: tuple[int, bytes | None] = (0, None)) -> None:
@@ -220,11 +228,19 @@ class Session:
         self.write_status("running")
         self.callbacks.fire("on_checkpoint")
 
+    def write_best(self) -> None:
+        """Makes the best policies those of the folder."""
+        self.best.write(self.folder / "best")
+
     def write_status(self, state: str) -> None:
         """Writes status.json, and compile times to compiled.json."""
         reason = self.callbacks.stopped if state == "done" else ""
         status(self.folder, state, self.saved, **({"reason": reason} if reason else {}))
         write_json(self.folder / "compiled.json", self.ledger.programs)
+
+    def fail(self, error: BaseException) -> None:
+        """Tells callbacks of an error that ends the run."""
+        self.callbacks.fail(error)
 
     def close(self) -> None:
         self.driver.close()

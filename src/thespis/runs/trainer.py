@@ -27,11 +27,22 @@ class Trainer(Session):
 
     def run(self, stop: list[int]) -> str:
         """Trains until the end, or until `stop` is not empty; returns "done" or "stopped"."""
-        total, start = self.iterations(self.config.steps), self.start_of_learning
+        total = self.iterations(self.config.steps)
         self.callbacks.start()
-        reached, chunk = bool(self.callbacks.stopped), 1
         self.write_status("running")
-        while self.iteration < total and not reached:
+        reached = bool(self.callbacks.stopped) or self.train_until(total, stop)
+        if self.saved != self.step:
+            self.save()
+        self.close_rows()
+        state = "done" if reached or self.iteration >= total else "stopped"
+        self.write_status(state)
+        self.callbacks.end(state)
+        return state
+
+    def train_until(self, end: int, stop: list[int]) -> bool:
+        """Trains until this iteration, or `stop` is not empty -> whether no more is wanted."""
+        start, reached, chunk = self.start_of_learning, False, 1
+        while self.iteration < end and not reached:
             signals, chunks = from_all(np.array([stop[0] if stop else 0, chunk])).T
             if signals.any():
                 self.signal = int(signals.max())
@@ -41,33 +52,34 @@ class Trainer(Session):
             if reached := bool(self.callbacks.stopped):
                 break
             learn = self.iteration >= start
-            length = min(chunk, self.until_next(total if learn else min(start, total)))
+            length = min(chunk, self.until_next(end if learn else min(start, end)))
             chunk = max(1, min(4 * length, int(CHUNK_SECONDS * length / self.epoch(length, learn))))
-            self.reporter.advance(
-                self.step, total * self.config.envs, self.spent, self.ledger.seconds
-            )
-            ends = self.iteration == total
-            if self.faults or self.record_due or ends:
-                self.heal(now=self.record_due or ends)
-            if self.record_due:
-                evaluates = self.due("eval", "exchange") or ends
-                evaluation = self.evaluate_members() if evaluates else None
-                self.write_rows(evaluation)
-                reached = evaluation is not None and self.should_stop(evaluation)
-            else:
-                self.callbacks.step()
-            self.callbacks.apply()
-            reached = reached or bool(self.callbacks.stopped)
+            total = self.iterations(self.config.steps) * self.config.envs
+            self.reporter.advance(self.step, total, self.spent, self.ledger.seconds)
+            reached = self.after_epoch()
             if self.due("checkpoint"):
                 self.save()
-        if self.saved != self.step:
-            self.save()
-        if self.iteration >= total and not self.record_due:
-            self.write_rows(self.evaluate_members())  # not in a checkpoint: a longer run has none
-        state = "done" if reached or self.iteration >= total else "stopped"
-        self.write_status(state)
-        self.callbacks.end(state)
-        return state
+        return reached
+
+    def after_epoch(self) -> bool:
+        """Heals, evaluates and writes rows if it is time; returns whether to end training."""
+        reached, ends = False, self.iteration == self.iterations(self.config.steps)
+        if self.faults or self.record_due or ends:
+            self.heal(now=self.record_due or ends)
+        if self.record_due:
+            evaluates = self.due("eval", "exchange") or ends
+            evaluation = self.evaluate_members() if evaluates else None
+            self.write_rows(evaluation)
+            reached = evaluation is not None and self.should_stop(evaluation)
+        else:
+            self.callbacks.step()
+        self.callbacks.apply()
+        return reached or bool(self.callbacks.stopped)
+
+    def close_rows(self) -> None:
+        """Writes the last rows of a run that ends between two: a longer run does not have them."""
+        if self.iteration >= self.iterations(self.config.steps) and not self.record_due:
+            self.write_rows(self.evaluate_members())
 
     def epoch(self, length: int, learn: bool) -> float:
         """Does `length` iterations; returns the seconds they took, without compilation."""
@@ -126,7 +138,7 @@ class Trainer(Session):
         if (score > self.best.reward).any():
             state = read(self.learner.state)
             self.best = self.best.challenge(score, self.step, state, self.hps)
-            self.best.write(self.folder / "best")
+            self.write_best()
         return evaluation
 
     def play(self) -> Episodes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -32,6 +33,11 @@ from thespis.xla.placement import shardings
 INHERITED = {f.name for f in dataclasses.fields(Inherit)} - {"interval", "fitness"}
 
 
+def inherited(tuner: Any) -> Inherit:
+    """Returns what members take over from their parents in the rounds of a tuner."""
+    return Inherit(**{name: getattr(tuner, name) for name in INHERITED if hasattr(tuner, name)})
+
+
 class Rounds(eqx.Module):
     """The state of tuning between rounds."""
 
@@ -40,8 +46,19 @@ class Rounds(eqx.Module):
     scores: Float[Array, "members n"]  # not finite where there is none yet
 
 
+class Decision(NamedTuple):
+    """What a round comes to."""
+
+    hps: Any  # of all members from now on
+    parents: Int[Array, "members"]
+    scores: Float[Array, "members n"]  # those that were compared, not finite of the sick
+    what: Inherit
+
+
 class Tuning:
     """The tuner of a run, its state and its lineage."""
+
+    events = False  # whether its lineage has a column for them
 
     def __init__(self, config: Config, loop: Loop, seeds):
         self.loop, self.seeds, self.tuner = loop, seeds, config.tuning
@@ -74,7 +91,7 @@ class Tuning:
         """
         rows, saved = past
         check_fitness(self.tuner.fitness, columns)
-        self.lineage = LineageLog(folder, self.names, saved, note)
+        self.lineage = LineageLog(folder, self.names, saved, note, self.events)
         if saved is None:
             self.lineage.cut(rows)
         self.asked = {name: x for name, x in values(hps).items() if name in self.names}
@@ -87,45 +104,68 @@ class Tuning:
 
     def round(self, x: Learner, hps: Any, driver: Any) -> tuple[Learner, Any]:
         """Does an exchange, unless a member has no score yet; `x` is donated."""
-        scores = np.asarray(self.rounds.scores)
-        if not np.isfinite(scores).all():
-            return x, hps
-        key = population_key(self.seeds, Stream.EXCHANGE, x.clock.now)
-        shared = {n: getattr(self.tuner, n) for n in INHERITED if hasattr(self.tuner, n)}
-        how = self.rounds, key, self.tuner, Inherit(**shared)
-        return self.replace_members(x, hps, driver, *how, range(len(scores)), scores.mean(1))
+        decision = self.exchange(x.clock.now, hps)
+        return (x, hps) if decision is None else self.replace_members(x, driver, decision)
 
     def heal(self, x: Learner, hps: Any, driver: Any, failed: np.ndarray, attempt: int):
         """Replaces failed members by full copies of others, chosen at random."""
-        key = population_key(self.seeds, Stream.HEAL + attempt, x.clock.now)
+        return self.replace_members(x, driver, self.cure(x.clock.now, hps, failed, attempt))
+
+    def exchange(self, now: int, hps: Any, absent: Sequence[int] = ()) -> Decision | None:
+        """Decides a round at this iteration; returns None if a member has no score yet.
+
+        Members that are `absent` stay as they are, and so do those that would copy one of them.
+        """
+        scores, there = np.asarray(self.rounds.scores), range(len(self.parents))
+        if absent:
+            there = [m for m in there if m not in absent]
+            scores = scores.copy()
+            scores[list(absent)] = scores[there].mean(0)
+        if not np.isfinite(scores).all():
+            return None
+        key = population_key(self.seeds, Stream.EXCHANGE, now)
+        rounds = dataclasses.replace(self.rounds, scores=jnp.asarray(scores))
+        how = rounds, key, self.tuner, inherited(self.tuner)
+        return self.decide(now, hps, *how, there, scores.mean(1), absent)
+
+    def cure(self, now: int, hps: Any, failed: np.ndarray, attempt: int) -> Decision:
+        """Decides which members the failed ones become copies of."""
+        key = population_key(self.seeds, Stream.HEAL + attempt, now)
         before = self.rounds
         penalty = jnp.where(jnp.asarray(failed), jnp.nan, 0.0)[:, None]
         equal = dataclasses.replace(before, scores=jnp.zeros_like(before.scores) + penalty)
         changes: dict[str, Any] = {"exploit": "truncation", "best": len(failed), "replaced": 0}
         changes = {name: x for name, x in changes.items() if hasattr(self.tuner, name)}
         how = equal, key, dataclasses.replace(self.tuner, **changes), Inherit()
-        x, hps = self.replace_members(x, hps, driver, *how, np.flatnonzero(failed), None)
+        decision = self.decide(now, hps, *how, np.flatnonzero(failed), None)
         self.rounds = dataclasses.replace(before, born=self.rounds.born)
-        return x, hps
+        return decision
 
-    def replace_members(
-        self, x: Learner, hps, driver, rounds: Rounds, key, tuner, what: Inherit, listed, scores
-    ) -> tuple[Learner, Any]:
-        """Decides which members copy which, the same in all processes, and copies them.
+    def decide(
+        self, now: int, hps, rounds: Rounds, key, tuner, what: Inherit, listed, scores, absent=()
+    ) -> Decision:
+        """Decides which members copy which, the same in all processes.
 
-        It writes the `listed` members to lineage.csv; `x` is donated.
+        It writes the `listed` members to lineage.csv.
         """
-        step = x.clock.now * self.loop.envs
+        step = now * self.loop.envs
         before, age = values(hps), step - np.asarray(rounds.born)
         decide = self.programs.decide
         decided = decide(hps, rounds, jnp.int32(step), key, tuner=tuner, placed=self.placed)
+        if absent:
+            decided = without(decided, hps, rounds.born, list(absent))
         hps, self.rounds, parents = jax.tree.map(jnp.asarray, of_leader(decided))
-        x = collective(self.programs.copy, x, parents, rounds.scores, self.seeds, what=what)
         self.parents, after = np.asarray(parents), values(hps)
-        if isinstance(driver, HostDriver):
-            end_episodes(driver, (self.parents != np.arange(self.parents.size))[driver.mine])
         self.asked = {name: after[name] for name in self.names}
         self.lineage.append(step, list(map(int, listed)), self.parents, scores, age, before, after)
+        return Decision(hps, parents, rounds.scores, what)
+
+    def replace_members(self, x: Learner, driver, decision: Decision) -> tuple[Learner, Any]:
+        """Makes copies, as was decided; `x` is used up."""
+        hps, parents, scores, what = decision
+        x = collective(self.programs.copy, x, parents, scores, self.seeds, what=what)
+        if isinstance(driver, HostDriver):
+            end_episodes(driver, (self.parents != np.arange(self.parents.size))[driver.mine])
         return x, hps
 
     def record(self, step: int, before: dict[str, np.ndarray], after: dict[str, Any]) -> None:
@@ -143,6 +183,18 @@ class Tuning:
                     f"member {m}, step {step}: updates used {name} = {used[name][m]!s}, but "
                     f"{self.lineage.path} asks for {self.asked[name][m]!s}; please report this"
                 )
+
+
+def without(decided: tuple[Any, Rounds, Any], hps: Any, born: Any, absent: list[int]) -> Any:
+    """Returns a decision in which the absent stay as they are, and who would copy one of them."""
+    new, rounds, parents = decided
+    still = jnp.isin(jnp.arange(parents.size), jnp.asarray(absent)) | jnp.isin(
+        parents, jnp.asarray(absent)
+    )
+    keep = lambda old, new: jnp.where(still, old, new)
+    parents = keep(jnp.arange(parents.size, dtype=parents.dtype), parents)
+    rounds = dataclasses.replace(rounds, born=keep(born, rounds.born))
+    return jax.tree.map(keep, hps, new), rounds, parents
 
 
 def check_fitness(fitness: str, columns: list[str]) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from thespis.cluster.connect import connect
 from thespis.errors import ThespisError, one_line
 from thespis.runs import files
 from thespis.sweeps import folder as folders
 from thespis.sweeps import job as jobs
-from thespis.sweeps.ray_cluster import connect
 from thespis.xla.threads import cores
 
 Name = Literal["local", "ray", "slurm"]
@@ -111,7 +112,8 @@ class Ray(Elsewhere):
         self, folder: Path, size: int, most: int | None, trusted: bool, address: str | None
     ):
         super().__init__(folder)
-        self.ray, self.size, self.most = connect(address), size, most
+        self.connection = ExitStack()
+        self.ray, self.size, self.most = self.connection.enter_context(connect(address)), size, most
         self.arguments = trusted, os.getcwd()
         task = self.ray.remote(jobs.supervise)
         self.task = task.options(num_cpus=size, max_retries=3, name="thespis sweep")
@@ -120,6 +122,10 @@ class Ray(Elsewhere):
     def slots(self) -> int:
         there = int(self.ray.cluster_resources().get("CPU", 0)) // self.size
         return self.most or max(1, there)
+
+    def close(self) -> None:
+        with self.connection:
+            super().close()
 
     def start(self, name: str) -> None:
         self.running[name] = self.task.remote(str(self.folder), name, *self.arguments)

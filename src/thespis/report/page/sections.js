@@ -43,7 +43,7 @@ function cards(run) {
 
 function about(run) {
   return [h("p", { class: "about" }, state(run), run.name && h("strong", {}, run.name), h("span", { class: "path" }, run.path), tags(run)),
-    run.notes && h("p", { class: "notes" }, run.notes)];
+    run.notes && h("p", { class: "notes" }, run.notes), run.processes && h("p", { class: "notes" }, run.processes)];
 }
 
 // --- several runs ---

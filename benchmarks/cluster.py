@@ -1,0 +1,196 @@
+"""What training on Ray costs, and how its messages grow: figures for docs/scale.md.
+
+python benchmarks/cluster.py cost [--members 8] [--hidden 256 256] [--interval 5000] [--steps 20000]
+python benchmarks/cluster.py messages [--groups 1000] [--processes 8]
+
+`cost` trains the same population in one process and with `--ray` on this machine, and kills a
+worker in a third run. `messages` sends what an exchange of many groups sends, between actors that
+hold weights of the right size and do not train: many of them share a process, all are on this
+machine, and nothing crosses a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import thespis
+from thespis.cluster import head
+from thespis.cluster.connect import connect
+from thespis.runs.directory import versions
+
+RESULTS = Path(__file__).parent / "results" / "cluster.json"
+
+
+# --- the cost of --ray ----------------------------------------------------------------------
+
+
+class Watched(head.Head):
+    """A head that measures its exchanges, and may kill a worker after one."""
+
+    kill_after = -1  # the meeting after which a worker is killed
+
+    def __init__(self, *args: Any, **given: Any):
+        super().__init__(*args, **given)
+        self.exchanges: list[float] = []
+        self.meetings, self.killed, self.recovered = 0, 0.0, 0.0
+        Watched.newest = self
+
+    def meet(self, iteration: int) -> bool:
+        gaps = [worker.report.get("gap") for worker in self.workers.workers if worker.report]
+        if gaps and None not in gaps and self.meetings:
+            self.exchanges.append(min(gaps))  # who comes last waits for nobody
+        self.meetings += 1
+        return super().meet(iteration)
+
+    def go_on(self) -> None:
+        super().go_on()
+        if self.meetings == self.kill_after:
+            self.killed = time.monotonic()
+            os.kill(self.workers.workers[0].pid, signal.SIGKILL)
+
+    def hear(self, worker, answer) -> None:
+        super().hear(worker, answer)
+        if self.killed and not self.recovered and answer is not None and "node" in answer:
+            self.recovered = time.monotonic() - self.killed
+
+
+def training_seconds(run: thespis.Run, first: int) -> float:
+    """Seconds between the rows of two steps, of the slowest member."""
+    table = run.metrics
+    at = lambda step: table["time/elapsed_s"][table["step"] == step].max()
+    return float(at(table["step"].max()) - at(first))
+
+
+def cost(args: argparse.Namespace) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "env": args.env,
+        "members": args.members,
+        "hidden": tuple(args.hidden),
+        "steps": args.steps,
+        "learning_starts": min(1000, args.interval // 2),
+        "pbt": True,
+        "pbt.interval": args.interval,
+        "eval_freq": args.interval,
+        "eval_episodes": 2,
+        "checkpoint_freq": args.interval,
+        "progress": False,
+    }
+    head.Head = Watched  # type: ignore
+    seconds: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as out:
+        for name, more in (("ray", {"ray": True}), ("one process", {})):
+            run = thespis.train("sac", out=Path(out, name), **given, **more)
+            seconds[name] = training_seconds(run, args.interval)
+        exchanges = Watched.newest.exchanges
+        Watched.kill_after = 2
+        thespis.train("sac", out=Path(out, "killed"), ray=True, **given)
+        recovery = Watched.newest.recovered
+    return {
+        "settings": {k: v for k, v in given.items() if k != "progress"},
+        "seconds_from_the_first_exchange": seconds,
+        "ray_to_one_process": seconds["ray"] / seconds["one process"],
+        "seconds_of_exchanges": exchanges,
+        "seconds_of_recovery_with_compilation": recovery,
+    }
+
+
+# --- the messages of many groups ------------------------------------------------------------
+
+
+class Dummies:
+    """Groups of one member each that hold weights, and do not train."""
+
+    def __init__(self, bytes_each: int):
+        self.weights = np.random.default_rng(0).bytes(bytes_each)
+
+    def report(self, group: int) -> dict[str, Any]:
+        return {"step": 0, "scores": [float(group)] * 10, "rows": [0.0] * 40}
+
+    def give(self, group: int) -> bytes:
+        return self.weights
+
+    def take(self, group: int, refs: list) -> int:
+        import ray
+
+        return len(ray.get(refs[0]))
+
+
+def messages(args: argparse.Namespace) -> dict[str, Any]:
+    size = state_bytes(args)
+    with connect(None) as ray:
+        actors = [
+            ray.remote(Dummies).options(num_cpus=0).remote(size) for _ in range(args.processes)
+        ]
+        of = lambda group: actors[group % len(actors)]
+        ray.get([actor.report.remote(0) for actor in actors])
+        rounds = []
+        for _ in range(args.rounds):
+            began = time.monotonic()
+            reports = ray.get([of(g).report.remote(g) for g in range(args.groups)])
+            reported = time.monotonic()
+            order = np.argsort([report["scores"][0] for report in reports])
+            out = max(1, args.groups // 5)
+            parents = {int(c): int(p) for c, p in zip(order[:out], order[-out:])}
+            refs = {p: of(p).give.remote(p) for p in set(parents.values())}
+            taken = ray.get([of(c).take.remote(c, [refs[p]]) for c, p in parents.items()])
+            done = time.monotonic()
+            rounds.append(
+                {
+                    "seconds_of_reports": reported - began,
+                    "seconds_of_weights": done - reported,
+                    "bytes_of_weights": sum(taken),
+                }
+            )
+    return {
+        "groups": args.groups,
+        "processes": args.processes,
+        "bytes_of_a_member": size,
+        "replaced": len(parents),
+        "rounds": rounds,
+    }
+
+
+def state_bytes(args: argparse.Namespace) -> int:
+    """Bytes of a member's networks, targets and moments."""
+    import jax
+
+    from thespis.runs.build import build, state_shapes
+    from thespis.runs.config import make
+
+    config = make("sac", {"env": args.env, "hidden": tuple(args.hidden)})
+    shapes = state_shapes(config, build(config, training=False)[0])
+    return sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(shapes))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("cost", "messages"))
+    parser.add_argument("--env", default="jax:pendulum")
+    parser.add_argument("--members", type=int, default=8)
+    parser.add_argument("--hidden", type=int, nargs="+", default=[256, 256])
+    parser.add_argument("--interval", type=int, default=5000)
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--groups", type=int, default=1000)
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    found = {"cost": cost, "messages": messages}[args.what](args)
+    found |= {"date": time.strftime("%Y-%m-%d", time.gmtime()), "cores": os.cpu_count()}
+    found["versions"] = versions()
+    print(json.dumps(found, indent=1))
+    before = json.loads(args.output.read_text()) if args.output.exists() else {}
+    args.output.write_text(json.dumps(before | {args.what: found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""What was decided at each meeting, on disk before anybody acts on it.
+
+groups/decisions/000000005000/   hyper-parameters, who copies whom, the tuner's memory, lineage
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from thespis.runs import checkpoint
+from thespis.runs.config import Config
+from thespis.runs.lineage import FILE
+from thespis.runs.metrics import Note
+from thespis.tuning import hyper
+from thespis.xla.placement import to_device
+
+
+class Entry(NamedTuple):
+    """A meeting after which training went on."""
+
+    step: int
+    hps: Any  # from then on
+    parents: np.ndarray | None  # whom each member copied; None if there was no exchange
+    rounds: Any  # of a tuned population, or None
+    lineage: bytes
+    elapsed: float  # seconds
+
+
+def write(folder: Path, entry: Entry) -> None:
+    """Writes an entry, and keeps the one before."""
+    members = len(next(iter(vars(entry.hps).values())))
+    parents = np.arange(members) if entry.parents is None else entry.parents
+    parts: dict[str, Any] = {"hyper": entry.hps, "parents": {"parents": np.int32(parents)}}
+    if entry.rounds is not None:
+        parts["tuning"] = entry.rounds
+        parts["lineage"] = {FILE: np.frombuffer(entry.lineage, np.uint8)}
+    info = {"exchanged": entry.parents is not None, "elapsed": entry.elapsed}
+    checkpoint.save(folder, entry.step, parts, info)
+    checkpoint.prune(folder)
+
+
+def newest(folder: Path, config: Config, rounds: Any, note: Note) -> Entry | None:
+    """Returns the newest entry that is whole; `rounds` has the shapes of the tuner's memory."""
+    if not checkpoint.latest(folder):
+        return None
+    Hyper, members = config.Algorithm.Hyper, config.members
+    template: dict[str, Any] = {"hyper": hyper.fill(Hyper, {}, members)}
+    template["parents"] = {"parents": np.zeros(members, np.int32)}
+    if rounds is not None:
+        template["tuning"] = rounds
+
+    def expected(manifest: dict[str, Any]) -> dict[str, Any]:
+        if rounds is None:
+            return template
+        return template | {"lineage": checkpoint.shapes(folder, manifest, "lineage")}
+
+    path, parts = checkpoint.load_newest(folder, expected, note, hyper.defaults(Hyper))
+    manifest = checkpoint.manifest(path)
+    info, lineage = manifest["info"], parts.pop("lineage", {}).get(FILE, np.zeros(0, np.uint8))
+    parents = np.asarray(parts["parents"]["parents"]) if info.get("exchanged") else None
+    tuned = None if rounds is None else to_device(parts["tuning"])
+    hps = to_device(parts["hyper"])
+    return Entry(manifest["step"], hps, parents, tuned, lineage.tobytes(), float(info["elapsed"]))
