@@ -15,6 +15,8 @@ import argparse
 import json
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -37,6 +39,7 @@ class Watched(head.Head):
     """A head that measures its exchanges, and may kill a worker after one."""
 
     kill_after = -1  # the meeting after which a worker is killed
+    newest: Watched | None = None
 
     def __init__(self, *args: Any, **given: Any):
         super().__init__(*args, **given)
@@ -74,7 +77,7 @@ def cost(args: argparse.Namespace) -> dict[str, Any]:
     given: dict[str, Any] = {
         "env": args.env,
         "members": args.members,
-        "hidden": tuple(args.hidden),
+        "hidden": args.hidden,
         "steps": args.steps,
         "learning_starts": min(1000, args.interval // 2),
         "pbt": True,
@@ -84,23 +87,39 @@ def cost(args: argparse.Namespace) -> dict[str, Any]:
         "checkpoint_freq": args.interval,
         "progress": False,
     }
-    head.Head = Watched  # type: ignore
-    seconds: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as out:
-        for name, more in (("ray", {"ray": True}), ("one process", {})):
-            run = thespis.train("sac", out=Path(out, name), **given, **more)
-            seconds[name] = training_seconds(run, args.interval)
-        exchanges = Watched.newest.exchanges
-        Watched.kill_after = 2
-        thespis.train("sac", out=Path(out, "killed"), ray=True, **given)
-        recovery = Watched.newest.recovered
+        in_turn = [
+            ("one process", {}),
+            ("ray", {"ray": True}),
+            ("killed", {"ray": True, "kill": 2}),
+        ]
+        told = {name: in_process(given | more | {"out": f"{out}/{name}"}) for name, more in in_turn}
+    seconds = {name: told[name]["seconds"] for name in ("one process", "ray")}
     return {
         "settings": {k: v for k, v in given.items() if k != "progress"},
         "seconds_from_the_first_exchange": seconds,
         "ray_to_one_process": seconds["ray"] / seconds["one process"],
-        "seconds_of_exchanges": exchanges,
-        "seconds_of_recovery_with_compilation": recovery,
+        "seconds_of_exchanges": told["ray"]["exchanges"],
+        "seconds_of_recovery_with_compilation": told["killed"]["recovered"],
     }
+
+
+def in_process(given: dict[str, Any]) -> dict[str, Any]:
+    """Trains in a process of its own, where JAX has not started, as the command does."""
+    command = [sys.executable, __file__, "train", "--given", json.dumps(given)]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(said.splitlines()[-1])
+
+
+def train(args: argparse.Namespace) -> dict[str, Any]:
+    given = json.loads(args.given)
+    head.Head = Watched  # type: ignore
+    Watched.kill_after = given.pop("kill", -1)
+    run = thespis.train("sac", **given)
+    told: dict[str, Any] = {"seconds": training_seconds(run, given["pbt.interval"])}
+    if Watched.newest is not None:
+        told |= {"exchanges": Watched.newest.exchanges, "recovered": Watched.newest.recovered}
+    return told
 
 
 # --- the messages of many groups ------------------------------------------------------------
@@ -173,7 +192,8 @@ def state_bytes(args: argparse.Namespace) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("cost", "messages"))
+    parser.add_argument("what", choices=("cost", "messages", "train"))
+    parser.add_argument("--given", help=argparse.SUPPRESS)
     parser.add_argument("--env", default="jax:pendulum")
     parser.add_argument("--members", type=int, default=8)
     parser.add_argument("--hidden", type=int, nargs="+", default=[256, 256])
@@ -184,7 +204,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     args = parser.parse_args()
-    found = {"cost": cost, "messages": messages}[args.what](args)
+    found = {"cost": cost, "messages": messages, "train": train}[args.what](args)
+    if args.what == "train":
+        print(json.dumps(found))
+        return
     found |= {"date": time.strftime("%Y-%m-%d", time.gmtime()), "cores": os.cpu_count()}
     found["versions"] = versions()
     print(json.dumps(found, indent=1))

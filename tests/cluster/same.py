@@ -37,7 +37,7 @@ def differences(a: Path, b: Path) -> list[str]:
     same = lambda x, y: x.shape == y.shape and x.tobytes() == y.tobytes()
     names = [name for name in left if not name.startswith("lineage")]
     found = [f"array {name}" for name in names if not same(left[name], right[name])]
-    found += metrics.same(a / "metrics.csv", b / "metrics.csv")
+    found += metrics.differences(a / "metrics.csv", b / "metrics.csv")
     if (a / "lineage.csv").exists() and history(a) != history(b):
         found.append("lineage.csv")
     best = [checkpoint.latest(run / "best")[0] / "state.safetensors" for run in (a, b)]

@@ -21,6 +21,7 @@ from thespis.cluster import group, head
 from thespis.cluster.group import Group
 from thespis.cluster.workers import Workers
 from thespis.errors import ThespisError
+from thespis.runs import lineage
 
 RUN = {"steps": 300, "learning_starts": 50, "pbt": True, "pbt.interval": 100, "members": 4}
 
@@ -108,6 +109,7 @@ def alone(tmp_path_factory):
     return train(tmp_path_factory.mktemp("alone"), ray=False).path
 
 
+@pytest.mark.thorough
 def test_groups_end_as_one_process(alone, tmp_path):
     run = train(tmp_path)
     assert differences(alone, run.path) == []
@@ -121,7 +123,7 @@ def deaths(r):
     return lambda worker: r.choices(["", "before", "after", "head"], [6, 2, 2, 2])[0]
 
 
-SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10)]
+SLOW = [pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 10)]
 
 
 @pytest.mark.parametrize("seed", [0, *SLOW])
@@ -129,14 +131,17 @@ def test_whoever_dies_it_ends_the_same(alone, tmp_path, monkeypatch, seed):
     run = through_deaths(monkeypatch, tmp_path, deaths(random.Random(seed)))
     assert differences(alone, run) == []
     assert thespis.load(run).status == {"state": "done", "step": 300}
+    assert lineage.events(run)
 
 
+@pytest.mark.thorough
 def test_a_run_may_become_longer(alone, tmp_path):
     short = train(tmp_path, steps=250)
     assert short.status == {"state": "done", "step": 250}
     assert differences(alone, thespis.resume(short.path, 300, ray=True, progress=False).path) == []
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_it_at_a_meeting(alone, tmp_path, monkeypatch):
     asked = iter(range(100))
     stop = lambda worker: signal.raise_signal(signal.SIGINT) if next(asked) == 3 else ""
@@ -153,7 +158,7 @@ def test_a_group_that_dies_again_and_again_ends_the_run(tmp_path, monkeypatch):
         train(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
 def test_broken_members_are_replaced_as_in_one_process(tmp_path, monkeypatch, seed):
     """Member 2 breaks in its first update, between two exchanges; a group or nobody dies."""
@@ -165,7 +170,7 @@ def test_broken_members_are_replaced_as_in_one_process(tmp_path, monkeypatch, se
     assert [path.name for path in run.glob("faults/*")] == ["member_2"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
 def test_priorities_travel_with_replays(tmp_path, monkeypatch, seed):
     given = {"pbt.replay": "parent", "prioritized_replay": True, "group": 1}
@@ -175,7 +180,7 @@ def test_priorities_travel_with_replays(tmp_path, monkeypatch, seed):
     assert differences(alone.path, run) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_seeds_without_exchange(tmp_path, monkeypatch):
     given = {"pbt": None, "pbt.interval": None, "members": None, "seeds": (3, 1, 2)}
     given |= {"stop_reward": -1e9, "eval_freq": 150}  # which all reach at once
@@ -188,7 +193,7 @@ def test_seeds_without_exchange(tmp_path, monkeypatch):
     assert thespis.load(run).status == {"state": "done", "step": 150}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_with_a_deadline_others_go_on(tmp_path, monkeypatch, capsys):
     """Group 1 is late at the first exchange: its members keep their places."""
     late = Here.answers
@@ -230,6 +235,7 @@ def test_what_cannot_work_in_groups_is_refused(tmp_path):
     assert not list(tmp_path.glob("*/*"))
 
 
+@pytest.mark.thorough
 def test_a_run_in_groups_needs_ray_to_go_on_and_others_do_not_take_it(alone, tmp_path):
     run = train(tmp_path, steps=150)
     with pytest.raises(ThespisError, match=f"thespis resume {run.path} --ray"):

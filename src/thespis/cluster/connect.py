@@ -78,10 +78,12 @@ def connect(address: str | bool | None = None) -> Iterator[Any]:
         how = {"address": reachable(chosen)}
     try:
         start(ray, how)
+        show_logs(ray, False)
         check_versions(ray)
         yield ray
     finally:
         ray.shutdown()
+        show_logs(ray, True)
         if place:
             shutil.rmtree(place, ignore_errors=True)
 
@@ -104,6 +106,11 @@ def start(ray: Any, how: dict[str, Any]) -> None:
         where = how["address"]
         what = "no Ray could be started here" if where == "local" else f"no cluster at {where}"
         raise ThespisError(f"{what}: {shown(one_line(error))}; check `ray status`") from error
+
+
+def show_logs(ray: Any, shown: bool) -> None:
+    """Lets Ray print what nodes say of their workers, or not: it would be amidst --json."""
+    ray._private.worker._worker_logs_enabled = shown
 
 
 def short_folder() -> str:

@@ -115,9 +115,10 @@ class GroupTuning(Tuning):
         new = np.array([p != m for m, p in zip(members, places)])
         taken = new if what.replay == "parent" else new & np.asarray(decision["sick"], bool)
         who = [int(m) for m in np.flatnonzero(taken)]
-        rows = {m: transfer.pack(x, places[m], True) if places[m] >= 0 else parents[m] for m in who}
+        mine = lambda place: transfer.pack(x.state, place, x.replay)
+        rows = {m: mine(places[m]) if places[m] >= 0 else parents[m] for m in who}
         replay = transfer.graft(x.replay, {m: parcel["replay"] for m, parcel in rows.items()})
-        of_parents = jax.device_put(transfer.states(x, parents))
+        of_parents = jax.device_put(transfer.states(x.state, parents))
         hps = hyper_of(type(self.first), decision["hps"])
         if new.any():
             x = dataclasses.replace(x, replay=replay)
@@ -399,7 +400,8 @@ class Group:
 
     def give(self, members: list[int], replay: bool) -> dict[int, Parcel]:
         """Returns members by their places here, as they are now."""
-        return {m: transfer.pack(self.trainer.learner, m, replay) for m in members}
+        x = self.trainer.learner
+        return {m: transfer.pack(x.state, m, x.replay if replay else None) for m in members}
 
 
 def hyper_of(Hyper: type, numbers: dict[str, Any]) -> Any:

@@ -97,6 +97,7 @@ class Head:
         self.at = 0  # the iteration of the newest meeting after which training went on
         self.decided: Decision | None = None  # what members do when they go on from there
         self.donors: dict[int, Any] = {}  # what groups gave to others then
+        self.past: Any = None  # the tuner's memory and the lineage, as they came to that meeting
         self.programs: dict[str, float] = {}
         self.log: Any = None  # metrics.csv, once a group has told what is measured
         self.pending: dict[tuple[int, int], Any] = {}  # reports not in metrics.csv, by group, step
@@ -130,7 +131,7 @@ class Head:
             entry = Entry(0, self.hps, None, self.rounds, b"", 0.0)
         self.at, self.elapsed = entry.step // self.config.envs, entry.elapsed
         self.hps = resolve_schedule(self.config, entry.hps, self.reporter.note)
-        past = b"" if entry.lineage == b"" else entry.lineage
+        past = entry.lineage
         if self.tuning:
             self.tuning.rounds = entry.rounds
             events = self.later_events(past)
@@ -139,6 +140,7 @@ class Head:
             self.tuning.open(self.folder, columns, saved, self.hps, self.reporter.note)
             if events:
                 files.append(self.tuning.lineage.path, events, durable=True)
+            self.past = self.rounds, self.tuning.lineage.rows, self.tuning.lineage.content
         if entry.parents is not None and self.tuning:
             none = jnp.zeros((self.config.members, 1))
             parents = jnp.asarray(entry.parents)
@@ -238,8 +240,6 @@ class Head:
             if met is None:
                 break
             reached = self.meet(met)
-            if self.timetable.due(met, "checkpoint") or reached or met == total:
-                self.save()
             self.advance()
             if met < total and not reached:
                 self.go_on()
@@ -286,6 +286,9 @@ class Head:
             for worker in everyone:
                 if worker.ref is None and worker not in there:
                     self.order(worker, target, cure)
+            due = self.saved != self.step and self.timetable.due(self.at, "checkpoint")
+            if due and all(worker.step >= 0 for worker in everyone):
+                self.save()  # while groups train on
             for worker, answer in self.workers.answers(timeout=1.0):
                 self.hear(worker, answer)
             if text := self.workers.waiting():
@@ -423,6 +426,7 @@ class Head:
                     new = jnp.asarray(worker.report["scores"], jnp.float32)
                     scores = self.tuning.rounds.scores.at[ends].set(new)
                     self.tuning.rounds = dataclasses.replace(self.tuning.rounds, scores=scores)
+            self.past = self.tuning.rounds, self.tuning.lineage.rows, self.tuning.lineage.content
         return self.should_stop(step)
 
     def show(self, rows: list[Any]) -> None:
@@ -524,15 +528,14 @@ class Head:
         """Writes a checkpoint of all members, and their best policies."""
         found = []
         for worker in self.workers.workers:
-            step = self.step if worker.step >= self.step else None
+            there = worker.folder / "checkpoints" / f"{self.step:012d}"
+            step = self.step if there.is_dir() else None  # of who is late, the newest
             found.append(merge.load(worker.folder, worker.config, self.loop, step))
         parts = merge.joined([parts for parts, _ in found])
         info = {"rows": found[0][1]["rows"], "elapsed": self.spent, "programs": self.programs}
         info["env"] = envs.label(self.loop.env)
-        if self.tuning:
-            parts["tuning"] = self.tuning.rounds
-            content = self.tuning.lineage.content
-            info["lineage"] = self.tuning.lineage.rows
+        if self.past is not None:  # before what was decided there: a run may end with it
+            parts["tuning"], info["lineage"], content = self.past
             parts["lineage"] = {lineage.FILE: np.frombuffer(content, np.uint8)}
         checkpoint.save(self.folder / "checkpoints", self.step, parts, info)
         checkpoint.prune(self.folder / "checkpoints")

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from thespis.engine.loop import Learner, Loop
+from thespis.engine.loop import Loop
 from thespis.replay.priorities import Priorities
 from thespis.replay.ring import Replay
 from thespis.runs import checkpoint, snapshot
@@ -19,13 +19,11 @@ from thespis.runs.config import Config
 Parcel = dict[str, Any]  # "state" and perhaps "replay": leaves of one member, as lists of arrays
 
 
-def pack(learner: Learner, member: int, replay: bool) -> Parcel:
-    """Returns one member of a group, by its place there."""
-    parcel = {"state": [np.asarray(x[member]) for x in jax.tree.leaves(learner.state)]}
-    if replay:
-        parcel["replay"] = columns(
-            snapshot.stored(learner.replay), member, int(learner.replay.size)
-        )
+def pack(state: Any, member: int, replay: Replay | None = None) -> Parcel:
+    """Returns one member of a group, by its place there, and its rows of a replay if given."""
+    parcel = {"state": [np.asarray(x[member]) for x in jax.tree.leaves(state)]}
+    if replay is not None:
+        parcel["replay"] = columns(snapshot.stored(replay), member, int(replay.size))
     return parcel
 
 
@@ -44,9 +42,9 @@ def load(folder: Path, config: Config, loop: Loop, member: int, replay: bool, st
     return parcel
 
 
-def states(learner: Learner, sources: list[int | Parcel]) -> Any:
+def states(state: Any, sources: list[int | Parcel]) -> Any:
     """Returns the states of everybody's parent [members, ...]: a member here, or a parcel."""
-    leaves, structure = jax.tree.flatten(learner.state)
+    leaves, structure = jax.tree.flatten(state)
     here = [np.asarray(x) for x in leaves]
     of = lambda i, source: here[i][source] if isinstance(source, int) else source["state"][i]
     return structure.unflatten([np.stack([of(i, s) for s in sources]) for i in range(len(here))])

@@ -24,7 +24,7 @@ from thespis.runs.process import busy
 from thespis.values import convert
 
 JSON_BYTES = 2**26  # the largest JSON file that is read
-GROUPS = "groups"  # the folder that runs on several machines have, with their replays
+GROUPS = "groups"  # the folder of runs on several machines that has their replays
 STATES = ("running", "stopped", "done", "failed")
 
 

@@ -5,8 +5,8 @@
 There is one row per member and exchange. A member that is replaced because it was not finite adds
 a row without a score; so does every member if a callback changes tuned hyper-parameters.
 
-Runs on several machines have a last column, `event`. A row with a number there records only that:
-the process of this member died (1), was started again (2), or moved to another node (3).
+Runs on several machines have a last column, `event`. A row with a number there records nothing
+else: the process of this member died (1), was started again (2), or moved to another node (3).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LineageLog:
     ):
         """Opens the file, cut back to the content `saved` in a checkpoint if there is any.
 
-        With `events` it has a column for these.
+        With `events`, there is a column for them.
         """
         self.path, self.names, self.events = Path(folder) / FILE, tuple(names), events
         header = [*COLUMNS, *(f"{when}/{n}" for when in ("before", "after") for n in names)]

@@ -112,7 +112,7 @@ class Tuning:
         return self.replace_members(x, driver, self.cure(x.clock.now, hps, failed, attempt))
 
     def exchange(self, now: int, hps: Any, absent: Sequence[int] = ()) -> Decision | None:
-        """Decides a round at this iteration; returns None if a member has no score yet.
+        """Decides the exchange of this iteration; None if a member has no score yet.
 
         Members that are `absent` stay as they are, and so do those that would copy one of them.
         """
@@ -129,7 +129,7 @@ class Tuning:
         return self.decide(now, hps, *how, there, scores.mean(1), absent)
 
     def cure(self, now: int, hps: Any, failed: np.ndarray, attempt: int) -> Decision:
-        """Decides which members the failed ones become copies of."""
+        """Decides which members the failed ones copy."""
         key = population_key(self.seeds, Stream.HEAL + attempt, now)
         before = self.rounds
         penalty = jnp.where(jnp.asarray(failed), jnp.nan, 0.0)[:, None]

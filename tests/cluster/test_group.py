@@ -1,0 +1,53 @@
+"""Tests of a group's process: where it may train, and what becomes of parents that are lost."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from thespis.cluster import group
+from thespis.cluster.group import Assignment, Donor, Group, Lost, Rows
+from thespis.errors import ThespisError
+from thespis.runs.build import build
+from thespis.runs.config import make
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A group that has not begun, in a folder with the proof that it is the run's."""
+    given = {"env": "jax:pendulum", "members": 2, "pbt": True, "steps": 1000, "devices": 1}
+    config = make("sac", given)
+    (tmp_path / group.PROOF).write_text("1234")
+    folder = tmp_path / "000"
+    made = Group(Assignment(config, tmp_path, folder, "1234", [], {}, 0, False))
+    loop, _ = build(config, training=False)
+    made.trainer = SimpleNamespace(config=config, loop=loop)  # type: ignore
+    return made
+
+
+def test_a_group_trains_only_in_the_folder_of_its_run(made, tmp_path):
+    made.check_folder()
+    (tmp_path / group.PROOF).write_text("of another file system")
+    with pytest.raises(ThespisError, match="cannot read .*that all nodes share"):
+        made.check_folder()
+    (tmp_path / group.PROOF).unlink()
+    with pytest.raises(ThespisError, match="cannot read"):
+        made.check_folder()
+
+
+def test_a_parent_that_is_lost_is_no_parent_where_members_may_stay(made, tmp_path):
+    donor = Donor(None, 0, made.assignment.config, tmp_path / "001")
+    decision = {"parents": [1, donor], "sick": [False, False], "hps": {}}
+    assert made.fetched(None, 5) is None
+    assert made.fetched(decision, 5, stay=True)["parents"] == [1, 1]
+    with pytest.raises(Lost, match="member 0 of .*001 at step 5"):
+        made.fetched(decision, 5)
+
+
+def test_rows_are_plain_numbers_that_survive_a_file():
+    rows = Rows(["loss"], {})
+    rows.append(100, 1, {"loss": np.float32(0.1)}, {"steps": np.array([1, 2])})
+    told = json.loads(json.dumps(rows.rows))
+    assert told == [[100, 1, {"loss": float(np.float32(0.1))}, {"steps": [1, 2]}]]
+    assert np.float32(told[0][2]["loss"]) == np.float32(0.1)
