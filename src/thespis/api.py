@@ -27,6 +27,7 @@ from thespis.runs.config_checks import with_eval_freq
 from thespis.runs.config_names import seed_list
 from thespis.runs.directory import (
     create,
+    create_at,
     how_to_resume,
     resumes_of,
     status,
@@ -107,6 +108,7 @@ def train(
     *,
     config: Any = None,
     out: str | Path | None = None,
+    folder: str | Path | None = None,
     progress: bool = True,
     callbacks: Any = None,
     **options: Any,
@@ -119,8 +121,8 @@ def train(
     algorithm (`hidden`, `batch_size`, ...) and hyper-parameters (`gamma`, `actor_lr`, ...). With
     `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself. `config` is a
     file with some or all of these, or the folder of a run that has them; what is given here wins.
-    The run is a new folder in `out`, by default $THESPIS_RUNS, or else `runs`. `callbacks` are
-    called at events of the run (docs/callbacks.md).
+    The run is a new folder in `out`, by default $THESPIS_RUNS, or else `runs`; or it is `folder`
+    itself. `callbacks` are called at events of the run (docs/callbacks.md).
     """
     with held():
         algo, options = option_file.merge(algo, {"env": env} | options, config)
@@ -154,9 +156,9 @@ def train(
             f"learning starts at step {config.learning_starts}, before there are {batch} for a "
             "batch: until then batches hold some of them several times"
         )
-    with new_folder(out, config, pieces[0].env) as folder:
-        config_file.write(folder, config, this_command())
-        return finish(config, pieces, folder, reporter, callbacks=chosen)
+    with new_folder(out, config, pieces[0].env, folder) as place:
+        config_file.write(place, config, this_command())
+        return finish(config, pieces, place, reporter, callbacks=chosen)
 
 
 def plan(
@@ -461,13 +463,18 @@ def speaker(progress: bool) -> Silent:
 
 
 @contextmanager
-def new_folder(out: str | Path | None, config: Config, env: Any) -> Iterator[Path]:
+def new_folder(
+    out: str | Path | None, config: Config, env: Any, chosen: str | Path | None = None
+) -> Iterator[Path]:
     """Makes the folder of a run, and removes it if the run could not even begin.
 
-    Of several processes only the first keeps its own.
+    It may be `chosen`. Of several processes only the first keeps its own.
     """
     name = folder_name(config, envs.label(env))
-    folder = create(out, config.algo, name) if multihost.leads() else shadow()
+    if not multihost.leads():
+        folder = shadow()
+    else:
+        folder = create(out, config.algo, name) if chosen is None else create_at(chosen)
     try:
         yield folder
     finally:

@@ -88,7 +88,7 @@ def quoted(text: str) -> str:
 def functions(words: Words) -> str:
     """Returns the functions that bash and zsh share, which print the words of a kind."""
     values = dict(words.choices) | {f"--{name}": words.envs for name in TO_ENVS}
-    first: Table = dict.fromkeys(OF_ALGO, words.algos) | {"check-env": words.envs}
+    first: Table = dict.fromkeys((*OF_ALGO, "sweep"), words.algos) | {"check-env": words.envs}
     first |= {"help": words.commands, "completion": list(SHELLS), "skills": words.skills}
     return f"""\
 _thespis_options() {{
@@ -219,7 +219,7 @@ def fish(words: Words) -> str:
         f"complete -c thespis -f -n '__thespis_first {at}' -a {quoted(' '.join(found))}"
     )
     lines.append(first("", words.commands))
-    lines += [first(name, words.algos) for name in OF_ALGO]
+    lines += [first(name, words.algos) for name in (*OF_ALGO, "sweep")]
     lines += [first("check-env", words.envs), first("help", words.commands)]
     lines += [first("completion", SHELLS), first("skills", words.skills)]
     takes = [*RUNS, *(f"skills {name}" for name in words.skills)]

@@ -47,6 +47,16 @@ def create(out: Path | str | None, algo: str, name: str) -> Path:
                 n += 1
 
 
+def create_at(path: Path | str) -> Path:
+    """Makes this very folder, which must not hold anything yet."""
+    folder = path_of("folder", path)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ThespisError(f"folder = {folder}: it is not empty; name another, or resume it")
+    return folder
+
+
 def find(path: Path | str) -> Path:
     """Returns the run folder at `path`, which must contain a config.json."""
     path = path_of("run", path)
