@@ -189,8 +189,8 @@ def heat_maps(rows: Sequence[Row]) -> list[dict[str, Any]]:
     Values that are many numbers are put into bins. Jobs that were not finished are left out.
     """
     done = [row for row in rows if row["state"] == "done" and row.get("iqm") is not None]
-    names = ["algo"] if len({row["algo"] for row in done}) > 1 else []
-    names += [n for n in choices_of(rows) if len({cell(row.get(n)) for row in done} - {""}) > 1]
+    several = lambda name: len({cell(row.get(name)) for row in done} - {""}) > 1
+    names = [name for name in (*choices_of(rows), "algo") if several(name)]
     maps = []
     for env in dict.fromkeys(row["env"] for row in done):
         here = [row for row in done if row["env"] == env]
@@ -232,7 +232,13 @@ def facts(folder: Path) -> dict[str, Any] | None:
     if not all(os.path.lexists(folder / name) for name in (PLAN, FILE)):
         return None
     rows, metric = read(folder), metric_of(folder)
-    order = lambda row: (row["state"] != "done", row.get("iqm") is None, -(row.get("iqm") or 0.0))
+    envs = list(dict.fromkeys(row["env"] for row in rows))
+    order = lambda row: (
+        envs.index(row["env"]),  # returns on different environments are not compared
+        row["state"] != "done",
+        row.get("iqm") is None,
+        -(row.get("iqm") or 0.0),
+    )
     return {
         "choices": choices_of(rows),
         "rows": sorted(rows, key=order),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from thespis.runs.config_names import ALIASES, as_written, loads_actor, translat
 from thespis.runs.config_presets import pop_tuner, preset_of
 from thespis.runs.other_libraries import advice, refuse_total
 from thespis.tuning import hyper
-from thespis.values import convert, grouped, plain
+from thespis.values import convert, grouped, plain, type_hints
 from thespis.values import fields as fields_of
 from thespis.xla.threads import Device
 
@@ -244,7 +243,7 @@ def follow_rule(name: str, rule: Any, values: dict[str, Any]) -> Any:
 
 def groups(algorithm: type) -> dict[str, dict[str, Any]]:
     """Returns {group: {name: type}} of the options of a run, its algorithm and its `Hyper`."""
-    hints = typing.get_type_hints(Config).items()
+    hints = type_hints(Config).items()
     return {
         "train": {name: kind for name, kind in hints if name not in NOT_OPTIONS},
         "algo": {o.name: o.kind for o in fields_of(algorithm, skip=("spec",))},

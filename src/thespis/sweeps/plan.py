@@ -160,8 +160,9 @@ def check(plan: Plan) -> None:
         ranges = [name for name, x in choices.items() if not isinstance(x, list)]
         require(drawn or not ranges, f"set {ranges[:1]}: give values, or the sampler random")
         first = {name: ends(x)[0] for name, x in choices.items()}
-        for name, x in choices.items():  # each by itself; a grid looks at all jobs later
-            for value in ends(x):
+        plan.check(plan.job(0, algo, plan.env[0], first))
+        for name, x in choices.items():  # each by itself; the sampler looks at whole jobs
+            for value in ends(x)[1:]:
                 plan.check(plan.job(0, algo, plan.env[0], first | {name: value}))
 
 
