@@ -173,12 +173,11 @@ def print_table(found: Any) -> None:
     choices = choices_of(rows)
     text = lambda x: None if x is None else show(x)
     interval = lambda r: None if r["low"] is None else f"{r['low']:,.1f} to {r['high']:,.1f}"
+    told = [n for n in ("algo", "env") if len({row[n] for row in rows}) > 1] + choices
     lines = [
         {
             "job": row["job"].partition("-")[0],
-            "algo": row["algo"],
-            "env": row["env"],
-            **{name: text(row.get(name)) for name in choices},
+            **{name: text(row.get(name)) for name in told},
             "state": row["state"],
             "step": f"{short(row['step'])}/{short(row['of_steps'])}",
             "IQM": row["iqm"],
@@ -186,7 +185,7 @@ def print_table(found: Any) -> None:
         }
         for row in rows
     ]
-    narrow = [{n: line[n] for n in ("job", "state", "step", "IQM")} for line in lines]
+    narrow = [{n: line[n] for n in ("job", *told, "state", "IQM")} for line in lines]
     if lines:
         fitting(Console(), summary(lines), summary(narrow))
     for row in rows:

@@ -25,9 +25,9 @@ from thespis.runs import directory, files
 
 PLAN, FILE = "sweep.toml", "results.csv"
 FIRST = ("job", "algo", "env")
-LAST = ("state", "step", "of_steps", "members", "iqm", "low", "high", "best", "seconds")
+LAST = ("state", "step", "of_steps", "seeds", "iqm", "low", "high", "best", "seconds")
 TEXTS = ("error", "command")
-NUMBERS = ("step", "of_steps", "members", "iqm", "low", "high", "best", "seconds")
+NUMBERS = ("step", "of_steps", "seeds", "iqm", "low", "high", "best", "seconds")
 BYTES = 2**26  # at most, of a results.csv
 DISTINCT = 12  # values of a choice that have a row each; more are put into bins
 BINS = 6
@@ -47,7 +47,7 @@ def measured(folder: Path, metric: str) -> Row:
     members = members_of(table, metric) if metric in table else {}
     last = np.array([values[-1] for _, values in members.values()])
     tuned = bool(config.get("tuner"))
-    found: Row = {"of_steps": config.get("steps"), "members": len(config["seeds"])}
+    found: Row = {"of_steps": config.get("steps"), "seeds": len(config["seeds"])}
     if len(last):
         found["iqm"] = float(last.max() if tuned else statistics.iqm(last))
         found["best"] = float(max(values.max() for _, values in members.values()))
@@ -125,15 +125,16 @@ def best(folder: Path, rows: Sequence[Row], metric: str) -> Row | None:
     names, done = choices_of(rows), [row for row in rows if row["state"] == "done"]
     done = [row for row in done if row.get("iqm") is not None]
     every = dict.fromkeys(row["env"] for row in rows)
-    settings: dict[tuple, list[Row]] = {}
+    settings: dict[tuple, dict[str, Row]] = {}
     for row in done:
         key = (row["algo"], *(cell(row.get(name)) for name in names))
-        settings.setdefault(key, []).append(row)
-    whole = {key: found for key, found in settings.items() if len(found) == len(every)}
+        settings.setdefault(key, {}).setdefault(row["env"], row)  # Optuna may repeat itself
+    whole = {k: list(found.values()) for k, found in settings.items() if len(found) == len(every)}
     if not whole:
         return None
-    ranked = {
-        key: tuple(found[0].get(n) for n in ("iqm", "low", "high")) for key, found in whole.items()
+    ranked: dict[tuple, Any] = {
+        key: tuple(found[0].get(name) for name in ("iqm", "low", "high"))
+        for key, found in whole.items()
     }
     if len(every) > 1:
         ranked = normalised(folder, whole, metric)

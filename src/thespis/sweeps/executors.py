@@ -146,7 +146,7 @@ class Task:
         return jobs.supervise(*self.arguments)
 
     def checkpoint(self) -> Any:
-        import submitit
+        import submitit  # pyright: ignore[reportMissingImports]
 
         return submitit.helpers.DelayedSubmission(self)
 
@@ -159,7 +159,7 @@ class Slurm(Elsewhere):
     ):
         super().__init__(folder)
         try:
-            import submitit
+            import submitit  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise ThespisError(
                 "executor = slurm needs a library: pip install 'thespis[slurm]'"

@@ -29,8 +29,11 @@ STOPPED = 130
 def main(argv: list[str]) -> int:
     """Runs a job and returns the exit code of the process."""
     from thespis import plugins
+    from thespis.runs.process import ENDING
     from thespis.xla import compile_cache
 
+    if hasattr(signal, "pthread_sigmask"):  # workers of Ray block Ctrl-C, also for their children
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     compile_cache.keeping = True
     plugins.also[:] = [os.getcwd()]
     threading.Thread(target=end_with_parent, daemon=True).start()

@@ -19,7 +19,7 @@ JOURNAL = "optuna.journal"
 def library() -> Any:
     """Returns Optuna, which says only what is wrong."""
     try:
-        import optuna
+        import optuna  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ThespisError(
             "sampler = optuna needs a library: pip install 'thespis[optuna]'"
@@ -31,14 +31,14 @@ def library() -> Any:
 def study_of(plan: Plan, folder: Path, algo: str) -> Any:
     """Returns the study of an algorithm, made if it is not there; any process may have it open."""
     optuna = library()
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-
+    storages, journal = optuna.storages, optuna.storages.journal
     file = str(folder / JOURNAL)
     seed = plan.sampler_seed + plan.algo.index(algo)
     return optuna.create_study(
         study_name=algo,
-        storage=JournalStorage(JournalFileBackend(file, JournalFileOpenLock(file))),
+        storage=storages.JournalStorage(
+            journal.JournalFileBackend(file, journal.JournalFileOpenLock(file))
+        ),
         sampler=optuna.samplers.TPESampler(seed=seed),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=plan.startup_trials),
         direction="maximize",

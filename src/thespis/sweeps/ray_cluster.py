@@ -11,7 +11,7 @@ from thespis.errors import ThespisError, one_line
 def connect(address: str | None = None) -> Any:
     """Returns the module `ray`, connected to the cluster at an address, or to one started here."""
     try:
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ThespisError("executor = ray needs a library: pip install 'thespis[ray]'") from None
     if ray.is_initialized():

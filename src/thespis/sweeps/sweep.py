@@ -36,18 +36,21 @@ DOING = "being swept"
 
 
 class Sweep:
-    """The folder of a sweep, opened for reading: its table, the best setting, and the page."""
+    """The folder of a sweep, opened for reading: its table, the best setting, and the page.
+
+    `trust` lets it import code that its sweep.toml names.
+    """
 
     signal: int | None = None
     """The signal that ended `sweep`, if one did."""
 
-    def __init__(self, path: Path | str, plan: Plan | None = None):
+    def __init__(self, path: Path | str, plan: Plan | None = None, trust: bool = False):
         self.path = Path(path)
         require(
             folders.is_sweep(self.path),
             f"no sweep at {shown(str(path))}: looked for {self.path / folders.FILE}",
         )
-        self.plan = plan or folders.plan_of(self.path, trusted=False)
+        self.plan = plan or folders.plan_of(self.path, trust)
         self.finished: dict[str, Row] = {}
 
     @property
@@ -132,7 +135,7 @@ def sweep(
     executor: str | None = None,
     jobs: int | None = None,
     ray: str | None = None,
-    slurm: Mapping[str, Any] | None = None,
+    slurm: Any = None,
     name: str | None = None,
     out: str | Path | None = None,
     progress: bool = True,
