@@ -15,7 +15,7 @@ from tests.cluster.far import Deadly, FakeRay, Falling, Lives, Sleepy
 from tests.engine.clerks import Clerk, assert_equal, rows_of
 from tests.small import arguments
 from thespis.cluster import collectors
-from thespis.cluster.collecting import Collecting, needed, weight_shapes
+from thespis.cluster.collecting import Collecting
 from thespis.cluster.collectors import LAG, LOST, WAIT, CollectorDriver
 from thespis.engine.loop import Loop
 from thespis.envs.gymnasium import Gymnasium
@@ -144,17 +144,6 @@ def test_epochs_of_any_length_give_the_same():
     stage = staged()
     parts = stage.train(1, 7, 2, 10, 4)
     assert_equal(whole, parts)
-
-
-def test_only_what_acts_is_sent():
-    env = Gymnasium("Pendulum-v1")
-    algo = thespis.SAC(env.spec, hidden=(8, 8))
-    shapes = weight_shapes(Loop(algo, env), 1)
-    paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(shapes)]
-    sent = [paths[i] for i in needed(Loop(algo, env))]
-    assert len(sent) >= 6  # three layers
-    assert all("actor" in path for path in sent)
-    assert not any("opt" in path for path in sent)
 
 
 # --- losses ---------------------------------------------------------------------------------

@@ -73,7 +73,8 @@ class EnvSlice(gymnasium.Env):
             envs, actions = self.open(), action["action"]
             rest = self.read, self.kind.reward_dim
             actions = actions.tolist() if self.kind.discrete else actions
-            new = advance(envs, self.seeds, action["over"].tolist(), actions, *rest)  # type: ignore
+            over = action["over"].astype(bool).tolist()
+            new = advance(envs, self.seeds, over, actions, *rest)  # pyright: ignore
         except Failed as failed:
             text = {"failed": failed.environment, "what": failed.what}
             return self.blank, 0.0, False, False, text

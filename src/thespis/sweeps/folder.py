@@ -13,7 +13,7 @@ from typing import Any
 
 from thespis.errors import ThespisError, printable, require
 from thespis.runs import directory, files, locks
-from thespis.runs.naming import safe
+from thespis.runs.naming import default_out, safe
 from thespis.sweeps import plan as plans
 from thespis.sweeps.plan import Job, Plan
 
@@ -50,9 +50,9 @@ def plan_of(folder: Path, trusted: bool = True) -> Plan:
 
 def place(plan: Plan, name: str | None, out: Any, new: bool) -> Path:
     """Returns the folder of a sweep: one that was asked for the same, or a `new` one."""
-    parent = directory.path_of("out", directory.default_out() if out is None else out) / "sweeps"
+    parent = directory.path_of("out", default_out() if out is None else out) / "sweeps"
     name = safe(name or "-".join([*plan.algo, *plan.env])[:LONGEST])
-    require(name, "name: no letter of it can be in a file's name")
+    require(name, "name: give letters or digits")
     require(new or parent.is_dir(), f"there is no sweep in {parent} yet")
     with files.writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
