@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from multiprocessing import connection, forkserver
+from multiprocessing import connection
 from types import ModuleType
 from typing import Any
 
@@ -174,6 +174,8 @@ def method() -> str:
 def start_server() -> None:
     """Starts the process that workers are forks of, with what they all import."""
     if method() == "forkserver":
+        from multiprocessing import forkserver  # which not every system has
+
         multiprocessing.set_forkserver_preload(["thespis.envs.env_slice"])
         with uninterrupted():
             forkserver.ensure_running()
