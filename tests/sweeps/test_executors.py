@@ -12,9 +12,6 @@ from tests.small import wait_for
 from tests.sweeps.inline import TINY
 from thespis.cli.command import main
 from thespis.runs.directory import status_of
-from thespis.sweeps import folder as folders
-from thespis.sweeps import job
-from thespis.sweeps import plan as plans
 
 LONG = TINY | {"steps": 10**7, "checkpoint_freq": 10**6, "eval_freq": 10**5}
 
@@ -51,21 +48,6 @@ def test_ctrl_c_lets_jobs_save_and_ends_with_130(tmp_path, capsys):
     assert status["step"] > 0  # it saved where it was
     (sweep,) = tmp_path.glob("sweeps/*")
     assert f"to go on: thespis sweep {sweep}" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.posix
-def test_jobs_end_with_the_sweep_that_started_them(tmp_path):
-    given = LONG | {"algo": "sac", "env": "jax:pendulum"}
-    plan = plans.make(given)
-    folder = folders.place(plan, "alone", tmp_path, True)
-    only = plan.job(0, "sac", "jax:pendulum", {})
-    folders.write_job(folder, only)
-    process = job.start(folder, only.name)
-    wait_for(lambda: (folders.run_of(folder, only.name) / "status.json").exists())
-    process.stdin.close()  # as it is when the sweep is killed
-    assert process.wait(600) == 128 + signal.SIGTERM
-    assert folders.status_of(folder, only.name)["state"] == "stopped"
 
 
 @pytest.mark.slow

@@ -1,41 +1,41 @@
-"""What the folder of a sweep holds is found again, and tells the state of every job."""
+"""The folder of a sweep: which one is meant, and in what states its jobs are."""
+
+import json
 
 import pytest
 
+from tests.report import pages
+from tests.sweeps.inline import TINY
 from thespis.errors import ThespisError
 from thespis.sweeps import folder as folders
 from thespis.sweeps import plan as plans
 
-ASKED = {"algo": "sac", "env": "jax:pendulum", "seeds": "0-1", "set": ["gamma=0.9,0.99"]}
 
-
-@pytest.fixture
-def plan():
-    return plans.make(ASKED)
-
-
-def test_the_same_question_finds_its_folder_and_another_gets_a_new_one(plan, tmp_path):
-    first = folders.place(plan, None, tmp_path, new=True)
-    assert folders.place(plan, None, tmp_path, new=False) == first
-    other = plans.make(ASKED | {"seeds": "0-2"})
-    assert folders.place(other, None, tmp_path, new=True) != first
-    assert folders.plan_of(first) == plan
-
-
-def test_a_sweep_that_must_be_there_and_is_not_is_refused(plan, tmp_path):
+def test_the_same_question_has_the_same_folder(tmp_path):
+    asked = {"algo": "sac", "env": "jax:pendulum", **TINY}
+    plan, other = plans.make(asked), plans.make(asked | {"seeds": "1-2"})
     with pytest.raises(ThespisError, match="there is no sweep in"):
-        folders.place(plan, None, tmp_path, new=False)
-    with pytest.raises(ThespisError, match="is no job of a sweep any more"):
-        folders.of_job(tmp_path / "jobs" / "000")
+        folders.place(plan, None, tmp_path, False)
+    first = folders.place(plan, None, tmp_path, True)
+    folders.write(first, plan, {"executor": "ray", "jobs": 3, "slurm": {"timeout_min": 5}})
+    assert folders.plan_of(first) == plan
+    assert folders.place(plan, None, tmp_path, True) == first
+    assert folders.place(other, None, tmp_path, True) == first.with_name("sac-jax-pendulum_2")
 
 
-def test_jobs_are_read_as_they_were_written_and_wait_until_they_fail(plan, tmp_path):
-    folder = folders.place(plan, None, tmp_path, new=True)
-    job = plan.job(0, "sac", "jax:pendulum", {"gamma": 0.9})
-    folders.write_job(folder, job)
-    assert folders.written_jobs(folder, plan) == [job]
-    assert folders.status_of(folder, job.name) == {"state": "waiting", "step": 0}
-    folders.note_failure(folder, job.name, "out of\nmemory\x1b[31m")
-    status = folders.status_of(folder, job.name)
-    assert (status["state"], status["error"].split()[:2]) == ("failed", ["out", "of"])
-    assert "\x1b" not in status["error"]
+def test_the_state_of_a_job_follows_from_its_files(tmp_path):
+    state = lambda name: folders.status_of(tmp_path, name)["state"]
+    assert state("000") == "waiting"
+    pages.run(folders.run_of(tmp_path, "001"))
+    assert state("001") == "done"
+    pages.run(folders.run_of(tmp_path, "002"))
+    told = {"state": "done", "step": 100, "reason": f"Pruning: {folders.WHY}"}
+    (folders.run_of(tmp_path, "002") / "status.json").write_text(json.dumps(told))
+    assert state("002") == "pruned"
+    pages.run(folders.run_of(tmp_path, "003"), state="running")
+    assert state("003") == "stopped"  # its process is gone
+    folders.note_failure(tmp_path, "003", "the curtain\nfell")
+    assert folders.status_of(tmp_path, "003")["error"] == "the curtain fell"
+    assert state("003") == "failed"
+    folders.note_failure(tmp_path, "000", "no disk")
+    assert state("000") == "failed"

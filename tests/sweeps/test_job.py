@@ -1,35 +1,46 @@
-"""The process of a job: it starts nothing where it must not, and keeps why it failed."""
+"""The process of a job: it ends when it is told to, or when its sweep is gone."""
+
+import signal
 
 import pytest
 
+from tests.small import wait_for
+from tests.sweeps.inline import TINY
 from thespis.errors import ThespisError
 from thespis.sweeps import folder as folders
-from thespis.sweeps import job as jobs
+from thespis.sweeps import job
 from thespis.sweeps import plan as plans
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs, "start", None)  # no process may be started
-    plan = plans.make({"algo": "sac", "env": "jax:pendulum", "set": ["gamma=0.9,0.99"]})
-    return folders.place(plan, None, tmp_path, new=True)
+def alone(tmp_path):
+    """A sweep of one long job -> its folder, and the name of the job."""
+    given = TINY | {"steps": 10**7, "checkpoint_freq": 10**6, "eval_freq": 10**5}
+    plan = plans.make(given | {"algo": "sac", "env": "jax:pendulum"})
+    folder = folders.place(plan, "alone", tmp_path, True)
+    only = plan.job(0, "sac", "jax:pendulum", {})
+    folders.write_job(folder, only)
+    return folder, only.name
 
 
-def test_a_folder_that_this_machine_does_not_see_is_refused(folder, tmp_path):
-    with pytest.raises(ThespisError, match="cannot be read on .*: put it where all machines see"):
-        jobs.supervise(str(tmp_path / "elsewhere"), "000", False, "")
+def test_a_job_elsewhere_needs_a_folder_that_it_can_read(tmp_path):
+    with pytest.raises(ThespisError, match="put it where all machines see it"):
+        job.supervise(str(tmp_path), "000-sac", False, str(tmp_path))
 
 
-def test_nothing_is_started_once_the_sweep_is_stopped(folder):
+def test_a_job_that_is_begun_after_a_stop_does_nothing(alone):
+    folder, name = alone
     (folder / folders.STOP).touch()
-    assert jobs.supervise(str(folder), "000", False, "") == jobs.STOPPED
+    assert job.supervise(str(folder), name, False, str(folder)) == 130
+    assert not folders.run_of(folder, name).exists()
 
 
-def test_a_job_that_cannot_be_read_is_one_line_and_kept_as_its_failure(folder, capsys, monkeypatch):
-    monkeypatch.setattr(jobs, "end_with_parent", lambda: None)
-    monkeypatch.setattr(jobs.signal, "signal", lambda *given: None)
-    folders.jobs_in(folder).mkdir()
-    folders.file_of(folder, "000-damaged", "toml").write_text("algo = [")
-    assert jobs.main([str(folder), "000-damaged"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert folders.file_of(folder, "000-damaged", "failed").read_text().count("\n") == 1
+@pytest.mark.slow
+@pytest.mark.posix
+def test_jobs_end_with_the_sweep_that_started_them(alone):
+    folder, name = alone
+    process = job.start(folder, name)
+    wait_for(lambda: (folders.run_of(folder, name) / "status.json").exists())
+    process.stdin.close()  # as it is when the sweep is killed
+    assert process.wait(600) == 128 + signal.SIGTERM
+    assert folders.status_of(folder, name)["state"] == "stopped"

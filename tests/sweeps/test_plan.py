@@ -37,7 +37,7 @@ def test_what_was_asked_is_written_and_read():
         ({"set": {"critic_lr": [1e-3, -1]}}, "critic_lr = -1 is out of range"),
         ({"set": {"critic_lr": [1e-3, 1e-3]}}, "is there twice"),
         ({"set": "batch_size=64,many"}, "batch_size = many: give a whole number"),
-        ({"set": "preset=fastest", "algo": "sac,td3"}, "sac has none of this name"),
+        ({"set": "preset=fastest", "algo": "sac,td3"}, "sac has no preset of this name"),
         ({"set": "seed=1,2"}, "members of every job"),
         ({"set": "critic_lr=prior"}, "give values, or the sampler random"),
         ({"set": "steps=1000", "steps": 10}, "a choice too"),
