@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -113,7 +114,10 @@ def disturbed(r, cluster: Cluster, given: list[str], out: Path) -> tuple[list[st
             os.kill(child.pid, signal.SIGKILL)
             child.communicate(timeout=LONGEST)
             child = start(*command(given, out, cluster.address))  # its groups may still be there
-    _, err = child.communicate(timeout=LONGEST)
+    try:
+        _, err = child.communicate(timeout=LONGEST)
+    finally:
+        child.kill()
     return happened, [f"code {child.returncode}: {err[-500:]}"] if child.returncode else []
 
 
@@ -142,7 +146,9 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
             for event in happened:
                 result.ended[f"{event} killed" if event != "join" else "node joined"] += 1
             how = "runs identical to one process" if not faults else "fault"
-            result.add(how, faults, f"clusters {i}, {' '.join(happened)}")
+            case = f"clusters {i}, {' '.join(happened)}"
+            result.add(how, faults, case)
+            print(f"{case}: {how}", file=sys.stderr, flush=True)  # a case takes a minute
     finally:
         cluster.close()
     return result
