@@ -1,11 +1,11 @@
 """Trains the policies of `thespis zoo` again, each by the command that its config.json records.
 
-    python benchmarks/zoo.py                  # all of them, about half an hour on one core
+    python benchmarks/zoo.py                  # all of them, some eleven CPU-minutes
     python benchmarks/zoo.py jax-pendulum     # some
 
-They are trained with the defaults or a preset by name, and small networks; two of Gymnasium take the
-policy of the same task in JAX. What is kept of a run is what a policy needs: no replay, no moments
-of the optimiser, no videos and logs but metrics.csv.
+They are trained with the defaults or a preset by name, and small networks; two of Gymnasium take
+the policy of the same task in JAX. What is kept of a run is what a policy needs: no replay, no
+moments of the optimiser, no videos and logs but metrics.csv.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from thespis.runs.directory import write_json
 SMALL = "--hidden 32 32"
 BATCH = f"{SMALL} --batch-size 64"
 AS_IT_IS = (
-    "--updates-per-step 0 --steps 100"  # the same task, in JAX and in Python: the same policy
+    "--updates-per-step 0 --steps 100"  # the same task in JAX has a policy
 )
 COMMANDS = [
     f"sac --env jax:pendulum --steps 20000 {SMALL}",
