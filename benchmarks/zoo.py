@@ -22,9 +22,7 @@ from thespis.runs.directory import write_json
 
 SMALL = "--hidden 32 32"
 BATCH = f"{SMALL} --batch-size 64"
-AS_IT_IS = (
-    "--updates-per-step 0 --steps 100"  # the same task in JAX has a policy
-)
+AS_IT_IS = "--updates-per-step 0 --steps 100"  # the same task in JAX has a policy
 COMMANDS = [
     f"sac --env jax:pendulum --steps 20000 {SMALL}",
     f"taac --env jax:mountain-car --preset sparse --steps 50000 {SMALL}",
