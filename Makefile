@@ -19,8 +19,8 @@ PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 DEMO := train sac --env jax:pendulum --steps 20000 --algo.hidden 64 64
 
-.PHONY: help setup demo docs test test-slow test-faults test-browser test-wheel mutants browser bench zoo lint format \
-  build release clean
+.PHONY: help setup demo docs test test-thorough test-slow test-faults test-browser test-wheel mutants browser bench zoo lint \
+  format build release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -35,12 +35,16 @@ docs: .venv/.docs ## the documentation as a site, in build/site
 	@echo "build/site/index.html"
 
 test: .venv/.dev ## the default tests
-	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest $(SHARED) -m "not slow and not optimised" $(ARGS) || [ $$? = 5 ]
-	$(BIN)/python -m pytest $(SHARED) -m "optimised and not slow" $(if $(findstring tests/,$(ARGS)),,$(OPTIMISED)) $(ARGS) || [ $$? = 5 ]
+	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest $(SHARED) -m "not slow and not thorough and not optimised" $(ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest $(SHARED) -m "optimised and not slow and not thorough" $(if $(findstring tests/,$(ARGS)),,$(OPTIMISED)) $(ARGS) || [ $$? = 5 ]
 
-test-slow: .venv/.slow browser ## the tests that learn to a threshold, in a browser, or on Brax and PettingZoo
+test-thorough: .venv/.dev ## further cases of what the default tests show
+	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest $(SHARED) -m "thorough and not slow and not optimised" $(ARGS)
+	$(BIN)/python -m pytest $(SHARED) -m "thorough and optimised and not slow" $(OPTIMISED) $(ARGS) || [ $$? = 5 ]
+
+test-slow: .venv/.slow browser test-thorough ## the tests that learn to a threshold, in a browser, or on Brax and PettingZoo
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
-	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest $(SHARED) -m "not slow" tests/envs $(ARGS) || [ $$? = 5 ]
+	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest $(SHARED) -m "not slow and not thorough" tests/envs $(ARGS) || [ $$? = 5 ]
 
 test-faults: .venv/.dev ## attack runs: kills, failing disks, damaged files, nonsense; into docs/reliability.md
 	XLA_FLAGS="$(QUICK)" $(BIN)/python -m tests.faults --save docs/reliability.md $(ARGS)

@@ -65,7 +65,7 @@ def test_the_config_is_enough_to_run_it_again(run, tmp_path):
     again = thespis.train(config.algo, out=tmp_path, progress=False,
                           **(given | config.options | config.hp))  # fmt: skip
     assert differences(run.path, again.path) == []
-    assert metrics.same(run.path / "metrics.csv", again.path / "metrics.csv") == []
+    assert metrics.differences(run.path / "metrics.csv", again.path / "metrics.csv") == []
 
 
 def test_a_jax_task_is_the_same_as_its_name(run, tmp_path):
@@ -95,7 +95,7 @@ def test_an_instance_is_refused_with_what_to_give_instead(tmp_path):
         thespis.train("sac", gymnasium.make("Pendulum-v1"), out=tmp_path)
     with pytest.raises(ThespisError, match='is an instance.*: give env="Pendulum-v1" and envs=2$'):
         thespis.train("sac", gymnasium.make_vec("Pendulum-v1", 2), out=tmp_path)
-    with pytest.raises(ThespisError, match="env = 3 is no environment: give an id such as Pendul"):
+    with pytest.raises(ThespisError, match="env = 3 is not an environment: give an id such as"):
         thespis.train("sac", 3, out=tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -168,7 +168,7 @@ WRONG_ENV = {
     "own:Half": "own:Half is not an environment: it is not a gymnasium.Env, and for a JAX task it "
     "lacks obs, action, limit, observe, step",
     "own:MySAC": "own:MySAC is not an environment",
-    "own:Sized": "own:Sized cannot be made without arguments",
+    "own:Sized": "own:Sized cannot be created without arguments",
     "broken:Walk": "importing broken raised RuntimeError: the curtain fell",
 }
 
@@ -336,7 +336,7 @@ def test_what_packages_announce_is_listed_and_not_imported(installed, say):
     assert told["algorithms"] == [*thespis.ALGORITHMS, "redq", "lost", "half"]
     assert told["environments"]["packages"] == ["stroll", "Toy-v3"]
     text = say("list")
-    assert "redq          announced by troupe-rl: troupe:MySAC" in text
+    assert "redq          registered by troupe-rl: troupe:MySAC" in text
     assert "sac is Thespis's own; that of troupe-rl is troupe:MySAC" in text
     assert "Pendulum-v1 is Gymnasium's own; that of troupe-rl is troupe:Room" in text
     assert "troupe" not in sys.modules

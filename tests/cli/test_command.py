@@ -90,7 +90,7 @@ SMALL = words()
         (["enjoy", "runs"], "or is it: thespis play RUN ...?"),
         (
             ["train", "sac", *SMALL, "--preset", "sb3"],
-            "preset = sb3: sac has none of this name; there is",
+            "preset = sb3: sac has no preset of this name; there is",
         ),
         (
             ["train", "sac", *SMALL, "--seeds", "3-1"],
@@ -144,7 +144,7 @@ SMALL = words()
         ),
         (
             ["train", "sac", "--steps", "many", "--preset", "crosq", "--env", "x"],
-            "preset = crosq: sac has none of this name; did you mean crossq",
+            "preset = crosq: sac has no preset of this name; did you mean crossq",
         ),
         (
             ["train", "sac", "--steps", "many", "--env", "jax:pendulm"],
@@ -229,7 +229,7 @@ def pipe(path):
 
 
 HARM = {
-    "no object": ("config.json", lambda path: path.write_text("[]")),
+    "not an object": ("config.json", lambda path: path.write_text("[]")),
     "a damaged list": ("config.json", lambda path: edit(path, seeds=["x"])),
     "another type": ("config.json", lambda path: edit(path, frame_stack=None)),
     "no choice": ("config.json", lambda path: edit(path, options={"hidden": [[]]})),

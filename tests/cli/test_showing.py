@@ -152,7 +152,7 @@ def refused(several, *argv) -> str:
 
 @pytest.mark.posix
 def test_runs_are_deleted_if_they_are_runs_and_nobody_trains_them(several, say, monkeypatch):
-    assert "say which runs" in refused(several, "--delete", "--yes")
+    assert "choose the runs" in refused(several, "--delete", "--yes")
     assert "1 run(s) would be deleted; give --yes" in refused(
         several, "--delete", "--filter", "td3"
     )
@@ -169,7 +169,7 @@ def test_runs_are_deleted_if_they_are_runs_and_nobody_trains_them(several, say, 
     assert (several / "other" / "keep").read_text() == "mine"
     assert sorted(listed(say)) == ["sac/jax-pendulum_1", "sac/lr-0.001_1"]
     (several / "sac" / "jax-pendulum_1" / "config.json").write_text("{}")
-    with pytest.raises(ThespisError, match="cannot be read as a run: look at it"):
+    with pytest.raises(ThespisError, match="cannot be read as a run: check it"):
         COMMANDS["runs"](["--delete", "--yes", "--state", "damaged"])
     for answer, left in (("", 2), ("\n", 2), ("y\n", 1)):
         keyboard = SimpleNamespace(isatty=lambda: True, readline=lambda answer=answer: answer)

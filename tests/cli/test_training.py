@@ -66,7 +66,7 @@ def test_a_dry_run_tells_what_would_be_run_and_leaves_nothing(say, complain, tmp
     assert told["config"]["batch_size"] == 16
     assert told["fits"] is True
     told = complain(*argv, "--pbt.fitness", "eval/reward")
-    assert "pbt.fitness = eval/reward is no metric; did you mean eval" in told
+    assert "pbt.fitness = eval/reward is not a metric; did you mean eval" in told
     assert list(tmp_path.iterdir()) == []
 
 

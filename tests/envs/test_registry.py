@@ -52,7 +52,7 @@ def test_an_id_of_a_known_package_says_what_to_install(name, package, monkeypatc
 
 
 def test_a_version_that_has_moved_away_names_the_newest():
-    with pytest.raises(ThespisError, match="HalfCheetah-v3: ImportError: .*; take HalfCheetah-v5$"):
+    with pytest.raises(ThespisError, match="HalfCheetah-v3: ImportError: .*; use HalfCheetah-v5$"):
         make("HalfCheetah-v3")
 
 

@@ -67,5 +67,7 @@ def test_memory_goes_on_and_is_reset(tmp_path):
     held = np.asarray([0.25, -0.5])
     policy.reset(trajectory=held, repeats=1)
     np.testing.assert_array_equal(policy.memory["memory.trajectory"], [held])
-    with pytest.raises(ValueError, match="no memory called 'skill': there is trajectory, repeats"):
+    with pytest.raises(
+        ValueError, match="unknown memory 'skill': the policy has trajectory, repeats"
+    ):
         policy.reset(skill=1)

@@ -251,7 +251,7 @@ ABOUT = {"algorithm": "dads", "environment": "x", "largest_difference": {"numpy"
 
 
 def test_policies_that_draw_at_random_are_refused():
-    with pytest.raises(ThespisError, match="draws at random.*epsilon_greedy"):
+    with pytest.raises(ThespisError, match="is random with.*epsilon_greedy"):
         exported(TAAC(reference.spec(3), hidden=(4,), epsilon_greedy=0.1))
 
 

@@ -68,7 +68,7 @@ def differences(reference: Path, found: Path, exact: bool) -> list[str]:
     if not exact:
         return faults
     faults += [f"array {name} differs" for name in small.differences(reference, found)]
-    faults += metrics.same(reference / "metrics.csv", found / "metrics.csv")
+    faults += metrics.differences(reference / "metrics.csv", found / "metrics.csv")
     lineages = [folder / "lineage.csv" for folder in (reference, found)]
     if lineages[0].exists() and lineages[0].read_bytes() != lineages[1].read_bytes():
         faults.append("lineage.csv differs")

@@ -107,7 +107,7 @@ def test_a_run_pushed_again_takes_the_place_of_the_old_one(run, hub):
 
 def test_a_model_that_is_no_run_is_not_overwritten(run, hub, capsys):
     hub.models[NAME] = before = {"README.md": b"mine", "model.bin": b"weights"}
-    refused("files that are not of a run (model.bin)", "push", run.path, NAME, capsys=capsys)
+    refused("files that do not belong to a run (model.bin)", "push", run.path, NAME, capsys=capsys)
     assert hub.models[NAME] == before == {"README.md": b"mine", "model.bin": b"weights"}
 
 
@@ -141,7 +141,7 @@ def test_nothing_is_overwritten_by_a_pull(run, hub, capsys):
     thespis.push(run, NAME)
     mine = Path("runs/hub") / NAME
     mine.mkdir(parents=True)
-    refused("is there already", "pull", NAME, capsys=capsys)
+    refused("already exists", "pull", NAME, capsys=capsys)
     assert not any(mine.iterdir())
     assert thespis.pull(NAME, "elsewhere").path == Path("elsewhere/hub") / NAME
 
@@ -189,7 +189,7 @@ def test_the_secret_of_a_run_stays_here(run, hub, tmp_path):
     "name", ["sac", "a/b/c", "../x", "me/..", "me/a--b", "/etc/x", "me/x.git", "me/a b"]
 )
 def test_a_name_is_no_path(name, hub, capsys):
-    refused("is no name on the hub: give OWNER/NAME", "pull", name, capsys=capsys)
+    refused("is not a name on the hub: give OWNER/NAME", "pull", name, capsys=capsys)
     assert not hub.asked
 
 
@@ -197,11 +197,11 @@ def test_what_goes_wrong_is_said_in_one_line(run, hub, capsys, monkeypatch):
     refused("name the model on the hub: thespis push", "push", run.path, capsys=capsys)
     refused("there is no such model on the hub", "pull", "me/missing", capsys=capsys)
     hub.models["me/other"] = {"config.json": b"{}"}
-    refused("me/other on the hub is no run of Thespis", "pull", "me/other", capsys=capsys)
+    refused("me/other on the hub is not a run of Thespis", "pull", "me/other", capsys=capsys)
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     refused("check the token (run hf auth login", "push", run.path, NAME, capsys=capsys)
     monkeypatch.delenv("HF_TOKEN")
-    refused("push needs a token of the hub", "push", run.path, NAME, capsys=capsys)
+    refused("push needs a token for the hub", "push", run.path, NAME, capsys=capsys)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     refused("it failed at http://127.0.0.1:9 (", "pull", NAME, capsys=capsys)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)

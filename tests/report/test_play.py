@@ -105,7 +105,7 @@ class Repeater:
 
 def test_frames_tell_when_the_agent_acts_anew(monkeypatch):
     seen = []
-    monkeypatch.setattr(video, "beats", lambda frame, anew: seen.append(list(anew)) or frame)
+    monkeypatch.setattr(video, "beats", lambda frame, new: seen.append(list(new)) or frame)
     stage = DeviceStage(Autoreset(Pendulum(limit=5)), 0, False)
     pictures, _ = episode(stage, Repeater(), 0, 5, "")
     assert len(pictures) == 6
@@ -130,7 +130,7 @@ def test_a_task_may_draw_itself():
             raise RuntimeError("no OpenGL\ncontext")
 
     stage = DeviceStage(Autoreset(Broken()), 0, False)
-    with pytest.raises(ThespisError, match="drawn cannot be drawn.*no OpenGL context.*libegl1"):
+    with pytest.raises(ThespisError, match="drawn cannot be rendered.*no OpenGL context.*libegl1"):
         stage.frame(stage.reset(0))
 
 
@@ -194,7 +194,7 @@ def test_a_task_without_a_picture_is_named(tmp_path, monkeypatch):
 
     stop_at(monkeypatch, 1)
     run = thespis.train("sac", out=tmp_path, **arguments(env=Unknown(), updates_per_step=0))
-    with pytest.raises(ThespisError, match="unknown cannot be drawn: there is no picture of it"):
+    with pytest.raises(ThespisError, match="unknown cannot be rendered: its task has no"):
         play(run, path=tmp_path / "video.gif")
     assert not (tmp_path / "video.gif").exists()
 

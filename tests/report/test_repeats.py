@@ -47,9 +47,9 @@ def test_plays_a_run_and_tells_where_it_acted_anew(tmp_path):
         assert [len(e.actions) for e in played] == [200, 200]
         assert played[0].total != played[1].total  # start states differ
         for one in played:
-            assert one.anew[0]
+            assert one.new_action[0]
             assert max(one.runs) <= 4
-            moved = (np.diff(one.actions[:, 0]) != 0) & ~one.anew[1:]
+            moved = (np.diff(one.actions[:, 0]) != 0) & ~one.new_action[1:]
             assert not moved.any()  # it repeats what it did
     assert repeats.plot(trained, episodes=1) == trained.path / "plots" / "repeats.png"
     assert (trained.path / "plots" / "repeats.png").exists()
@@ -70,5 +70,5 @@ def test_an_algorithm_that_never_repeats_is_refused():
         parts=(None, envs.make("jax:pendulum")),
         config=SimpleNamespace(algo="sac"),
     )
-    with pytest.raises(ThespisError, match="sac acts anew at every step"):
+    with pytest.raises(ThespisError, match="sac never repeats actions"):
         repeats.plot(run)

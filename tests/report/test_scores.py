@@ -58,7 +58,7 @@ def test_or_between_scores_that_are_given(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"a": [0, 1]}, "no scores of b to normalise by"),
+        ({"a": [0, 1]}, "no scores to normalise b by"),
         (dict.fromkeys("abc", (0, 1, 2)), "score of 0, score of 1"),
         (dict.fromkeys("abc", "x"), "score of 0, score of 1"),
         (dict.fromkeys("abc", (1, 1)), "are the same"),

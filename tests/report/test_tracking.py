@@ -266,7 +266,8 @@ def test_a_tracker_that_fails_does_not_end_the_run(mlflow, monkeypatch):
     watcher.end()
     assert calls == [100]
     assert listener.notes == [
-        "mlflow = scene follows no longer, metrics.csv does: no route to host"
+        "mlflow = scene failed and is not used any more; metrics.csv still has all "
+        "metrics: no route to host"
     ]
 
 

@@ -92,7 +92,7 @@ def test_what_cannot_be_written_is_an_error(tmp_path, frames):
 
 def test_what_ffmpeg_refuses_is_an_error(tmp_path, frames):
     pytest.importorskip("imageio_ffmpeg")
-    with pytest.raises(ThespisError, match=r"cannot write .*swing\.mp4: ffmpeg says"):
+    with pytest.raises(ThespisError, match=r"cannot write .*swing\.mp4: ffmpeg failed"):
         video.write([frame[:1, :1] for frame in frames], tmp_path / "swing.mp4", fps=30)
     (tmp_path / "folder.mp4").mkdir()
     with pytest.raises(ThespisError, match="Is a directory"):

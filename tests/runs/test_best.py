@@ -17,7 +17,7 @@ def policies(*numbers):
 
 def best_of_two() -> Best:
     """Member 0 was better at step 100, member 1 at step 200."""
-    best = Best.none(policies(0, 0), {"gamma": floats([0, 0])})
+    best = Best.empty(policies(0, 0), {"gamma": floats([0, 0])})
     best = best.challenge(floats([5, 1]), 100, policies(1, 2), {"gamma": floats([0.1, 0.2])})
     return best.challenge(floats([4, 3]), 200, policies(3, 4), {"gamma": floats([0.3, 0.4])})
 
@@ -34,7 +34,7 @@ def test_every_member_keeps_its_own_best():
 
 def test_the_folder_holds_it_alone(tmp_path):
     folder = tmp_path / "best"
-    Best.none(policies(0, 0), {}).write(folder)
+    Best.empty(policies(0, 0), {}).write(folder)
     assert checkpoint.latest(folder) == []  # nothing was evaluated yet
     best_of_two().write(folder)
     (kept,) = checkpoint.latest(folder)

@@ -86,7 +86,7 @@ def stopped(out, step, *rest, **changes):
 
 def same(a, b) -> None:
     assert differences(a, b) == []
-    assert metrics.same(a / "metrics.csv", b / "metrics.csv") == []
+    assert metrics.differences(a / "metrics.csv", b / "metrics.csv") == []
     read = lambda folder: [p.read_bytes() for p in folder.glob("lineage.csv")]
     assert read(a) == read(b)
 
@@ -251,7 +251,7 @@ def test_stop_and_continue_with_callbacks_equals_never_stopped(kind, tmp_path, r
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("eval/mean_reward", 1.0, "the run has a metric of that name"),
+        ("eval/mean_reward", 1.0, "the run already has a metric of that name"),
         ("a,b", 1.0, "give a name without commas"),
         ("mine", [1.0, 2.0], "2 values for 1 members"),
     ],
@@ -282,7 +282,7 @@ def shown(folder) -> list[tuple[str, str, int]]:
 
     found = []
     for path in sorted(folder.rglob("events*")):
-        for record in metrics._shown(path, np.inf, ()):
+        for record in metrics._media_records(path, np.inf, ()):
             event = Event.FromString(record[12:-4])
             found += [(path.parent.name, value.tag, event.step) for value in event.summary.value]
     return sorted(found)
@@ -459,7 +459,7 @@ def test_what_would_not_be_saved_is_refused(what, tmp_path):
             given = {} if arguments is not None else {"gamma": 0.5}
             getattr(training, what)(*arguments or (), **given)
 
-    with pytest.raises(ThespisError, match=f"{what}.*: on_checkpoint may look, note and draw"):
+    with pytest.raises(ThespisError, match=f"{what}.*: on_checkpoint may read, note"):
         train(tmp_path, JAX, Late())
 
 

@@ -147,7 +147,7 @@ def test_whatever_does_not_fit_is_named_with_found_and_expected(tmp_path, templa
 
 def test_a_part_that_was_not_saved_is_named(tmp_path):
     path = checkpoint.save(tmp_path, 1, parts(), {})
-    with pytest.raises(ThespisError, match="no part 'lineage': it holds state, replay"):
+    with pytest.raises(ThespisError, match="no part 'lineage': it has state, replay"):
         checkpoint.load(path, {"lineage": jnp.zeros(1)})
 
 

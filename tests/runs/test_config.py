@@ -60,8 +60,8 @@ def test_numbers_and_arrays_of_numpy_and_jax_are_taken_as_pythons_own():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"preset": {"gamma": 0.9}}, "preset = {'gamma': 0.9}: sac has none of this name"),
-        ({"preset": np.zeros(2)}, "has none of this name; there is"),
+        ({"preset": {"gamma": 0.9}}, "preset = {'gamma': 0.9}: sac has no preset of this name"),
+        ({"preset": np.zeros(2)}, "has no preset of this name; there is"),
         ({"steps": np.zeros((1, 1))}, r"steps = \[\[0.0\]\]: give a whole number"),
         ({"steps": 10**400}, "steps = 1000.* ...: give a whole number"),
         ({"warm_up": np.array(["random", "policy"])}, "warm_up = .*: give one of random, policy"),

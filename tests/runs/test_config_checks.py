@@ -63,7 +63,7 @@ def test_a_short_run_learns_from_the_steps_there_are():
         ({"gamma": [0.9, 0.8]}, "hyper-parameter gamma has 2 values for 1 members"),
         ({"actor_lr": -1e-3}, "hyper-parameter actor_lr = -0.001 is out of range"),
         ({"actor_lr": float("nan")}, "hyper-parameter actor_lr = nan is out of range"),
-        ({"preset": "qdx"}, r"preset = qdx: sac has none of this name; did you mean qdax\?"),
+        ({"preset": "qdx"}, r"preset = qdx: sac has no preset of this name; did you mean qdax\?"),
         ({"steps": 0}, "steps = 0: give at least 1"),
         ({"steps": 2**31}, "steps = 2147483648: give at most 2147483647"),
         ({"steps": 10**9, "updates_per_step": 3.0}, "give fewer than 2147483648 steps and updates"),
@@ -99,7 +99,7 @@ def test_a_short_run_learns_from_the_steps_there_are():
         ),
         (
             {"steps": 100, "learning_starts": 200},
-            "steps = 100 end before learning starts at 200: raise steps, or lower learning_starts",
+            "steps = 100 ends before learning starts at 200: raise steps, or lower learning_starts",
         ),
     ],
 )

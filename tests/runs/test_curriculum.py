@@ -19,7 +19,7 @@ def rewards_of(run):
 def test_tasks_in_jax_change_from_that_step_on_and_evaluations_do_not(tmp_path, capsys):
     given = {"updates_per_step": 0, "envs": 2}
     run = train(tmp_path, JAX, Climber(slope=5.0), **given)
-    assert "step 110: slope is compiled anew with slope = 5.0" in capsys.readouterr().err
+    assert "step 110: slope is recompiled with slope = 5.0" in capsys.readouterr().err
     rows = rewards_of(run)
     obs = rows["rows.obs"][:, 0]
     assert np.abs(obs[:55]).max() < 3 < np.abs(obs[55:]).min()

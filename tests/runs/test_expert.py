@@ -50,7 +50,7 @@ def run(file, tmp_path_factory):
 
 def same(a, b) -> None:
     assert differences(a, b) == []
-    assert metrics.same(a / "metrics.csv", b / "metrics.csv") == []
+    assert metrics.differences(a / "metrics.csv", b / "metrics.csv") == []
 
 
 # --- from a file ----------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_resuming_with_other_demonstrations_is_refused(file, tmp_path, monkeypat
     stop_at(monkeypatch, 150)
     half = imitate(tmp_path, str(mine), seeds=(0, 1))
     demonstrations.save(str(mine), demonstrations.load(mine)[1:], build(half.config)[0].env.spec)
-    with pytest.raises(ThespisError, match="are not what .* began with .*: restore them"):
+    with pytest.raises(ThespisError, match="has changed since .* began .*: restore it"):
         thespis.resume(half.path, progress=False)
     whole = thespis.resume(half.path, demos=file, progress=False)  # they are elsewhere now
     assert whole.status["state"] == "done"
@@ -159,7 +159,7 @@ def test_demonstrations_may_be_objects(run, file, tmp_path, monkeypatch):
     ("algo", "changes", "message"),
     [
         ("sqil", {"demos": None}, "sqil learns from demonstrations: give demos"),
-        ("sac", {"demos": "x.npz"}, "sac learns from no demonstrations: leave demos out"),
+        ("sac", {"demos": "x.npz"}, "sac does not learn from demonstrations: leave demos out"),
         ("sqil", {"demos": "gone.npz"}, "gone.npz is not there"),
         ("sqil", {"demo_episodes": 9}, "demo_episodes = 9: .* has 5; give fewer"),
         ("sqil", {"env": "jax:cartpole"}, r"observations have shape \(3,\), but .*\(4,\)"),

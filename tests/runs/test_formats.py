@@ -67,7 +67,7 @@ def test_there_are_runs_of_every_older_format():
 def test_runs_of_an_unknown_format_are_refused_in_one_line(tmp_path, number):
     config = json.loads((FOLDERS[0] / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"format": number}))
-    with pytest.raises(ThespisError, match=r"has format .*this version of thespis knows 1 to"):
+    with pytest.raises(ThespisError, match=r"has format .*this version of thespis reads 1 to"):
         thespis.load(tmp_path)
 
 

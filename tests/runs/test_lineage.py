@@ -58,7 +58,7 @@ def test_a_file_is_restored_as_the_checkpoint_has_it_and_the_rest_is_kept_beside
     log.path.write_bytes(saved.replace(b"100", b"1x0", 1))
     lineage.LineageLog(tmp_path, ["gamma"], saved, notes.append)
     assert log.content == saved
-    assert "lineage.csv was damaged: it is as the checkpoint has it" in notes.pop()
+    assert "lineage.csv was damaged: it is restored from the checkpoint" in notes.pop()
     log.path.unlink()
     lineage.LineageLog(tmp_path, ["gamma"], saved, notes.append)
     assert log.content == saved

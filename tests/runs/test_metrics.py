@@ -164,7 +164,7 @@ def test_columns_that_come_go_or_change_places_keep_their_values(tmp_path):
     np.testing.assert_array_equal(found["time/fps"], [101, 102, 103])
     np.testing.assert_array_equal(found["train/new"], [np.nan] * 3)
     log = MetricsLog(tmp_path, ("train/critic_loss",), 1, note=notes.append)
-    assert "columns that are no more (train/new, time/fps, rollout/ep_rew_mean)" in notes[0]
+    assert "that are not used any more (train/new, time/fps, rollout/ep_rew_mean)" in notes[0]
     loss = metrics.read(log.path)["train/critic_loss"]
     np.testing.assert_array_equal(
         loss, metrics.read(tmp_path / "metrics.csv.damaged-1")[COLUMNS[1]]
@@ -270,7 +270,7 @@ def test_cut_and_continue_equals_never_stopped(tmp_path, members):
     fill(log, range(30, 60, 10), members)
 
     a, b = tmp_path / "whole" / "metrics.csv", tmp_path / "broken" / "metrics.csv"
-    assert metrics.same(a, b) == []
+    assert metrics.differences(a, b) == []
     drop = lambda x: [line.rsplit(",", 1)[0] for line in x.read_text().splitlines()]
     assert drop(a) == drop(b)
     timeless = lambda folder: {
@@ -357,10 +357,10 @@ def test_same_lists_what_differs_but_time(tmp_path):
         log = MetricsLog(tmp_path / name, COLUMNS, members=1)
         log.append(8, 0, {"train/critic_loss": np.float32(loss), "time/fps": fps})
     a, b, c = (tmp_path / name / "metrics.csv" for name in "abc")
-    assert metrics.same(a, b) == []
-    assert metrics.same(a, c) == ["step 8 member 0 train/critic_loss: 0.1 != 0.2"]
+    assert metrics.differences(a, b) == []
+    assert metrics.differences(a, c) == ["step 8 member 0 train/critic_loss: 0.1 != 0.2"]
     log.append(9, 0, {})
-    assert metrics.same(a, c)[0] == "rows: 1 != 2"
+    assert metrics.differences(a, c)[0] == "rows: 1 != 2"
 
 
 def test_without_tensorboardx_the_csv_is_still_written(tmp_path, monkeypatch):

@@ -35,10 +35,10 @@ def test_a_name_becomes_that_of_a_folder(name, folder):
     ("name", "message"),
     [
         ("{critc_lr}", r"unknown field \{critc_lr\}; did you mean critic_lr"),
-        ("{zzzzzz}", r"give one of the run's, such as \{env\}"),
+        ("{zzzzzz}", r"give an option, such as \{env\}"),
         ("{env", "a brace is not closed"),
         ("}{", "a brace is not closed"),
-        ("///", "no letter of it can be in a file's name"),
+        ("///", "give letters or digits"),
     ],
 )
 def test_a_wrong_name_is_refused_with_the_config(name, message):

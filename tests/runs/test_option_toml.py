@@ -30,7 +30,7 @@ def test_it_gives_the_same_config(tmp_path, algo, preset, tuned):
 def test_it_names_every_option_with_its_help():
     text = written("sac", {"hidden": (8, 4), "actor_lr": 1e-5})
     lines = [line.removeprefix("# ") for line in text.splitlines()]
-    assert "# Discount.\ngamma = 0.99" in text
+    assert "# Discount factor.\ngamma = 0.99" in text
     for start in ("algo =", "env =", "steps =", "eval_freq =", "batch_size =", "gamma =", "norm ="):
         assert any(line.startswith(start) for line in lines), start
     content = tomllib.loads(text)

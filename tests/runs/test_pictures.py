@@ -27,7 +27,7 @@ def test_a_figure_is_drawn():
 
 @pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((2, 2, 2)), np.zeros((0, 2)), "text"])
 def test_what_is_no_image_is_refused_with_its_name(wrong):
-    with pytest.raises(ThespisError, match=r"log_image\('x'\): .* is no image: give \[height"):
+    with pytest.raises(ThespisError, match=r"log_image\('x'\): .* is not an image: give \[height"):
         pixels("x", wrong)
 
 

@@ -88,7 +88,7 @@ def test_signals_wait_until_libraries_are_imported(child, tmp_path, number, code
     process = child(IMPORTING)
     assert process.stdout.readline() == "importing\n"
     process.send_signal(number)
-    assert process.stderr.readline() == "thespis: ends when all is loaded\n"
+    assert process.stderr.readline() == "thespis: stopping after loading\n"
     (tmp_path / "go").touch()
     out, err = process.communicate(timeout=600)
     assert (out, process.returncode) == ("imported\n", code)
@@ -99,7 +99,7 @@ def test_a_signal_is_answered_while_python_waits_for_xla(child, tmp_path):
     process = child(COMPILING, "command")
     assert process.stdout.readline() == "busy\n"
     process.send_signal(signal.SIGINT)
-    assert process.stderr.readline().startswith("SIGINT: saving after this step; again to end")
+    assert process.stderr.readline().startswith("SIGINT: saving after this step; repeat it to end")
     (tmp_path / "go").touch()
     out, err = process.communicate(timeout=600)
     assert (out, err, process.returncode) == ("[2]\n", "", 0)

@@ -57,7 +57,7 @@ def given(env, **changes):
 
 def same(a, b) -> None:
     assert differences(a, b) == []
-    assert metrics.same(a / "metrics.csv", b / "metrics.csv") == []
+    assert metrics.differences(a / "metrics.csv", b / "metrics.csv") == []
 
 
 @pytest.mark.parametrize(

@@ -152,13 +152,13 @@ def test_observations_are_taken_as_the_environment_gives_them():
     assert not np.allclose(policy(other), one_by_one[0])
 
 
-TASK = "give the first part of what reset returned: obs, info = env.reset()"
+TASK = "give only the observation that reset returns: obs, info = env.reset()"
 
 
 @pytest.mark.parametrize(
     ("obs", "message"),
     [
-        (np.zeros(4), "on shape (4,): jax:pendulum has (3,), and a batch of n has n in front"),
+        (np.zeros(4), "on shape (4,): jax:pendulum has (3,), and a batch has one more axis"),
         (np.zeros((5, 4)), "on shape (5, 4): jax:pendulum has (3,)"),
         (np.zeros((2, 5, 3)), "on shape (2, 5, 3): jax:pendulum has (3,)"),
         (np.float32(0), "on shape (): jax:pendulum has (3,)"),

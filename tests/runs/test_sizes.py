@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 
 def test_a_replay_larger_than_the_machine_is_refused_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(sizes, "memory", lambda: 2**34)
-    with pytest.raises(ThespisError, match=r"buffer_size = \d+ of 1 member\(s\) needs .* GiB"):
+    with pytest.raises(ThespisError, match=r"buffer_size = \d+ for 1 member\(s\) needs .* GiB"):
         thespis.train(
             "sac", out=tmp_path, **arguments(steps=10**9, buffer_size=10**9, eval_freq=100)
         )
@@ -29,10 +29,10 @@ def test_a_replay_larger_than_the_machine_is_refused_at_once(tmp_path, monkeypat
 
 def test_a_population_that_does_not_fit_says_how_many_would(tmp_path):
     given = population(steps=10**9, buffer_size=10**9, eval_freq=100, hidden=(8, 8))
-    with pytest.raises(ThespisError, match=r"of 4 member\(s\) needs .* this machine has .* GiB"):
+    with pytest.raises(ThespisError, match=r"for 4 member\(s\) needs .* this machine has .* GiB"):
         thespis.train("sac", out=tmp_path, **given)
     less = population(steps=10**8, buffer_size=2 * 10**8, members=100, eval_freq=100)
-    with pytest.raises(ThespisError, match=r"of 100 member\(s\) .*: \d+ member\(s\) fit"):
+    with pytest.raises(ThespisError, match=r"for 100 member\(s\) .*: \d+ member\(s\) fit"):
         thespis.train("sac", out=tmp_path, **less)
     assert not list(tmp_path.iterdir())
 
@@ -47,7 +47,7 @@ def test_bytes_are_counted_from_shapes_alone():
 def test_only_the_replay_grows_with_its_rows():
     env = Autoreset(PointMass())
     loop = Loop(SAC(env.spec, hidden=(4,)), env, envs=2, capacity=100)
-    few, many = (sizes.of_member(dataclasses.replace(loop, capacity=n)) for n in (100, 10**9))
+    few, many = (sizes.member_sizes(dataclasses.replace(loop, capacity=n)) for n in (100, 10**9))
     assert many.replay > 9e6 * few.replay
     assert (many.state, many.environments) == (few.state, few.environments)
     assert few.total == few.replay + sizes.STATES * few.state + few.environments

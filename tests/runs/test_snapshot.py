@@ -58,7 +58,7 @@ def test_a_replay_is_loaded_with_no_second_copy_of_all(tmp_path, monkeypatch):
 
 def test_what_is_not_finite_is_named_and_not_saved():
     state = {"actor": {"w": np.ones(3)}, "critic": np.array([1.0, np.inf])}
-    with pytest.raises(ThespisError, match="sac, step 7: critic is not finite and not saved"):
+    with pytest.raises(ThespisError, match="sac, step 7: critic is not finite, so it is not saved"):
         snapshot.refuse_not_finite(state, "sac, step 7")
     snapshot.refuse_not_finite(state["actor"], "sac, step 7")
 

@@ -212,8 +212,8 @@ def test_looks_are_trusted_once_and_runs_that_are_resumed_for_good(trained, here
 def test_help_says_how_long_trust_lasts(command, capsys):
     assert main([*command.split(), "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    wanted = "and remember that" if command == "resume" else "this once"
-    assert f"even if you did not train it here, {wanted}." in said
+    wanted = ", and remember to trust it" if command == "resume" else "; this time only"
+    assert f"even if you did not train it on this machine{wanted}." in said
 
 
 def test_runs_that_name_no_code_leave_no_trace(trained):

@@ -39,7 +39,7 @@ def whole(tmp_path_factory):
 def same(a, b) -> None:
     """Two populations went the same way."""
     assert differences(a, b) == []
-    assert metrics.same(a / "metrics.csv", b / "metrics.csv") == []
+    assert metrics.differences(a / "metrics.csv", b / "metrics.csv") == []
     assert (a / "lineage.csv").read_bytes() == (b / "lineage.csv").read_bytes()
 
 
@@ -173,7 +173,7 @@ def test_the_fitness_may_be_any_metric(tmp_path, monkeypatch):
     assert table["score"][:4].tolist() == log["train/target_value"][log["step"] == 200].tolist()
     monkeypatch.setattr("thespis.runs.session.Session.__init__", None)  # nothing is compiled
     for wrong, hint in (("eval/reward", "did you mean eval"), ("zzz", "there is time/trans")):
-        with pytest.raises(ThespisError, match=f"pbt.fitness = {wrong} is no metric; {hint}"):
+        with pytest.raises(ThespisError, match=f"pbt.fitness = {wrong} is not a metric; {hint}"):
             thespis.train("sac", out=tmp_path, **population(pbt={"fitness": wrong}))
     assert len(list(tmp_path.glob("sac/*"))) == 1
 
@@ -266,7 +266,8 @@ def test_a_damaged_lineage_is_as_the_checkpoint_has_it(whole, tmp_path, capsys, 
     thespis.resume(copy, progress=False)
     same(whole.path, copy)
     told = capsys.readouterr().err
-    assert f"{file} was {'missing' if harm is None else 'damaged'}: it is as the checkpoint" in told
+    fault = "missing" if harm is None else "damaged"
+    assert f"{file} was {fault}: it is restored from the checkpoint" in told
     assert [x.read_bytes() for x in copy.glob("lineage.csv.*")] == ([damaged] if harm else [])
 
 
@@ -398,7 +399,7 @@ def test_healing_is_the_same_after_a_stop(healed, tmp_path, monkeypatch, capsys)
     thespis.resume(run.path, progress=False)
     told = capsys.readouterr().err
     assert "sac, step 100, seed 2: the actor is not finite" in told
-    assert "member 2 goes on as a copy of member" in told
+    assert "member 2 continues as a copy of member" in told
     same(healed.path, run.path)
 
 

@@ -113,7 +113,7 @@ def test_metra_leads_to_goals_and_scores_what_it_can(far):
     moved = phi(seen(played.descriptors[0, 0, 1])) - phi(seen(played.descriptors[0, 0, 0]))
     assert played.diversity[0, 0, 1] == pytest.approx(float(moved @ played.skills[0]), abs=1e-5)
     given = Planner(), jnp.zeros(2), lambda place: place.sum(-1), random.key(0)
-    with pytest.raises(ThespisError, match="metra predicts nothing"):
+    with pytest.raises(ThespisError, match="metra has no dynamics"):
         plan(far.algo, far.state, far.hp, *given)
 
 

@@ -60,7 +60,7 @@ def end(*children: subprocess.Popen, code: int = 0) -> list[tuple[str, str]]:
 
 def same(a: Path, b: Path) -> None:
     assert differences(a, b) == []
-    assert metrics.same(a / "metrics.csv", b / "metrics.csv") == []
+    assert metrics.differences(a / "metrics.csv", b / "metrics.csv") == []
     assert (a / "lineage.csv").read_bytes() == (b / "lineage.csv").read_bytes()
 
 

@@ -24,19 +24,19 @@ class ActorCritic(CriticLearning):
     """Holds the choices and methods that all share. A state's `stats` are None or running."""
 
     batch_size: int = 256
-    """Transitions (or windows) of every update."""
+    """Number of transitions (or windows) per update."""
     n_step: int = 1
-    """Rewards summed before bootstrapping."""
+    """Number of steps of n-step returns."""
     resets: tuple[int, ...] = ()
-    """Environment steps at which networks, targets, temperature and optimisers begin anew."""
+    """Environment steps at which networks, targets, temperature and optimisers are reset."""
     prioritized_replay: bool = False
-    """Draw transitions in proportion to their last TD error to the power of priority_alpha."""
+    """Sample transitions in proportion to their last TD error to the power of priority_alpha."""
     importance_weights: bool = True
-    """Weigh transitions of prioritized_replay so that those drawn more often count no more."""
+    """Correct the bias of prioritized_replay by importance weights."""
     max_use: int | None = None
-    """Draws after which prioritized_replay leaves a transition out."""
+    """Maximum number of times that prioritized_replay samples a transition."""
     max_staleness: int | None = None
-    """Steps after which prioritized_replay leaves a transition out."""
+    """Age in environment steps after which prioritized_replay ignores a transition."""
 
     class Hyper(eqx.Module):
         """Numbers of prioritized_replay."""
@@ -45,10 +45,14 @@ class ActorCritic(CriticLearning):
             0.6, Uniform(0, 1), "exponent of priorities", low=0, special=True
         )
         priority_beta: float = prior(
-            0.4, Uniform(0, 1), "first exponent of importance weights", low=0, special=True
+            0.4, Uniform(0, 1), "initial exponent of importance weights", low=0, special=True
         )
         priority_anneal: float = prior(
-            1e5, LogUniform(1e4, 1e6), "updates until that exponent is 1", low=1, special=True
+            1e5,
+            LogUniform(1e4, 1e6),
+            "updates until priority_beta has grown to 1",
+            low=1,
+            special=True,
         )
         weight_decay: float = prior(
             1e-2, LogUniform(1e-4, 1e-1), "weight decay of adamw", low=0, special=True
@@ -56,12 +60,16 @@ class ActorCritic(CriticLearning):
         lr_end: float = prior(
             0.1,
             LogUniform(1e-2, 1),
-            "last learning rates, as a share of the first",
+            "final learning rates, as a fraction of the initial ones",
             0,
             special=True,
         )
         schedule_updates: float = prior(
-            0.0, Uniform(0, 1e6), "updates of lr_schedule, 0 for all of the run", 0, special=True
+            0.0,
+            Uniform(0, 1e6),
+            "length of lr_schedule in updates; 0 for the whole run",
+            0,
+            special=True,
         )
 
     several: ClassVar[bool] = False  # agents

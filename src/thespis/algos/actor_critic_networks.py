@@ -25,29 +25,30 @@ class ActorCriticNetworks:
 
     spec: Spec
     hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers of the actor, and of the critics unless critic_hidden says otherwise."""
+    """Widths of the hidden layers of the actor, and of the critics unless critic_hidden is set."""
     critic_hidden: tuple[int, ...] | None = None
-    """Hidden layers of the critics."""
+    """Widths of the critics' hidden layers; by default those of hidden."""
     critics: int = 2
     """Number of critics."""
     weight_init: Init = "torch"
-    """Initial weights: +-1/sqrt(n) with biases, or +-sqrt(3/n) without."""
+    """Initial weights: uniform within 1/sqrt(n), also for biases (torch), uniform within sqrt(3/n)
+    with zero biases (lecun), or orthogonal."""
     actor_network: Network = field(default=Network(), metadata={"group": "actor"})
     """The actor's network."""
     critic_network: Network = field(default=Network(), metadata={"group": "critic"})
     """The network of each critic."""
     normalize_observations: bool = False
-    """Networks see observations normalised by running statistics; the replay keeps them raw."""
+    """Normalise observations by running statistics; the replay buffer keeps them raw."""
     conv_channels: tuple[int, ...] | None = None
-    """Channels of the convolutions that read images, by default those that suit their size."""
+    """Channels of the convolutional layers for images; the default depends on the image size."""
     conv_kernels: tuple[int, ...] | None = None
-    """Their kernels, in pixels."""
+    """Kernel sizes of the convolutional layers, in pixels."""
     conv_strides: tuple[int, ...] | None = None
-    """Their strides, in pixels."""
+    """Strides of the convolutional layers, in pixels."""
     shared_encoder: bool = True
-    """The actor reads images by the critics' convolutions, which only the critics train."""
+    """Share the critics' convolutional layers with the actor, whose loss does not train them."""
     privileged: tuple[str, ...] = ()
-    """Keys of a dict observation that only the critics see: acting does without them."""
+    """Keys of a dict observation that only the critics see, not the actor."""
 
     # --- what networks see ------------------------------------------------------------------
 

@@ -28,33 +28,35 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
     """Takes steps of critics towards r + gamma^k V(s'), and of their targets."""
 
     subset: int | None = None
-    """Critics, drawn at random for every update, that make the target; by default all of them."""
+    """Number of critics, chosen at random for every update, that form the target (as in REDQ); by
+    default all of them."""
     target_reduce: Literal["min", "mean", "truncated"] = "min"
-    """Targets use the smallest of the critics' values, their mean, or of quantiles all but the
-    largest."""
+    """Value of several critics in targets: their minimum, their mean, or a truncated mixture of
+    quantiles (as in TQC)."""
     actor_reduce: Literal["min", "mean", "first"] = "min"
-    """The actor maximises the smallest of the critics' values, their mean, or the first."""
+    """Value of several critics that the actor maximises: their minimum, their mean, or the
+    first."""
     target_update: Literal["polyak", "copy", "none"] = "polyak"
-    """Target critics follow slowly, are copies of the critics, or there are none: this needs batch
-    norm."""
+    """How target critics follow the critics: slowly by tau (polyak), by copies every target_every
+    updates, or no target critics (none), which needs batch norm."""
     target_every: int = 1
-    """Updates between those of the target critics."""
+    """Number of updates between updates of the target critics."""
     head: Literal["mse", "huber", "categorical", "quantile"] = "mse"
-    """What critics learn: a value by squared errors or Huber's loss, probabilities of returns, or
-    their quantiles."""
+    """Output of critics: a value, trained by the squared error (mse) or Huber loss, or a
+    distribution of returns, as probabilities (categorical) or quantiles."""
     atoms: int = 101
-    """Returns of which a categorical head gives the probabilities."""
+    """Number of atoms of a categorical head."""
     categorical_target: CategoricalTarget = "projected"
-    """A categorical head learns the projected distribution of returns, or their expectation as a
-    class: between two atoms, or smoothed by a Gaussian."""
+    """Target of a categorical head: the projected distribution of returns (as in C51), or the
+    expected return as two-hot or Gaussian-smoothed (HL-Gauss) class probabilities."""
     quantiles: int = 25
-    """Quantiles of a quantile head."""
+    """Number of quantiles of a quantile head."""
     dropped_quantiles: int = 2
-    """Quantiles per critic that target_reduce = truncated leaves out."""
+    """Number of largest quantiles per critic to drop with target_reduce = truncated."""
     ignore_done: bool = False
     """Bootstrap through terminations as well."""
     drop_truncated: bool = False
-    """Leave transitions that end by a time limit out of the critic's loss."""
+    """Leave transitions at a time limit out of the critics' loss."""
 
     def check_critics(self) -> None:
         """Refuses heads, reductions and targets that do not go together."""

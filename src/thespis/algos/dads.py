@@ -88,67 +88,73 @@ class DADS(SAC):
     """Learns skills without rewards: they differ in what they do, and can be planned with."""
 
     objective: Literal["dads", "metra"] = "dads"
-    """Skills whose effect can be predicted, or that lead far apart in a representation."""
+    """Objective: skills with predictable effects (dads), or far apart in a learned representation
+    (metra)."""
     skills: int = 2
-    """Numbers of a skill; the number of skills if they are one-hot."""
+    """Dimension of a skill; for one-hot skills, their number."""
     skill_kind: Literal["uniform", "one-hot"] = "uniform"
-    """Skills are points of the cube [-1, 1]^skills (of metra unit vectors), or one of so many."""
+    """Type of skills: vectors in the cube [-1, 1]^skills (unit vectors with metra), or one-hot."""
     assignment: Literal["sampled", "equal"] = "sampled"
-    """Environments draw a skill at every episode's start, or have one of their own for good."""
+    """Sample a skill at the start of every episode, or give each environment a fixed one."""
     descriptor: Reference | Callable[[Any], Array] | None = None
-    """What skills should differ in: coordinates of the observation (0,1), observation for all of
-    them, a function MODULE:NAME, or a name that the environment offers; by default its first."""
+    """Descriptor in which skills should differ: coordinates of the observation (0,1), observation
+    for all of them, a function MODULE:NAME, or a descriptor of the environment by name; by default
+    its first."""
     policy_sees: str | None = None
     """Coordinates of the observation that policy and critics see; by default all but those of the
-    descriptor, and all if there is a task (with_reward)."""
+    descriptor, or all of them with with_reward."""
     dynamics_sees: Word | None = None
-    """What the skill dynamics see: descriptor, observation, none, or some of them such as
-    descriptor[2:] or observation[0,1]; by default the descriptor, none if the policy sees none.
-    Of metra what the representation sees, by default the descriptor."""
+    """Input of the skill dynamics, or of metra's representation: descriptor, observation, none, or
+    a part such as descriptor[2:] or observation[0,1]; by default the descriptor, or none if the
+    policy does not see it (dads only)."""
     predicts: str = "descriptor"
-    """Whose change the skill dynamics predict: descriptor, observation, or some of them."""
+    """Quantity whose change the skill dynamics predict: descriptor, observation, or a part of
+    them."""
     alternatives: int = 100
-    """Other skills that estimate how likely a change is at large; one-hot ones are enumerated."""
+    """Number of other skills sampled to estimate the marginal probability of a change; one-hot
+    skills are enumerated."""
     components: int = 4
-    """Gaussians in the mixture of the skill dynamics."""
+    """Number of Gaussians in the mixture of the skill dynamics."""
     dynamics_hidden: tuple[int, ...] | None = None
-    """Hidden layers of the skill dynamics; by default those of the actor."""
+    """Widths of the hidden layers of the skill dynamics; by default those of the actor."""
     dynamics_std: Literal["fixed", "learned"] = "fixed"
-    """Standard deviations of predictions: all dynamics_scale, or learned and never less."""
+    """Standard deviation of predictions: fixed at dynamics_scale, or learned with that minimum."""
     dynamics_period: int = 1
-    """Updates between those of the skill dynamics."""
+    """Number of updates between updates of the skill dynamics."""
     dynamics_data: Literal["recent", "weighted", "replay"] = "recent"
-    """The skill dynamics learn from recent rows, or from all, with importance weights or none."""
+    """Training data of the skill dynamics: recent steps, or the whole replay with (weighted) or
+    without (replay) importance weights."""
     recent_steps: int = 10_000
-    """Environment steps that count as recent."""
+    """Number of environment steps that count as recent."""
     normalize_target: bool = True
     """Predict changes normalised by running statistics."""
     normalize_input: bool = True
-    """The dynamics see numbers normalised by running statistics."""
+    """Normalise the input of the skill dynamics by running statistics."""
     with_reward: bool = False
-    """Learn from the environment's reward, and differ only where the return is near the best."""
+    """Maximise the environment's reward, with the intrinsic reward only for skills whose return is
+    near the best (as in SMERL)."""
     best_return: float | None = None
-    """What with_reward takes for the best return, such as that of a run of sac; by default the
-    best that a skill has reached of late."""
+    """Best return for with_reward, such as that of a run of sac; by default the best recent return
+    of any skill."""
 
     class Hyper(SAC.Hyper):
         dynamics_lr: float = prior(
-            1e-3, LogUniform(3e-5, 3e-3), "skill dynamics' learning rate", low=0
+            1e-3, LogUniform(3e-5, 3e-3), "learning rate of the skill dynamics", low=0
         )
         dynamics_scale: float = prior(
-            1.0, LogUniform(0.1, 1), "(least) standard deviation of predictions", low=1e-3
+            1.0, LogUniform(0.1, 1), "standard deviation of predictions, or its minimum", low=1e-3
         )
         importance_clip: float = prior(
             10.0,
             LogUniform(1, 100),
-            "importance weights stay within this factor of 1",
+            "largest factor by which importance weights differ from 1",
             low=1,
             special=True,
         )
         multiplier: float = prior(
             30.0,
             LogUniform(1, 100),
-            "initial weight of metra's constraint",
+            "initial Lagrange multiplier of metra's constraint",
             low=1e-6,
             initial=True,
             special=True,
@@ -156,21 +162,21 @@ class DADS(SAC):
         slack: float = prior(
             1e-3,
             LogUniform(1e-4, 1e-1),
-            "how far metra's constraint is more than kept",
+            "slack of metra's constraint",
             low=0,
             special=True,
         )
         diversity_scale: float = prior(
             1.0,
             LogUniform(0.1, 10),
-            "factor of the intrinsic reward beside the environment's",
+            "weight of the intrinsic reward, with with_reward",
             low=0,
             special=True,
         )
         margin: float = prior(
             0.1,
             Uniform(0, 0.5),
-            "share of the best return that near the best may lack",
+            "fraction of the best return within which a skill is near the best",
             low=0,
             special=True,
         )

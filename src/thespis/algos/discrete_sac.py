@@ -41,31 +41,44 @@ class DiscreteSAC(SoftActorCritic):
     """Maximum-entropy actor-critic for discrete actions, some of which may be illegal."""
 
     entropy_unit: Literal["log-actions", "actions"] = "log-actions"
-    """What target_entropy multiplies: the log of the number of legal actions, or the number."""
+    """Unit of target_entropy: the log of the number of legal actions, or the number."""
     reduce: Literal["min", "mean"] = "min"
-    """Targets and actor use the smallest of the critics' values, or their mean."""
+    """Value of several critics in targets and for the actor: their minimum or mean."""
     critic_entropy: bool = True
-    """The critics' targets count the entropy of what follows."""
+    """Include the entropy of the next state in the critics' targets."""
     clip_q: bool = False
-    """Critics gain nothing by going further than q_clip from the target critics."""
+    """Clip the critics' values to within q_clip of the target critics in their loss."""
     epsilon_schedule: Schedule = "linear"
-    """How epsilon goes from epsilon_start to epsilon_end."""
+    """Schedule of epsilon from epsilon_start to epsilon_end."""
     store_logits: bool = False
     """Store the actor's logits with every transition."""
     noise_repeat: int = 16
-    """Most steps that share one draw of exploration; k of them have a chance like 1 / k^2. Above
-    1, epsilon is the chance that a whole episode is random, instead of a step."""
+    """Maximum number of steps k that reuse the same exploration noise, where k has a probability
+    proportional to 1 / k^2. Above 1, epsilon is the probability that a whole episode is random, not
+    a step."""
 
     class Hyper(Discounting, SoftLearningRates):
-        tau: float = prior(0.02, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
+        tau: float = prior(
+            0.02, LogUniform(1e-3, 1e-1), "Polyak rate of the target networks", low=0, high=1
+        )
         alpha: float = prior(
             0.05, LogUniform(1e-2, 1), "initial (or fixed) temperature", low=0, initial=True
         )
-        target_entropy: float = prior(0.5, Uniform(0.1, 0.9), "wanted entropy, see entropy_unit")
-        q_clip: float = prior(0.5, LogUniform(0.1, 10), "reach of clip_q", low=0)
-        epsilon_start: float = prior(1.0, Uniform(0, 1), "first chance to stray", 0, 1)
-        epsilon_end: float = prior(0.0, Uniform(0, 0.1), "last chance to stray", 0, 1)
-        epsilon_decay: float = prior(2e4, LogUniform(1e3, 1e5), "steps between the two", low=1)
+        target_entropy: float = prior(
+            0.5, Uniform(0.1, 0.9), "target entropy in units of entropy_unit"
+        )
+        q_clip: float = prior(
+            0.5, LogUniform(0.1, 10), "distance from the target critics for clip_q", low=0
+        )
+        epsilon_start: float = prior(
+            1.0, Uniform(0, 1), "initial probability of a random action", 0, 1
+        )
+        epsilon_end: float = prior(
+            0.0, Uniform(0, 0.1), "final probability of a random action", 0, 1
+        )
+        epsilon_decay: float = prior(
+            2e4, LogUniform(1e3, 1e5), "steps from epsilon_start to epsilon_end", low=1
+        )
 
     presets: ClassVar[dict[str, dict]] = PRESETS
 

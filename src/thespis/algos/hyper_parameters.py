@@ -11,15 +11,17 @@ from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, prior
 
 
 class LearningRates(ActorCritic.Hyper):
-    actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "actor's learning rate", low=0)
-    critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "critics' learning rate", low=0)
+    actor_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "learning rate of the actor", low=0)
+    critic_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "learning rate of the critics", low=0)
 
 
 class SoftLearningRates(LearningRates):
-    alpha_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "temperature's learning rate", low=0)
+    alpha_lr: float = prior(1e-3, LogUniform(3e-5, 3e-3), "learning rate of the temperature", low=0)
 
 
 class Discounting(ActorCritic.Hyper):
-    gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
-    tau: float = prior(0.005, LogUniform(1e-3, 1e-1), "rate of the target", low=0, high=1)
-    reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor of the reward")
+    gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount factor", low=0, high=1)
+    tau: float = prior(
+        0.005, LogUniform(1e-3, 1e-1), "Polyak rate of the target networks", low=0, high=1
+    )
+    reward_scale: float = prior(1.0, LogUniform(0.1, 10), "factor by which rewards are scaled")

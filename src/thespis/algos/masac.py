@@ -50,33 +50,48 @@ class MASAC(MultiAgent):
     """Runs SAC for several agents at once, with continuous or discrete actions."""
 
     critic: Literal["joint", "state", "own"] = "joint"
-    """What critics read: all observations and actions, the state and the own action, or what the
-    agent itself sees and does (independent SAC)."""
+    """Input of critics: all observations and actions (joint), the state and the agent's action, or
+    only the agent's own observation and action (independent SAC)."""
     shared_weights: bool = True
-    """One actor, and one network per critic, for all agents; else one for each agent."""
+    """Share the networks of actor and critics between agents, instead of one set per agent."""
     temperature: Form = "log"
-    """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
+    """Form of the learned temperature: log alpha with a loss linear in alpha (exp) or in log alpha
+    (log), alpha itself (linear), or not learned (fixed)."""
     log_derivative: LogDerivative = "exact"
-    """Of tanh in log-probabilities: exact, or log(1 - a^2 + 1e-6)."""
+    """Correction for tanh in log-probabilities: exact, or log(1 - a^2 + 1e-6) (epsilon)."""
     entropy_unit: Literal["log-actions", "actions"] = "log-actions"
-    """What discrete_entropy multiplies: the log of the number of legal actions, or the number."""
+    """Unit of discrete_entropy: the log of the number of legal actions, or the number."""
     epsilon_schedule: Schedule = "linear"
-    """How the chance of random discrete actions goes from epsilon_start to epsilon_end."""
+    """Schedule of the probability of random discrete actions, from epsilon_start to epsilon_end."""
     store_logits: bool = False
     """Store the logits of discrete actors with every transition."""
 
     class Hyper(SAC.Hyper):
         discrete_entropy: float = prior(
-            0.3, Uniform(0.05, 0.9), "wanted entropy of discrete actions, see entropy_unit"
+            0.3, Uniform(0.05, 0.9), "target entropy of discrete actions, in units of entropy_unit"
         )
         epsilon_start: float = prior(
-            0.0, Uniform(0, 1), "first chance of a random discrete action", 0, 1, special=True
+            0.0,
+            Uniform(0, 1),
+            "initial probability of a random discrete action",
+            0,
+            1,
+            special=True,
         )
         epsilon_end: float = prior(
-            0.0, Uniform(0, 0.1), "last chance of a random discrete action", 0, 1, special=True
+            0.0,
+            Uniform(0, 0.1),
+            "final probability of a random discrete action",
+            0,
+            1,
+            special=True,
         )
         epsilon_decay: float = prior(
-            1e4, LogUniform(1e3, 1e5), "steps between the two", low=1, special=True
+            1e4,
+            LogUniform(1e3, 1e5),
+            "steps from epsilon_start to epsilon_end",
+            low=1,
+            special=True,
         )
 
     own_passes: ClassVar[bool] = True

@@ -54,7 +54,7 @@ class MultiAgent(ActorCritic):
     """Reads observations, rewards and actions of several agents."""
 
     team_reward: bool = False
-    """Every agent learns from the team's reward, where the environment rewards each by itself."""
+    """Train every agent on the team's reward, if the environment has a reward per agent."""
 
     several: ClassVar[bool] = True
 

@@ -17,15 +17,15 @@ class Optimization:
     """Chooses the optimiser of actor and critics, and the schedule of their learning rates."""
 
     optimizer: Literal["adam", "adamw"] = "adam"
-    """Optimiser of actor and critics; adamw has a weight_decay."""
+    """Optimiser of actor and critics; adamw uses weight_decay."""
     adam_b1: float = 0.9
-    """Share of the mean of gradients that Adam keeps at every update."""
+    """Adam's decay of the first moment, beta 1."""
     adam_b2: float = 0.999
-    """Share of the mean of their squares that Adam keeps."""
+    """Adam's decay of the second moment, beta 2."""
     max_grad_norm: float | None = None
-    """Length that gradients are cut to; by default they are not."""
+    """Maximum norm of gradients; by default they are not clipped."""
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How learning rates go to lr_end of themselves over the run."""
+    """Schedule of the learning rates, from their initial values to the fraction lr_end of these."""
 
     def train_state(self, params: Any) -> TrainState:
         """Returns parameters with the optimiser that was chosen, before any update."""

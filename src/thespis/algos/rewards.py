@@ -20,12 +20,12 @@ class Rewards:
 
     spec: Spec
     reward_weights: tuple[float, ...] | None = None
-    """Weights of the dimensions of a vector reward, by default 1 each."""
+    """Weights of the dimensions of a vector reward; by default 1 each."""
     reward_norm: Literal["none", "std", "bounded"] = "none"
-    """Scale rewards by the running deviation of discounted returns, and no returns beyond
-    value_bound if bounded; the replay keeps them raw."""
+    """Divide rewards by the running standard deviation of discounted returns (std), and also keep
+    returns within value_bound (bounded); the replay buffer keeps them raw."""
     value_bound: float = 5.0
-    """Returns reach from minus this to this, with reward_norm = bounded and a categorical head."""
+    """Bound of returns, with reward_norm = bounded and a categorical head."""
 
     @property
     def weights(self) -> np.ndarray:

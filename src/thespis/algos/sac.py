@@ -30,31 +30,33 @@ class SAC(SoftActorCritic):
     """Maximum-entropy actor-critic for continuous actions."""
 
     std: Std = "exp"
-    """How the standard deviation is made: exp(raw), raw clipped or brought by tanh into
-    log_std_range, or softplus(raw) + 0.001."""
+    """Parametrisation of the standard deviation: exp(raw), with raw clipped (exp) or squashed by
+    tanh (tanh) to log_std_range, or softplus(raw) + 0.001."""
     log_std_range: tuple[float, ...] = RANGE
-    """Lowest and highest logarithm of the standard deviation."""
+    """Lower and upper bound of the log standard deviation."""
     log_derivative: LogDerivative = "exact"
-    """Of tanh in log-probabilities: exact, or log(1 - a^2 + 1e-6)."""
+    """Correction for tanh in log-probabilities: exact, or log(1 - a^2 + 1e-6) (epsilon)."""
     order: Literal["sequential", "simultaneous", "actor-first"] = "sequential"
-    """The actor maximises the new critics' values, or those before this update; actor-first, the
-    critics then learn from the new actor and temperature."""
+    """Order of updates: the actor maximises the values of the updated critics (sequential) or of
+    those before the update (simultaneous); with actor-first, critics then use the updated actor and
+    temperature."""
     actor_every: int = 1
-    """Updates of the critics per update of the actor and the temperature."""
+    """Number of critic updates per update of the actor and the temperature."""
     critic_loss: Literal["sum", "half-mean"] = "sum"
-    """Squared errors added over the critics, or half of their mean."""
+    """Critic loss: the sum of squared errors over critics, or half of their mean."""
     store_policy: bool = False
     """Store the policy's mean and standard deviation with every transition."""
     init_w: float | None = None
-    """Redraw the actor's last layer within +-init_w."""
+    """Initialise the actor's last layer uniformly within +-init_w."""
     noise_repeat: int = 1
-    """Most steps that share one exploration noise; k of them have a chance like 1 / k^2."""
+    """Maximum number of steps k that reuse the same exploration noise, where k has a probability
+    proportional to 1 / k^2."""
 
     class Hyper(Discounting, SoftLearningRates):
         alpha: float = prior(
             1.0, LogUniform(1e-2, 1), "initial (or fixed) temperature", low=0, initial=True
         )
-        target_entropy: float = prior(-1.0, Uniform(-2, 0), "wanted entropy per action dimension")
+        target_entropy: float = prior(-1.0, Uniform(-2, 0), "target entropy per action dimension")
 
     presets: ClassVar[dict[str, dict]] = PRESETS
 

@@ -29,7 +29,8 @@ class SoftActorCritic(ActorCritic):
     """Maximises rewards and entropy, weighed by a temperature."""
 
     temperature: Form = "log"
-    """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
+    """Form of the learned temperature: log alpha with a loss linear in alpha (exp) or in log alpha
+    (log), alpha itself (linear), or not learned (fixed)."""
 
     def init(self, key, hp) -> Any:
         """Makes actor, critics, temperature and statistics."""

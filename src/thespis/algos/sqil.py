@@ -40,27 +40,31 @@ class SQIL(ActorCritic):
     """Imitation of demonstrations, for continuous and discrete actions."""
 
     objective: Objective = "sqil"
-    """What critics learn: rewards 0 and 1 (SQIL), rewards that they imply themselves (IQ-Learn),
-    or rewards -1 and the greatest value (LS-IQ); of the agent and of demonstrations."""
+    """Imitation objective: SQIL (rewards 0 for the agent, 1 for demonstrations), IQ-Learn (rewards
+    implied by the critics) or LS-IQ (reward -1 for the agent; demonstrations are regressed to the
+    largest possible value)."""
     temperature: Form = "fixed"
-    """Loss of the temperature: alpha of log alpha, log alpha, alpha itself, or none (fixed)."""
+    """Form of the learned temperature: log alpha with a loss linear in alpha (exp) or in log alpha
+    (log), alpha itself (linear), or not learned (fixed)."""
     absorbing: bool = True
-    """After a termination the episode goes on for ever, worth as much as its half of the batch."""
+    """Treat terminal states as absorbing, with the reward of their half of the batch for ever."""
     std: Std = "exp"
-    """Of continuous actions, how the standard deviation is made: exp(clip(raw, -20, 2)) or
+    """Parametrisation of the standard deviation of continuous actions: exp(clip(raw, -20, 2)) or
     softplus(raw) + 0.001."""
     log_derivative: LogDerivative = "exact"
-    """Of tanh in log-probabilities of continuous actions: exact, or log(1 - a^2 + 1e-6)."""
+    """Correction for tanh in log-probabilities of continuous actions: exact, or log(1 - a^2 + 1e-6)
+    (epsilon)."""
     init_w: float | None = None
-    """Redraw the last layer of an actor with continuous actions within +-init_w."""
+    """Initialise the last layer of an actor of continuous actions uniformly within +-init_w."""
     store_policy: bool = False
     """Store the policy's mean and standard deviation, or its logits, with every transition."""
     bc_steps: int | None = None
-    """First updates in which the actor clones the demonstrations, while the critics learn."""
+    """Number of first updates in which the actor is trained by behaviour cloning, while the critics
+    learn."""
     monitor_gradients: bool = True
-    """Report both halves' actor losses, and the cosine of their gradients."""
+    """Log the actor loss of each half of the batch, and the cosine of their gradients."""
     monitor_policy: bool = True
-    """Report the policy's entropy and, of continuous actions, its mean and deviation."""
+    """Log the policy's entropy and, for continuous actions, its mean and standard deviation."""
 
     demonstrated: ClassVar[bool] = True  # learns from demonstrations: a run must have some
 
@@ -74,7 +78,9 @@ class SQIL(ActorCritic):
             0.01, LogUniform(1e-3, 1), "fixed (or initial) temperature", low=0, initial=True
         )
         entropy_share: float = prior(
-            0.7, Uniform(0.1, 0.9), "wanted entropy of discrete actions, of the log of their number"
+            0.7,
+            Uniform(0.1, 0.9),
+            "target entropy of discrete actions, as a fraction of the log of their number",
         )
 
     presets: ClassVar[dict[str, dict]] = PRESETS

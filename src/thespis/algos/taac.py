@@ -76,53 +76,56 @@ class TAAC(ActorCritic):
     """Repeats its last action until a new one is worth more."""
 
     n_step: int = 3
-    """Most rewards summed before bootstrapping: replayed windows have one row more."""
+    """Maximum number of rewards summed before bootstrapping; replayed windows have one row more."""
     returns: Literal["compare-through", "one-step", "multi-step"] = "compare-through"
-    """Where sums of rewards end: at the first change of trajectory, after one step, or nowhere."""
+    """Length of returns: until the trajectory changes (compare-through), one step, or all n_step
+    steps."""
     td_loss: Literal["squared", "huber"] = "squared"
-    """What critics lose by an error e: e^2, or Huber's loss, e^2 / 2 up to huber_delta and straight
-    from there on."""
+    """Loss of a TD error e: e^2, or the Huber loss, e^2 / 2 up to huber_delta and linear beyond."""
     first: Literal["new", "zero", "random"] = "new"
-    """Episodes begin with a new trajectory, or may go on with the zero or a random one; greedily
-    (evaluations, videos, exports) the zero one takes the place of a random one."""
+    """Trajectory at the start of an episode: a new one, or the agent may continue a zero or a
+    random one. Greedy policies (evaluations, videos, exports) use zero instead of random."""
     max_repeat_steps: int | None = None
-    """Steps after which a new trajectory must begin, in training and evaluation."""
+    """Maximum number of steps of a trajectory, in training and evaluation."""
     advantage_clip: tuple[float | None, ...] | None = None
-    """Bounds (low high) of the advantage the switch sees; none leaves a side open."""
+    """Bounds (low high) of the advantage in the switching policy; none means no bound."""
     min_prob: tuple[float, ...] | None = None
-    """Small probabilities of switch and proposal (or one for both) that set their entropies."""
+    """Small probabilities of switch and proposal (or one for both) that determine their target
+    entropies."""
     encoder: tuple[int, ...] = ()
-    """Layers that all networks share and only the critics train: actors read, without gradient."""
+    """Widths of layers shared by all networks, which only the critics' loss trains."""
     embed: bool = True
-    """The actor sees each part of a trajectory through a linear layer, as wide as what it sees."""
+    """Embed each part of a trajectory by a linear layer, as wide as the actor's other input."""
     gammas: tuple[float, ...] | None = None
-    """Discounts of the dimensions of a vector reward, in place of gamma."""
+    """Discount factors of the dimensions of a vector reward, instead of gamma."""
     target_period: int = 1
-    """Updates between those of the target critics."""
+    """Number of updates between updates of the target critics."""
     normalize_rewards: bool = False
-    """Learn from rewards less their running mean, over their deviation, within reward_clip."""
+    """Normalise rewards by their running mean and standard deviation, clipped to reward_clip."""
     stratified: bool = False
-    """Draw windows evenly over environments and time, instead of independently; where they
-    are prioritised, they are drawn evenly over the priorities in any case."""
+    """Sample windows by strata over environments and time, instead of independently; prioritised
+    windows are always stratified over the priorities."""
     recent_share: float = 0.0
-    """Share of the windows that come from the last recent_steps of every environment."""
+    """Fraction of the windows from the last recent_steps of every environment."""
     recent_steps: int = 1000
-    """Rows of every environment that count as recent."""
+    """Number of steps of every environment that count as recent."""
     epsilon_greedy: float = 0.0
-    """Chance that evaluation samples proposal or switch, where it else takes the likeliest."""
+    """Probability of sampling proposal or switch in evaluations, instead of taking the mode."""
 
     class Hyper(Discounting, SoftLearningRates):
-        alpha_lr: float = prior(3e-4, LogUniform(3e-5, 3e-3), "temperatures' learning rate", low=0)
+        alpha_lr: float = prior(
+            3e-4, LogUniform(3e-5, 3e-3), "learning rate of the temperatures", low=0
+        )
         reward_clip: float = prior(5.0, LogUniform(1, 10), "bound of normalised rewards", low=0)
         huber_delta: float = prior(
-            1.0, LogUniform(0.1, 10), "error from which Huber's loss is straight", 0, special=True
+            1.0, LogUniform(0.1, 10), "error beyond which the Huber loss is linear", 0, special=True
         )
         alpha: float = prior(1.0, LogUniform(1e-2, 1), "initial temperatures", low=0, initial=True)
         target_entropy: float = prior(
-            round(math.log(0.2), 4), Uniform(-2.5, -0.5), "wanted entropy per action dimension"
+            round(math.log(0.2), 4), Uniform(-2.5, -0.5), "target entropy per action dimension"
         )
         target_switch_entropy: float = prior(
-            0.1985, Uniform(0.05, 0.6), "wanted entropy of the switch", low=0, high=math.log(2)
+            0.1985, Uniform(0.05, 0.6), "target entropy of the switch", low=0, high=math.log(2)
         )
 
     own_passes: ClassVar[bool] = True

@@ -43,25 +43,28 @@ class TD3(ActorCritic):
     """Deterministic actor-critic with smoothed targets and a delayed actor."""
 
     delay: int = 2
-    """Updates of the critics per update of the actor."""
+    """Number of critic updates per update of the actor."""
     order: Literal["sequential", "simultaneous"] = "sequential"
-    """The actor maximises the new critic's value, or that before this update."""
+    """Order of updates: the actor maximises the value of the updated critic (sequential) or of the
+    one before the update (simultaneous)."""
     critic_target: Literal["delayed", "every"] = "delayed"
-    """The target critics follow on the actor's steps only, or on every step."""
+    """Update the target critics only with the actor (delayed), or at every update."""
     actor_reduce: Literal["min", "mean", "first"] = "first"
-    """The actor maximises the smallest of the critics' values, their mean, or the first."""
+    """Value of several critics that the actor maximises: their minimum, their mean, or the
+    first."""
     noise_repeat: int = 1
-    """Most steps that share one exploration noise; k of them have a chance like 1 / k^2."""
+    """Maximum number of steps k that reuse the same exploration noise, where k has a probability
+    proportional to 1 / k^2."""
     noise_per_episode: bool = False
-    """Draw the std of the exploration noise anew for every episode, between noise_low and noise."""
+    """Sample the std of the exploration noise for every episode, between noise_low and noise."""
 
     class Hyper(Discounting, LearningRates):
         noise: float = prior(0.1, Uniform(0, 0.2), "std of the exploration noise", low=0)
         noise_low: float = prior(
             0.0, Uniform(0, 0.1), "lowest std of noise_per_episode", low=0, special=True
         )
-        target_noise: float = prior(0.2, Uniform(0, 1), "std of the target's noise", low=0)
-        noise_clip: float = prior(0.5, Uniform(0, 1), "bound of the target's noise", low=0)
+        target_noise: float = prior(0.2, Uniform(0, 1), "std of the target policy noise", low=0)
+        noise_clip: float = prior(0.5, Uniform(0, 1), "bound of the target policy noise", low=0)
 
     presets: ClassVar[dict[str, dict]] = PRESETS
 

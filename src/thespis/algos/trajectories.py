@@ -20,7 +20,7 @@ class TAACL(TAAC):
     """Follows lines: tau is an action and its slope, (a, v)."""
 
     inverse_mode: bool = True
-    """The actor proposes the next action, from which the slope follows; else the slope itself."""
+    """Let the actor propose the next action, from which the slope follows, instead of the slope."""
     parts: ClassVar[int] = 2
 
     def advance(self, trajectory):
@@ -41,7 +41,7 @@ class TAACQ(TAAC):
     """Follows parabolas: tau is (a, v, u), u the change of the slope v."""
 
     inverse_mode: bool = True
-    """The actor proposes the next action, from which v and u follow; else u, from rest."""
+    """Let the actor propose the next action, from which v and u follow, instead of u from rest."""
     parts: ClassVar[int] = 3
 
     def advance(self, trajectory):

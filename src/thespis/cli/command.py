@@ -1,4 +1,4 @@
-"""The command `thespis`: finds a command by its name, whose module is imported only then."""
+"""The command `thespis`: finds a command by its name, and only then imports its module."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ usage: thespis COMMAND ... [--help], or thespis help COMMAND
   eval RUN                play episodes with the trained policy and print their returns
   play RUN                make a video of the trained policy, or show it in a window
   zoo [NAME]              list the trained policies that come with Thespis, or play one
-  demos RUN -o NAME       record the trained policy, for others to imitate
+  demos RUN -o NAME       record demonstrations by the trained policy, to imitate
   plot RUN ... -o FILE    plot curves over seeds, comparisons over environments, populations
   export RUN              write the trained policy as plain NumPy code or as an ONNX model
-  check-env ENV           check whether an environment keeps the contract, and what to fix
+  check-env ENV           check an environment for mistakes, and say how to fix them
   report RUN ...          write a page with everything about a run, or several compared
   runs                    list the runs and their states
   push RUN OWNER/NAME     upload a run to the Hugging Face hub, with a model card
   pull OWNER/NAME         download a run from the Hugging Face hub
   skills COMMAND RUN      plot, score, play and export skills, and plan with them
-  completion SHELL        print a script that completes words, for bash, zsh or fish
+  completion SHELL        print a completion script for bash, zsh or fish
   list                    list algorithms, presets and environments
 
 example: thespis train sac --env jax:pendulum --steps 20000 --seed 0
@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"thespis {__version__}")
         return 0
     compile_cache.keeping = compile_cache.keeping or argv is None
-    gc.set_threshold(50_000)  # collecting what imports and traces leave behind takes a while
+    gc.set_threshold(50_000)  # collecting the garbage of imports and traces takes a while
     plugins.also[:] = [os.getcwd()]  # so that --env module:id finds the user's module
     try:
         if name not in COMMANDS:
@@ -101,13 +101,13 @@ def main(argv: list[str] | None = None) -> int:
         print("thespis: interrupted", file=sys.stderr)
         leave(130)
         return 130
-    except BrokenPipeError:  # the reader has gone, as after `| head`
+    except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def as_algo(name: str) -> str:
-    """Returns a hint for those who forgot the command `train`, or know that of another library."""
+    """Returns a hint if the command `train` was forgotten, or is one of another library."""
     from thespis.algos import registry
 
     known = f"train {name}" if name in registry.names() else ELSEWHERE.get(name)

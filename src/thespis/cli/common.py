@@ -13,18 +13,18 @@ from thespis.cli.options import describe, parse
 from thespis.errors import ThespisError, printable
 from thespis.values import Option
 
-HELP = ("--help", "-h", "--help-all")  # the last differs where there is a shorter page
+HELP = ("--help", "-h", "--help-all")  # the last differs for commands with a short help page
 JSON = Option("json", bool, "Print the result as one line of JSON.", False)
 BEST = Option("best", bool, "Use the policy of the best evaluation instead of the last one.", False)
 SEED = Option("seed", int, "Seed of the start states.", 0)
-IMPORT = "Import the code that the run names even if you did not train it here"
-TRUST = Option("trust", bool, f"{IMPORT}, this once.", False)
-TRUST_AND_REMEMBER = Option("trust", bool, f"{IMPORT}, and remember that.", False)
+IMPORT = "Import the code that the run names, even if you did not train it on this machine"
+TRUST = Option("trust", bool, f"{IMPORT}; this time only.", False)
+TRUST_AND_REMEMBER = Option("trust", bool, f"{IMPORT}, and remember to trust it.", False)
 OUT = Option("out", str, "Folder of the runs; by default $THESPIS_RUNS, or else runs.")
 
 
 class HelpPrinted(Exception):
-    """A command was asked for its help, which has been printed."""
+    """Raised when the help of a command has been printed."""
 
 
 def read_arguments(
@@ -32,8 +32,8 @@ def read_arguments(
 ) -> tuple[list[str], SimpleNamespace]:
     """Returns the plain words, and the options with their defaults; or prints the help.
 
-    A usage such as "eval RUN" makes the first word mandatory, "zoo [NAME]" does not. There may be
-    at most so many `words`, or any number of them if that is None.
+    A usage such as "eval RUN" makes the first word mandatory, "zoo [NAME]" does not. `words` is the
+    largest number of plain words; None means any number.
     """
     if {*HELP} & {*argv}:
         text = f"usage: thespis {usage} [options]\n\n{describe(options)}\n\n"
@@ -48,12 +48,12 @@ def read_arguments(
 
 
 def print_result(result: dict[str, Any], as_json: bool, lines: list[str]) -> None:
-    """Prints one line of JSON, or lines for people."""
+    """Prints the result as one line of JSON, or as lines of text."""
     print("\n".join([json.dumps(result)] if as_json else map(printable, lines)), flush=True)
 
 
 def imported(name: str) -> Any:
-    """Imports a module that takes long, and keeps Ctrl-C waiting meanwhile."""
+    """Imports a module that takes long to load, and delays Ctrl-C until then."""
     from thespis.runs.process import held
 
     with held():
@@ -61,7 +61,7 @@ def imported(name: str) -> Any:
 
 
 def overshadowed(*names: Any) -> list[str]:
-    """Returns a note for each name that a package announces though it is taken already."""
+    """Returns a note for each name that a package registers although it is already taken."""
     import gymnasium
 
     from thespis.algos import ALGORITHMS
@@ -72,7 +72,7 @@ def overshadowed(*names: Any) -> list[str]:
 
 
 def open_run(path: str, args: SimpleNamespace) -> tuple[Any, str]:
-    """Returns a run, with XLA's threads as in its training, and which of its policies is meant."""
+    """Opens a run with XLA's threads as in its training; returns it, and "best" or "last"."""
     api = imported("thespis.api")
     run = api.load(path, trust=args.trust)
     api.set_threads(run.config)

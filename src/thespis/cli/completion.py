@@ -1,4 +1,4 @@
-"""`thespis completion SHELL`: a script by which a shell completes commands, options and names.
+"""`thespis completion SHELL`: prints a script that completes commands, options and names.
 
 Everything is in the script, so that a shell need not start Python to complete a word; only the
 folders of runs are looked up by the shell itself.
@@ -24,7 +24,7 @@ Table = dict[str, list[str]]
 
 
 def completion(argv: list[str]) -> None:
-    """Prints the script of a shell."""
+    """Prints the completion script for a shell."""
     example = "completion bash > ~/.local/share/bash-completion/completions/thespis"
     usage = f"completion {{{','.join(SHELLS)}}}"
     words, args = read_arguments(usage, argv, [JSON], example)
@@ -35,7 +35,7 @@ def completion(argv: list[str]) -> None:
 
 
 class Words:
-    """All that can be completed."""
+    """All words that can be completed."""
 
     def __init__(self):
         from thespis import envs
@@ -59,14 +59,14 @@ class Words:
             self.add(call)
 
     def add(self, call: list[str]) -> None:
-        """Reads the options of a command off its help."""
+        """Adds the options of a command, read from its help."""
         from thespis.cli.command import main
 
-        told = io.StringIO()
-        with contextlib.redirect_stdout(told):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
             main([*call, "--help-all"])
         options = []
-        for name, choices in OPTION.findall(told.getvalue()):
+        for name, choices in OPTION.findall(printed.getvalue()):
             short = re.sub(r"^(algo|hp)\.", "", name)
             options += [f"--{short}"]
             if choices:
@@ -78,7 +78,7 @@ class Words:
 
 
 def cases(table: Mapping[str, Iterable[str]]) -> str:
-    """Returns the lines of a `case` that prints the words of what it is given."""
+    """Returns the lines of a `case` statement that prints the words for its argument."""
     lines = (f"    {quoted(name)}) echo {quoted(' '.join(x))} ;;" for name, x in table.items())
     return "\n".join(lines)
 
@@ -88,7 +88,7 @@ def quoted(text: str) -> str:
 
 
 def functions(words: Words) -> str:
-    """Returns what bash and zsh share: functions that print the words of a kind."""
+    """Returns the functions that bash and zsh share, which print the words of a kind."""
     values = dict(words.choices) | {f"--{name}": words.envs for name in TO_ENVS}
     first: Table = dict.fromkeys(OF_ALGO, words.algos) | {"check-env": words.envs}
     first |= {"help": words.commands, "completion": list(SHELLS), "skills": words.skills}
@@ -149,7 +149,7 @@ _thespis() {{
     [[ $previous == --* ]] && typed=$previous
     if _thespis_takes_runs "$typed" || [[ $command == skills && $count == 3 ]]; then
       found+=" $_thespis_zoo"
-      for run in "${{THESPIS_RUNS:-runs}}"/*/*/config.json; do  # names that nobody may expand
+      for run in "${{THESPIS_RUNS:-runs}}"/*/*/config.json; do  # names are not expanded
         [[ -e $run && $run == "$cur"* ]] && runs+=("$(printf %q "${{run%/config.json}}")")
       done
     fi
@@ -243,7 +243,7 @@ def fish(words: Words) -> str:
 
 
 def fish_values(words: Words, call: str, option: str) -> str:
-    """Returns what an option of fish takes."""
+    """Returns the arguments of fish's `complete` for the values of an option."""
     name, presets = option[2:], words.presets.get(call.rpartition(" ")[2], [])
     if name == "preset" and presets:
         return f" -x -a {quoted(' '.join(presets))}"

@@ -1,4 +1,4 @@
-"""The help of `thespis train ALGO`: a page of what most people set, and one of everything."""
+"""The help of `thespis train ALGO`: a page of the most common options, and one of all options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from thespis.cli.options import describe
 from thespis.errors import listed
 from thespis.values import Option
 
-# Every option has a placeholder, or "" for that of its type, and a line of help.
+# Every option has a placeholder ("" for that of its type) and a line of help.
 PAGE: dict[str, dict[str, tuple[str, str]]] = {
     "The task": {
         "env": (
@@ -20,17 +20,17 @@ PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "steps": ("", "Take this many environment steps per agent."),
         "seed": ("", "Use this random seed."),
         "seeds": ("SEED ...", "Train one agent per seed, all at once: 0-4, or 1 2 3."),
-        "demos": ("DEMOS", "Imitate these: a trained RUN, a .npz file or a Minari dataset."),
+        "demos": ("DEMOS", "Imitate a trained RUN, a .npz file or a Minari dataset."),
     },
     "Learning": {
-        "preset": ("NAME", "Start from other defaults: {presets}."),
+        "preset": ("NAME", "Use a preset: {presets}."),
         "learning_rate": ("", "Use this learning rate for all networks."),
         "gamma": ("", "Discount future rewards by this factor per step."),
-        "hidden": ("", "Give the networks hidden layers of these widths."),
-        "batch_size": ("", "Draw this many transitions for every update."),
+        "hidden": ("", "Use hidden layers of these widths."),
+        "batch_size": ("", "Sample this many transitions per gradient update."),
         "buffer_size": ("", "Keep this many steps in the replay buffer."),
-        "learning_starts": ("", "Collect this many steps before learning starts."),
-        "envs": ("", "Step this many copies of the environment together."),
+        "learning_starts": ("", "Take this many environment steps before the first update."),
+        "envs": ("", "Step this many environments in parallel."),
         "updates_per_step": ("", "Make this many gradient updates per environment step."),
         "normalize_observations": ("", "Normalise observations by their running statistics."),
     },
@@ -40,17 +40,17 @@ PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "stop_reward": ("", "Stop as soon as evaluations reach this mean reward."),
     },
     "Output": {
-        "out": ("FOLDER", "Write the run into a new folder below this one."),
+        "out": ("FOLDER", "Write the run to a new folder below this one."),
         "checkpoint_freq": ("", "Save a checkpoint every N steps; by default 10 times in a run."),
         "config": ("FILE", "Read options from this file; `thespis config ALGO` prints one."),
-        "name": ("", "Call the folder so; it may hold fields, as in {{env}}-{{critic_lr}}."),
-        "wandb": ("PROJECT", "Send metrics to Weights & Biases; or --mlflow, or --trackio."),
-        "probe": ("", "Measure the speed by a short run; --no-probe only computes sizes."),
-        "dry_run": ("", "Say what would be run, and leave nothing."),
+        "name": ("", "Name the run's folder, for example {{env}}-{{critic_lr}}."),
+        "wandb": ("PROJECT", "Log to Weights & Biases; see also --mlflow and --trackio."),
+        "probe": ("", "Measure the speed in a short run; --no-probe only computes sizes."),
+        "dry_run": ("", "Print what would be run, and write nothing."),
         "json": ("", "Print the result as one line of JSON."),
     },
     "A population": {
-        "members": ("", "Train this many agents, with seeds from --seed on."),
+        "members": ("", "Train this many agents, with consecutive seeds from --seed on."),
         "pbt": ("", "Tune their hyper-parameters by population-based training."),
     },
 }
@@ -72,7 +72,7 @@ def help_page(
     presets: dict[str, dict[str, Any]],
     everything: bool,
 ) -> str:
-    """Returns the options in groups with these titles, or only the lines of `PAGE`."""
+    """Returns the help of all options in titled groups, or only of those in `PAGE`."""
     parts = [f"usage: thespis {command} {algo} --env ENV [options]", about]
     example = EXAMPLES.get(algo, "--env jax:pendulum --steps 20000")
     example = f"example: thespis {command} {algo.replace('ALGO', 'sac')} {example}"
@@ -80,7 +80,7 @@ def help_page(
         parts += [f"{title}:\n{describe(options)}" for title, options in groups.items() if options]
         last = [f"--preset {n:<15} {x.get('for', '')}".rstrip() for n, x in presets.items()]
         last.append(
-            "The prefixes algo. and hp. may be left out; Stable-Baselines3's names work, too."
+            "The prefixes algo. and hp. are optional; the names of Stable-Baselines3 work, too."
         )
         return "\n\n".join([*parts, "\n".join([*last, f"{example} --hp.gamma 0.98"])])
     options = [option for group in groups.values() for option in group]

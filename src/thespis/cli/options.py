@@ -1,4 +1,4 @@
-"""Reads options of the command line, and writes their help."""
+"""Parses options on the command line, and formats their help."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thespis.values import UNSET, Option, convert, needed, show
 def parse(
     argv: list[str], options: list[Option], positional: float = math.inf
 ) -> tuple[list[str], dict[str, Any]]:
-    """Returns at most `positional` plain words, and {name: value} of the options that were given.
+    """Returns at most `positional` plain words, and {name: value} of the options in `argv`.
 
     An option is `--some-name 1` or `--some_name=1`; a boolean one is `--name` or `--no-name`.
     """
@@ -25,9 +25,9 @@ def parse(
 def split(
     argv: list[str], options: list[Option], positional: float = math.inf
 ) -> tuple[list[str], dict[str, tuple[Option, list[str]]]]:
-    """Returns plain words, and the options that were given with the words that followed each.
+    """Returns plain words, and each option in `argv` with the words that follow it.
 
-    All names are known then, whatever is wrong with the values.
+    It refuses unknown names, but does not look at values.
     """
     known = {o.name.replace("-", "_"): o for o in options}
     words: list[str] = []
@@ -40,9 +40,9 @@ def split(
             continue
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
-        denied = name.removeprefix("no_")
-        if name not in known and denied in known and known[denied].kind is bool:
-            chosen[denied] = known[denied], ["false"]
+        negated = name.removeprefix("no_")
+        if name not in known and negated in known and known[negated].kind is bool:
+            chosen[negated] = known[negated], ["false"]
             continue
         if name not in known or not word.startswith("--"):
             names = [n.replace("_", "-") for n in known]
@@ -67,8 +67,8 @@ def read(option: Option, words: list[str]) -> Any:
     if option.kind is bool:
         return convert(option.name, bool, text or True)
     if not text:
-        such = "" if option.default in UNSET else f", such as {show(option.default)}"
-        raise ThespisError(f"--{option.name.replace('_', '-')} needs a value{such}")
+        example = "" if option.default in UNSET else f", such as {show(option.default)}"
+        raise ThespisError(f"--{option.name.replace('_', '-')} needs a value{example}")
     return convert(option.name, option.kind, text)
 
 
@@ -80,7 +80,7 @@ def most_words(kind: Any) -> float:
 
 
 def flag(word: str) -> bool:
-    """Tells whether a word is an option, and not a negative number."""
+    """Returns whether a word is an option, and not a negative number."""
     if not word.startswith("-") or word == "-":
         return False
     try:
@@ -94,11 +94,11 @@ def flag(word: str) -> bool:
 
 
 def describe(options: list[Option]) -> str:
-    """Returns the help of options, a paragraph each."""
+    """Returns the help of options, one paragraph per option."""
     lines = []
     for o in options:
         missing = o.default in UNSET or o.kind is bool
-        default = "" if missing else f" (default\xa0{show(o.default)})"  # on one line
+        default = "" if missing else f" (default\xa0{show(o.default)})"  # not to be wrapped
         short = "-o, " if o.name == "output" else ""
         value = o.metavar or placeholder(o.kind)
         head = f"  {short}--{o.name.replace('_', '-')} {value}".rstrip()
@@ -114,7 +114,7 @@ def describe(options: list[Option]) -> str:
 
 
 def placeholder(kind: Any) -> str:
-    """Returns what stands for a value of this type in the help."""
+    """Returns the placeholder for a value of this type in the help."""
     kind = needed(kind)
     if typing.get_origin(kind) is Literal:
         return "{" + ",".join(typing.get_args(kind)) + "}"

@@ -11,8 +11,8 @@ from thespis.values import Option
 
 def push(argv: list[str]) -> None:
     options = [
-        Option("replay", bool, "Upload the replay as well, so that others can resume it.", False),
-        Option("private", bool, "If the model is new, let nobody else see it.", False),
+        Option("replay", bool, "Also upload the replay buffer, which resuming needs.", False),
+        Option("private", bool, "Make a new model private.", False),
         JSON,
     ]
     usage, example = "push RUN OWNER/NAME", "push runs/sac/jax-pendulum_1 me/sac-pendulum"
@@ -28,7 +28,7 @@ def pull(argv: list[str]) -> None:
     options = [
         OUT,
         Option("max_gb", float, "Download at most this many gigabytes.", 4.0),
-        replace(TRUST, help="Take a run that names code; nothing is imported yet."),
+        replace(TRUST, help="Accept a run that names code to import; nothing is imported yet."),
         JSON,
     ]
     usage, example = "pull OWNER/NAME", "pull me/sac-pendulum"

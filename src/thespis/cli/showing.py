@@ -38,7 +38,7 @@ def plot(argv: list[str]) -> None:
         "curves", "efficiency", "scores", "profile", "improvement", "population", "repeats"
     ]
     options = [
-        Option("output", str, "Picture: .png, .svg or .pdf; by default named after its kind."),
+        Option("output", str, "Image file (.png, .svg or .pdf); by default named by --kind."),
         Option("kind", kinds, KINDS, "curves"),
         Option("metric", str, "Column of metrics.csv.", "eval/mean_reward"),
         Option("statistic", Literal["iqm", "mean"], "Statistic of curves over seeds.", "iqm"),
@@ -49,15 +49,17 @@ def plot(argv: list[str]) -> None:
             "evaluation, 1 the best one; the default), none, or a JSON file {env: [score of 0, "
             "score of 1]}.",
         ),
-        Option("title", str, "Title of curves."),
-        replace(TRUST, help="With repeats: import the code that somebody else's run names."),
+        Option("title", str, "Title of a plot of curves."),
+        replace(TRUST, help="With repeats: import the code that a run of another user names."),
         JSON,
     ]
     example = "plot runs/sac/* runs/td3/* --kind efficiency -o efficiency.pdf"
     paths, args = read_arguments("plot RUN ... -o FILE", argv, options, example, None)
-    if args.kind in ("population", "repeats"):  # plots of each run, into its folder
+    if args.kind in ("population", "repeats"):  # plots of each run, in its folder
         if args.output and (args.kind == "population" or len(paths) > 1):
-            raise ThespisError(f"--kind {args.kind} draws into each run's plots: leave out -o")
+            raise ThespisError(
+                f"--kind {args.kind} writes to the folder plots of each run: leave out -o"
+            )
         plots = [str(file) for path in paths for file in draw(args.kind, path, args)]
         print_result({"plots": plots}, args.json, [f"plot  {file}" for file in plots])
         return
@@ -96,12 +98,12 @@ def report(argv: list[str]) -> None:
         Option(
             "output",
             str,
-            "Page (.html); by default report.html in the folder of the run or of the runs, or in "
-            "this one if several are named.",
+            "HTML file; by default report.html in the folder of the run or runs, or in the current "
+            "folder if several are named.",
         ),
         Option("watch", bool, "Keep the page up to date until the runs end.", False),
-        Option("serve", bool, "Serve the page to browsers here, up to date, until Ctrl-C.", False),
-        Option("port", int, "With --serve: the port; 0 is any that is free.", 0),
+        Option("serve", bool, "Serve the page on this machine, up to date, until Ctrl-C.", False),
+        Option("port", int, "With --serve: the port; 0 chooses a free one.", 0),
         Option("every", float, "With --watch or --serve: seconds between updates.", 5.0),
         Option("video_mb", float, "Embed up to this many megabytes of videos; link others.", 16.0),
         JSON,
@@ -121,9 +123,9 @@ def report(argv: list[str]) -> None:
         return
     pages = imported("thespis.report.report")
     arguments = paths, args.output, args.video_mb
-    written = pages.watch(*arguments, args.every) if args.watch else [pages.report(*arguments)]
+    updates = pages.watch(*arguments, args.every) if args.watch else [pages.report(*arguments)]
     with suppress(KeyboardInterrupt):  # which ends --watch
-        for i, file in enumerate(written):
+        for i, file in enumerate(updates):
             if i == 0:
                 print_result({"report": str(file)}, args.json, [f"report  {file}"])
 
@@ -148,10 +150,10 @@ def runs(argv: list[str]) -> None:
             "filter",
             tuple[str, ...],
             "List only runs with all of these words in their folder, algorithm, environment, tags "
-            "or notes; or FIELD=WORD in one of these.",
+            "or notes; FIELD=WORD looks in one of them.",
         ),
-        Option("sort", orders, "Sort by this, numbers and times downwards.", "active"),
-        Option("delete", bool, "Delete the runs that are listed, after a question.", False),
+        Option("sort", orders, "Sort by this column; numbers and times descending.", "active"),
+        Option("delete", bool, "Delete the listed runs, after confirmation.", False),
         Option("yes", bool, "With --delete: do not ask.", False),
         JSON,
     ]
@@ -206,11 +208,11 @@ def runs(argv: list[str]) -> None:
 
 
 def delete(runs: list[dict[str, Any]], args: SimpleNamespace) -> None:
-    """Deletes runs, once the user has said yes."""
+    """Deletes runs after the user has confirmed."""
     from thespis.runs.catalogue import refuse_to_delete, remove
 
     if not (args.filter or args.state):
-        raise ThespisError("--delete: say which runs, by --filter or --state")
+        raise ThespisError("--delete: choose the runs by --filter or --state")
     for run in runs:
         refuse_to_delete(Path(run["run"]))
     if runs and not args.yes:
@@ -243,7 +245,7 @@ def list_(argv: list[str]) -> None:
             lines.append(f"  {'':<14}--preset {preset:<15} {groups.get('for', '')}".rstrip())
     for name in registry.names()[len(ALGORITHMS) :]:
         entry = announced[name]
-        lines.append(f"  {name:<14}announced by {entry.package}: {entry.reference}")
+        lines.append(f"  {name:<14}registered by {entry.package}: {entry.reference}")
     lines.append("environments")
     for group, ids in names.items():
         lines.append(f"  {group}" + ("" if ids else f"  (pip install 'thespis[{group}]')"))

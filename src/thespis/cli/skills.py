@@ -16,21 +16,21 @@ from thespis.values import Option
 HELP = """\
 usage: thespis skills COMMAND RUN [options]
 
-  plot      plot where every skill goes, in descriptor space
-  score     measure whether skills differ, can be predicted, and how far they reach
+  plot      plot the trajectories of skills in descriptor space
+  score     measure how diverse, predictable and far-reaching skills are
   rollout   play episodes of one skill, and make a video of them
-  plan      reach goals by planning over the skill dynamics, without training on them
-  export    write the networks as NumPy arrays, with a script that needs NumPy alone
+  plan      reach goals by planning with the skill dynamics, without further training
+  export    write the networks as NumPy arrays, with a script that needs only NumPy
 
 Each has --help, and --json for scripts.
 example: thespis skills plot runs/dads/jax-pointmass_1 -o skills.png
 """
 
-MEMBER = Option("member", str, "Which member of several; best is the most diverse.", "best")
-COUNT = Option("skills", int, "How many skills to draw, if they are continuous.", 100)
-EPISODES = Option("episodes", int, "Episodes of each skill.", 3)
-STEPS = Option("steps", int, "Largest number of steps in an episode.")
-OUTPUT = Option("output", str, "Picture: .png, .svg or .pdf; by default in the run's plots folder.")
+MEMBER = Option("member", str, "Member of the run: a number, or best (most diverse).", "best")
+COUNT = Option("skills", int, "Number of skills to sample, if they are continuous.", 100)
+EPISODES = Option("episodes", int, "Episodes per skill.", 3)
+STEPS = Option("steps", int, "Maximum number of steps per episode.")
+OUTPUT = Option("output", str, "Image file (.png, .svg or .pdf); by default in the run's plots.")
 
 
 def main(argv: list[str]) -> None:
@@ -144,9 +144,9 @@ def title(skilled: Any) -> str:
 
 
 GOAL = Option("goal", tuple[float, ...], "One or more goals in descriptor space: 1,0.5 0,-1.")
-SKILL = Option("skill", str, "The skill: its numbers such as 0.5,-1, or the index of a one-hot.")
-VIDEO = replace(OUTPUT, help="Video: .gif or .mp4; by default none.")
-FOLDER = replace(OUTPUT, help="Folder; by default in the run.")
+SKILL = Option("skill", str, "The skill: a vector such as 0.5,-1, or the index of a one-hot one.")
+VIDEO = replace(OUTPUT, help="Video file (.gif or .mp4); by default none is written.")
+FOLDER = replace(OUTPUT, help="Folder to write to; by default `export` in the run's folder.")
 COMMANDS: dict[str, tuple[Any, list[Option], str]] = {
     "plot": (plot, [OUTPUT, COUNT, EPISODES, STEPS], "-o skills.png"),
     "score": (score, [COUNT, EPISODES], "--json"),

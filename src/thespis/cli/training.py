@@ -1,4 +1,4 @@
-"""Commands that train: `train`, `plan`, `resume`, `rerun`."""
+"""Commands that train: `train`, `plan`, `config`, `resume`, `rerun`."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ CALLBACK = Option(
     "callback",
     tuple[str, ...],
     "Call your own code at events of the run: MODULE:CLASS of a thespis.Callback "
-    "(docs/callbacks.md). May be given several times.",
+    "(docs/callbacks.md). Can be repeated.",
     metavar="MODULE:CLASS",
     repeated=True,
 )
 CONFIG = Option(
     "config",
     str,
-    "Read options from this file, TOML or the config.json of a run; those given here win.",
+    "Read options from this file, TOML or a run's config.json; the command line overrides it.",
 )
-DRY_RUN = Option("dry_run", bool, "Say what would be run, and leave nothing.", False)
+DRY_RUN = Option("dry_run", bool, "Print what would be run, and write nothing.", False)
 POPULATION = "A population that tunes itself"
 PROCESSES = [
     Option(
         "coordinator",
         str,
-        "Where processes that train together meet: HOST:PORT of process 0, or auto (as Slurm, "
-        "Open MPI or Kubernetes say). Without it this process trains alone.",
+        "Train in several processes: HOST:PORT of process 0, or auto (to detect Slurm, Open MPI "
+        "or Kubernetes). Without it, this process trains alone.",
     ),
-    Option("processes", int, "How many processes there are; not needed with auto."),
-    Option("process", int, "Which process this is, from 0; not needed with auto."),
+    Option("processes", int, "Number of processes; not needed with auto."),
+    Option("process", int, "Index of this process, from 0; not needed with auto."),
     Option("wait", int, "Seconds to wait for all processes.", 120),
 ]
 
@@ -59,22 +59,22 @@ PROCESSES = [
 def train(argv: list[str]) -> int:
     more = [CONFIG, OUT, CALLBACK, DRY_RUN, JSON, *PROCESSES]
     algo, chosen = read_training("train", argv, more)
-    given = chosen.pop("callback", None)
+    callbacks = chosen.pop("callback", None)
     if chosen.pop("dry_run", False):
         return dry_run(algo, chosen)
-    chosen["callbacks"] = named(given)
+    chosen["callbacks"] = named(callbacks)
     join(chosen)
     return finish("train", chosen, algo, chosen.pop("env", None))
 
 
 def resume(argv: list[str]) -> int:
     options = [
-        Option("steps", int, "Train to this many steps instead of the run's own number."),
-        Option("member", str, "Continue this member (a number, or best) in a run of its own."),
-        replace(OUT, help="Folder of that run."),
-        Option("device", Device, "Kind of device; by default as before, if it is there."),
-        Option("devices", int, "Devices of every process; by default as before."),
-        replace(CALLBACK, help="Call this code instead of what the run names; none: call none."),
+        Option("steps", int, "Train to this many steps in total; by default as configured."),
+        Option("member", str, "Continue only this member (a number, or best) in a new run."),
+        replace(OUT, help="With --member: folder of the new run."),
+        Option("device", Device, "Type of device; by default as before, if it is available."),
+        Option("devices", int, "Devices per process; by default as before."),
+        replace(CALLBACK, help="Use this callback instead of the run's own; none disables them."),
         TRUST_AND_REMEMBER,
         JSON,
         *PROCESSES,
@@ -87,14 +87,16 @@ def resume(argv: list[str]) -> int:
 
 
 def named(callbacks: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Returns the callbacks that were named; None leaves them to the run or the file."""
+    """Returns the callbacks to use; None leaves the choice to the run or the file."""
     return () if callbacks == ("none",) else callbacks
 
 
 def rerun(argv: list[str]) -> int:
     options = [
-        Option("member", str, "Whose hyper-parameters: a number, or best.", "best"),
-        Option("seed", int, "Seed; by default the member's."),
+        Option(
+            "member", str, "Use the hyper-parameters of this member: a number, or best.", "best"
+        ),
+        Option("seed", int, "Random seed; by default that of the member."),
         replace(OUT, help="Folder of the new run."),
         replace(TRUST_AND_REMEMBER, help=f"{IMPORT}, and trust the new run as well."),
         JSON,
@@ -105,7 +107,7 @@ def rerun(argv: list[str]) -> int:
 
 
 def plan(argv: list[str]) -> int:
-    probe = Option("probe", bool, "Measure the time by a short run; --no-probe: sizes only.", True)
+    probe = Option("probe", bool, "Measure time in a short run; --no-probe: sizes only.", True)
     algo, chosen = read_training("plan", argv, [CONFIG, probe, JSON])
 
     api = imported("thespis.api")
@@ -127,7 +129,7 @@ def config(argv: list[str]) -> None:
 
 
 def dry_run(algo: str, chosen: dict[str, Any]) -> int:
-    """Prints sizes, placement and every setting of a run, of which nothing is made."""
+    """Prints sizes, placement and every setting of a run, without creating it."""
     chosen = {name: x for name, x in chosen.items() if name not in {o.name for o in PROCESSES}}
     as_json, out = chosen.pop("json", False), chosen.pop("out", None)
     api = imported("thespis.api")
@@ -144,14 +146,14 @@ def dry_run(algo: str, chosen: dict[str, Any]) -> int:
         print(json.dumps(estimate.as_dict() | {"run": folder, "config": settings}, default=str))
         return 0 if estimate.fits else 1
     print(printable(f"{estimate}\nfolder     {folder}"), end="\n\n")
-    given = {name: x for name, x in settings.items() if x not in UNSET}
-    for name, value in given.items():
+    known = {name: x for name, x in settings.items() if x not in UNSET}
+    for name, value in known.items():
         print(printable(f"{name:<24} {show(value)}"))
     return 0 if estimate.fits else 1
 
 
 def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[str, dict[str, Any]]:
-    """Returns the algorithm and the options that were given; or prints the help."""
+    """Returns the algorithm and the options in `argv`, or prints the help."""
     imported("thespis.runs.config")
     from thespis.algos import registry
     from thespis.runs.config import NOT_OPTIONS, Config
@@ -160,7 +162,7 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
 
     run = fields(Config, skip=NOT_OPTIONS)
     run = [replace(o, kind=tuple[str, ...]) if o.name == "seeds" else o for o in run]
-    run.insert(3, Option("seed", int, "One seed."))
+    run.insert(3, Option("seed", int, "Random seed of a single member, or of the first one."))
     run += more
     tuning = tuner_options()
     algo, *rest = argv or ["--help"]
@@ -185,8 +187,8 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
         demonstrated = everything or getattr(algorithm, "demonstrated", False)
         groups = {
             "The run": [o for o in run if demonstrated or o.name != "demos"],
-            f"Static choices of {algo}": choices,
-            "Hyper-parameters (a change never recompiles)": hypers,
+            f"Static options of {algo}": choices,
+            "Hyper-parameters (changing them never recompiles)": hypers,
             POPULATION: tuning,
         }
         about = about if everything else about.partition("\n\n")[0]
@@ -204,7 +206,7 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
     if words:
         hint = "options start with --" if "env" in given else f"is it --env {words[0]}?"
         raise ThespisError(f"unexpected {words[0]!r}: {hint}")
-    for name, check in names_to_check(algo, algorithm).items():  # before any number
+    for name, check in names_to_check(algo, algorithm).items():  # wrong names are reported first
         if name in given:
             check(read(*given[name]))
     chosen = {name: read(option, texts) for name, (option, texts) in given.items()}
@@ -214,7 +216,7 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
 
 
 def names_to_check(algo: str, algorithm: type) -> dict[str, Callable[[Any], Any]]:
-    """Returns options whose values are names, and what refuses those that there are not."""
+    """Returns the options whose values are names, each with a function that refuses wrong ones."""
     from thespis import envs
     from thespis.runs.config_presets import preset_of
 
@@ -242,39 +244,37 @@ def tuner_options() -> list[Option]:
     every = {o.name: o for kind in reversed(TUNERS.values()) for o in fields(kind, "pbt.")}
     names: Any = Literal[tuple(TUNERS)]
     return [
-        Option(
-            "members", int, "Train a population of this many members, with seeds from --seed on."
-        ),
-        Option("pbt", bool, "Tune it by population-based training; the same as --tuner pbt."),
+        Option("members", int, "Number of members, with consecutive seeds from --seed on."),
+        Option("pbt", bool, "Use population-based training; the same as --tuner pbt."),
         Option(
             "tuner",
             names,
-            "How hyper-parameters are tuned: pbt, another method, at random, or not at all.",
+            "Method that tunes the hyper-parameters of the population.",
         ),
         *every.values(),
     ]
 
 
 def finish(command: str, options: dict[str, Any], *words: Any) -> int:
-    """Calls the function of the API with this name, and returns the exit code of the process."""
+    """Calls the function of thespis.api with this name, and returns the exit code."""
     from thespis.xla.threads import process_index_and_count
 
     as_json = options.pop("json", False)
     run = getattr(imported("thespis.api"), command)(*words, progress=not as_json, **options)
     if as_json and process_index_and_count()[0] == 0:
         print(json.dumps(result_of(run)))
-    # What follows `&&` in a shell is not run if a signal has stopped this process.
+    # A non-zero code after a signal, so that commands after `&&` in a shell are not run.
     return 128 + run.signal if run.signal else 0
 
 
 def join(options: dict[str, Any]) -> None:
-    """Takes the options of several processes out of all options, and waits for the others."""
+    """Removes the options about processes from `options`, and waits for the other processes."""
     values = {o.name: options.pop(o.name, o.default) for o in PROCESSES}
     changed = [o.name for o in PROCESSES if values[o.name] != o.default]
     if not changed:
         return
     if values["coordinator"] is None:
-        raise ThespisError(f"{changed[0]} needs the coordinator: give HOST:PORT, or auto")
+        raise ThespisError(f"{changed[0]} needs --coordinator: give HOST:PORT, or auto")
 
     from thespis.xla import multihost
 
@@ -282,14 +282,14 @@ def join(options: dict[str, Any]) -> None:
 
 
 def result_of(run: Any) -> dict[str, Any]:
-    """Returns what `train`, `resume` and `rerun` print with --json.
+    """Returns the result that `train`, `resume` and `rerun` print with --json.
 
     `rewards` are the last evaluations of the `seeds`, `metrics` the last values of every
-    column, as means over the seeds. A tuned population also has its best member, whom each
-    member copied last (itself if nobody), and the hyper-parameters of all.
+    column, as means over the seeds. A tuned population also has its best member, the member that
+    each one copied last (or itself), and all hyper-parameters.
     """
     table, seeds = run.metrics, run.config.seeds
-    last = {}  # of every column, the last value of each seed that has one
+    last = {}  # {column: last value of each seed, or None}
     for name, column in table.items():
         known = (column[(table["member"] == m) & (column == column)] for m in range(len(seeds)))
         last[name] = [float(x[-1]) if len(x) else None for x in known]

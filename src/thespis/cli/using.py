@@ -14,7 +14,7 @@ from thespis.values import Option
 if TYPE_CHECKING:
     from thespis.runs.zoo import Entry
 
-MEMBER = Option("member", str, "Which member of several: a number, best, or all.", "best")
+MEMBER = Option("member", str, "Member of the run: a number, best, or all.", "best")
 PLAYING = [
     Option("output", str, "Video file (.mp4 or .gif); by default in the run's videos folder."),
     Option("episodes", int, "Number of episodes.", 1),
@@ -23,7 +23,7 @@ PLAYING = [
 
 
 def evaluate(argv: list[str]) -> None:
-    episodes = Option("episodes", int, "Episodes of each member.", 100)
+    episodes = Option("episodes", int, "Episodes per member.", 100)
     options = [episodes, replace(MEMBER, default="all"), BEST, SEED, TRUST, JSON]
     example = "eval runs/sac/jax-pendulum_1 --episodes 100"
     [path], args = read_arguments("eval RUN", argv, options, example)
@@ -124,10 +124,10 @@ def zoo(argv: list[str]) -> None:
 
 def demos(argv: list[str]) -> None:
     options = [
-        Option("output", str, "A .npz file, or the name of a local Minari dataset."),
+        Option("output", str, "Name of a .npz file, or of a local Minari dataset."),
         Option("episodes", int, "Number of episodes.", 20),
-        Option("stochastic", bool, "Act as in training instead of greedily.", False),
-        replace(MEMBER, help="Which member of several: a number, or best."),
+        Option("stochastic", bool, "Act stochastically, as in training.", False),
+        replace(MEMBER, help="Member of the run: a number, or best."),
         BEST,
         SEED,
         TRUST,
@@ -146,14 +146,14 @@ def demos(argv: list[str]) -> None:
     returns = [float(e.reward.sum()) for e in episodes]
     steps, mean = sum(e.length for e in episodes), sum(returns) / len(returns)
     result = {"run": str(run.path), "demos": name, "steps": steps, "returns": returns}
-    about = f"{len(episodes)}, of {steps} steps and a mean reward of {mean:,.1f}"
+    about = f"{len(episodes)}, with {steps} steps and a mean return of {mean:,.1f}"
     print_result(result, args.json, [f"episodes  {about}", f"demos     {name}"])
 
 
 def export(argv: list[str]) -> None:
     options = [
-        Option("format", Literal["numpy", "onnx", "all"], "Python and NumPy, or ONNX.", "numpy"),
-        Option("output", str, "Folder; by default `export` in the run's folder."),
+        Option("format", Literal["numpy", "onnx", "all"], "Format of the policy.", "numpy"),
+        Option("output", str, "Folder to write to; by default `export` in the run's folder."),
         MEMBER,
         BEST,
         TRUST,
@@ -172,8 +172,8 @@ def export(argv: list[str]) -> None:
         place = folder / f"member{member}" if len(members) > 1 else folder  # a folder each
         results.append(result := write(run, place, args.format, member, which))
         for name, error in result["largest_difference"].items():
-            said = f"acts as the trained policy on 1,000 observations, to {error:.0e}"
-            lines.append(f"{name:<6} {said}")
+            text = f"acts as the trained policy on 1,000 observations, within {error:.0e}"
+            lines.append(f"{name:<6} {text}")
         lines += [f"file   {file}" for file in result["files"]]
     each = [{"member": m} | x for m, x in zip(members, results, strict=True)]
     result = {"members": each} if len(members) > 1 else results[0]

@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 from thespis.core import Box, Discrete, Key, Spec, Step, where
 from thespis.errors import ThespisError, or_all
 
-FPS = 30  # of tasks that do not say how fast time goes
+FPS = 30  # frames per second of tasks that do not set `fps`
 
 
 @runtime_checkable
@@ -31,9 +31,9 @@ class Functions(Protocol):
 
 
 class Task(Functions, Protocol):
-    """One environment as pure functions, actions in its own units. No limit, no autoreset.
+    """One environment as pure functions, with actions in its own units and without autoreset.
 
-    It may have more: see the attributes of `Autoreset` that are `offered`.
+    It may have more attributes: see those of `Autoreset` that are `offered`.
     """
 
     obs: PyTree[jax.ShapeDtypeStruct]
@@ -43,7 +43,7 @@ class Task(Functions, Protocol):
 
 @dataclass(frozen=True)
 class TaskWrapper:
-    """A task around another one, which it asks for everything that it does not change."""
+    """A task around another one, to which it delegates everything that it does not change."""
 
     task: Any
 
@@ -70,18 +70,18 @@ class TaskWrapper:
 
 
 def offered(name: str, otherwise: Callable[[Any], Any]) -> Any:
-    """Returns a property: an optional attribute of the task, or else a default.
+    """Returns a property for an optional attribute of the task, with a default.
 
     This is the only place that looks for attributes of tasks.
     """
 
-    def ask(env: Autoreset) -> Any:
+    def get(env: Autoreset) -> Any:
         task = env.task
         while isinstance(task, TaskWrapper):
             task = task.task
         return getattr(task, name, otherwise(task))
 
-    return property(ask)
+    return property(get)
 
 
 class State(eqx.Module):
@@ -103,10 +103,10 @@ class Autoreset:
     reward_dim = offered("reward_dim", lambda task: None)
     descriptor = offered("descriptor", lambda task: None)
     agents = offered("agents", lambda task: ())
-    # Functions of a state: some by name (see descriptors.py), and an image [height, width, 3].
+    # Functions of a state: descriptors by name (descriptors.py), and an image [height, width, 3].
     descriptors = offered("descriptors", lambda task: {})
     picture = offered("picture", lambda task: None)
-    # For videos: frames per second, and the goal that they mark.
+    # For videos: frames per second, and the goal to draw.
     fps = offered("fps", lambda task: FPS)
     goal = offered("goal", lambda task: (0.0, 0.0))
 
@@ -120,7 +120,7 @@ class Autoreset:
         return self.task.limit
 
     def with_attr(self, **values: Any) -> Autoreset:
-        """Returns the same with other values of some fields of the task, which is a dataclass."""
+        """Returns a copy with new values of some fields of the task, which must be a dataclass."""
         return Autoreset(with_fields(self.task, values))
 
     def reset(self, key: Key, n: int) -> tuple[State, Step]:
@@ -135,8 +135,8 @@ class Autoreset:
         moved = jax.vmap(self.task.step)(state.task, self.rescale(action))
         task, reward, terminated = strong(moved)
         time = state.time + 1
-        # A reset may cost as much as a step, so it is a branch. Start states are always new.
-        # The key enters as data, since vmap makes a branch a select, which takes a key for used.
+        # A reset may cost as much as a step, so it is a branch. The key is passed as data, since
+        # vmap turns the branch into a select, which would count as a use of the key.
         data, kind = random.key_data(key), random.key_impl(key)
 
         def fresh():
@@ -154,12 +154,12 @@ class Autoreset:
         return State(task, time, step.final), step
 
     def rescale(self, action: Array) -> Array:
-        """Returns actions in the task's own units and shape, from flat vectors in [-1, 1]."""
+        """Converts flat actions in [-1, 1] to the task's own units and shape."""
         return rescale(self.spec, action)
 
 
 def with_fields(task: Any, values: dict[str, Any]) -> Any:
-    """Returns a task, or the one inside its wrappers, with other values of its fields."""
+    """Returns a task with new values of its fields, or of those of the task inside wrappers."""
     if isinstance(task, TaskWrapper):
         return dataclasses.replace(task, task=with_fields(task.task, values))
     known = bool(dataclasses.is_dataclass(task))
@@ -173,12 +173,12 @@ def with_fields(task: Any, values: dict[str, Any]) -> Any:
 
 
 def strong(tree):
-    """Removes weak types, so that a state always has one type and programs compile once."""
+    """Removes weak types, so that a state always has the same types and programs compile once."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), tree)
 
 
 def rescale(spec: Spec, action: Array) -> Array:
-    """Returns actions [n, ...] in the environment's units; those of several agents stay flat."""
+    """Converts actions [n, ...] to the environment's units; those of several agents stay flat."""
     kinds = spec.actions
     if not spec.agents:
         return kinds[0].to_env(action)

@@ -41,21 +41,21 @@ BACKENDS = ("spring", "positional", "generalized", "mjx")
 
 @contextmanager
 def lenient() -> Iterator[None]:
-    """Allows mixed types and ranks to a library, which users may have forbidden for their code."""
+    """Allows a library to mix types and ranks, even if users have forbidden that in JAX."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 
 
 @dataclass(frozen=True)
 class BraxStyle:
-    """A task around an environment with Brax's interface, which terminates where that is `done`."""
+    """A task around an environment with Brax's interface, which terminates when it is `done`."""
 
     environment: str
     kind: type = field(init=False, repr=False)
-    """The class behind the name, which anybody may register: xla/program_cache.py looks at it."""
+    """The class that is registered under the name; xla/program_cache.py compares it."""
 
     def __post_init__(self):
-        # Here, never first within a traced function.
+        # The environment must be created here, not within a traced function.
         object.__setattr__(self, "kind", type(self.env))
 
     @property
@@ -88,8 +88,8 @@ class BraxStyle:
 class Brax(BraxStyle):
     """One of Brax's environments.
 
-    The backend is the physics: `spring` is the fastest, `generalized` and `mjx` are closer to
-    MuJoCo. Returns differ between them, so compare only runs of one backend.
+    The backend is the physics engine: `spring` is the fastest, `generalized` and `mjx` are closer
+    to MuJoCo. Returns differ between them, so compare only runs of the same backend.
     """
 
     backend: str = "spring"
@@ -106,7 +106,7 @@ class Brax(BraxStyle):
 
     @property
     def descriptors(self) -> dict[str, Callable[[Any], Array]]:
-        """The position of the body (x, and y unless it moves in a plane), and which limbs touch."""
+        """The position of the body (x, and y unless it is planar), and the contacts of limbs."""
         if self.environment not in PLANAR + FREE:
             return {}
         return {"position": self.position, "contact": self.contact}
@@ -115,14 +115,14 @@ class Brax(BraxStyle):
         return state.pipeline_state.x.pos[0, : 1 if self.environment in PLANAR else 2]
 
     def contact(self, state: Any) -> Array:
-        """Returns 1 for every end of a limb that touches something, else 0."""
+        """Returns 1 for every end of a limb that is in contact, else 0."""
         from brax import contact  # pyright: ignore[reportMissingImports]
 
         sys = self.env.sys
         ends = [i for i in range(sys.num_links()) if i not in sys.link_parents]
         with lenient():
             contacts: Any = contact.get(sys, state.pipeline_state.x)
-            links = jnp.stack([jnp.asarray(x) for x in contacts.link_idx])  # of both sides
+            links = jnp.stack([jnp.asarray(x) for x in contacts.link_idx])  # both sides of each
             near = (links[None] == jnp.asarray(ends)[:, None, None]).any(1)
             return (near & (contacts.dist <= 0)[None]).any(1).astype(jnp.float32)
 
@@ -131,7 +131,7 @@ class Brax(BraxStyle):
         return max(1, round(1 / float(self.env.dt)))
 
     def picture(self, state: Any) -> np.ndarray:
-        """Draws one state, uint8 [height, width, 3]."""
+        """Renders one state, uint8 [height, width, 3]."""
         import mujoco
 
         model = self.env.sys.mj_model
@@ -148,7 +148,7 @@ class Brax(BraxStyle):
 
         model = self.env.sys.mj_model
         renderer = mujoco.Renderer(model, height=360, width=480)
-        atexit.register(renderer.close)  # later it would fail, as its library has gone
+        atexit.register(renderer.close)  # it would fail later, when its library is unloaded
         return renderer
 
 
@@ -176,8 +176,8 @@ def load(environment: str, backend: str) -> Any:
     if backend not in BACKENDS:
         raise ThespisError(f"unknown backend {backend!r} of {name}{or_all(backend, BACKENDS)}")
     with lenient(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on the age of Brax and of what it imports
-        with redirect_stdout(StringIO()):  # where MJX prints what it does without
+        warnings.simplefilter("ignore")  # deprecations in Brax and its dependencies
+        with redirect_stdout(StringIO()):  # MJX prints which backends are missing
             from brax import envs  # pyright: ignore[reportMissingImports]
         try:
             return envs.get_environment(environment, backend=backend)

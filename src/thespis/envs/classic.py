@@ -1,4 +1,4 @@
-"""Small classic tasks as pure JAX functions, equal to Gymnasium's where it has them."""
+"""Small classic tasks as pure JAX functions, equal to Gymnasium's if it has the same task."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class CartPole:
 
 @dataclass(frozen=True)
 class Acrobot:
-    """Swing two hanging links up by their joint alone. Equal to Gymnasium's Acrobot-v1.
+    """Swing up two hanging links by the joint between them. Equal to Gymnasium's Acrobot-v1.
 
     State [4]: angles of the first link from hanging and of the second from the first, and their
     velocities. Observation [6]: cosine and sine of both angles, velocities. Reward -1 per step;
@@ -163,7 +163,7 @@ class Acrobot:
 
     def step(self, state: Array, action: Array) -> tuple[Array, Array, Array]:
         interval, torque = 0.2, action.astype(jnp.float32) - 1
-        k1 = self.rates(state, torque)  # Runge and Kutta's fourth order
+        k1 = self.rates(state, torque)  # Runge-Kutta of order 4
         k2 = self.rates(state + interval / 2 * k1, torque)
         k3 = self.rates(state + interval / 2 * k2, torque)
         k4 = self.rates(state + interval * k3, torque)
@@ -177,10 +177,10 @@ class Acrobot:
 
 @dataclass(frozen=True)
 class Grid:
-    """Walk from one corner of a grid to the goal in the other, which is worth 1.
+    """Walk from one corner of a grid to the goal in the opposite one, which is worth 1.
 
-    State [2]: row and column, started in the four cells of the first corner. Observation: both,
-    within [-1, 1], and the legal moves (up, down, left, right), which are those that stay within.
+    State [2]: row and column, starting in the four cells of the first corner. Observation: both,
+    within [-1, 1], and a mask of the moves (up, down, left, right) that stay inside the grid.
     Every step costs 0.02, so the best mean return is 0.82, and that of never arriving is -2.
     """
 
@@ -211,10 +211,10 @@ class Grid:
 
 @dataclass(frozen=True)
 class PointMass:
-    """Steer a point in the plane to a goal: the reward is minus the distance that remains.
+    """Steer a point in the plane to a goal: the reward is minus the remaining distance.
 
-    State and observation [2]: position, started within 0.05 of the origin. Action [2]: a
-    velocity within the unit disc, of which a step covers 0.02; so an episode reaches 2 far.
+    State and observation [2]: position, starting within 0.05 of the origin. Action [2]: a
+    velocity within the unit disc; a step moves the point by 0.02 of it, an episode by at most 2.
     """
 
     goal: tuple[float, float] = (1.0, 1.0)
@@ -239,7 +239,7 @@ class PointMass:
 
 @dataclass(frozen=True)
 class Catch:
-    """Catch a falling ball with a paddle that moves left, stays or moves right.
+    """Catch a falling ball with a paddle that can move left, stay or move right.
 
     State [3]: row and column of the ball, column of the paddle. Observation [10, 10, 1]: an image
     of both. The ball falls one row per step and lands after nine: reward 1 if caught, else -1.

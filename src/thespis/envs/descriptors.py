@@ -1,7 +1,7 @@
-"""Adds a descriptor, the numbers that tell where a state is, to the observations of environments.
+"""Adds a descriptor, the numbers by which skills are told apart, to the observations.
 
-A JAX task offers `descriptors`, functions of its state by name. A Gymnasium environment offers the
-numbers in its `info` by their names.
+A JAX task may have `descriptors`, a dict of functions of its state. In a Gymnasium environment, any
+number in its `info` can be a descriptor.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from thespis.envs.autoreset import Autoreset, TaskWrapper
 from thespis.envs.gymnasium import Gymnasium
 from thespis.selection import DESCRIPTOR
 
-POSITION = ("x_position", "y_position")  # what MuJoCo's tasks say in `info`
+POSITION = ("x_position", "y_position")  # names in the `info` of MuJoCo's tasks
 
 
-def described(env: Any, wanted: str | None) -> Any:
-    """Returns the environment with the descriptor of this name, or its default one, if it has any.
+def described(env: Any, name: str | None) -> Any:
+    """Returns the environment with the descriptor of this name, or its default one, if any.
 
-    A choice that is part of the observation, or a function of it, needs nothing here.
+    An environment whose descriptor is a part or a function of the observation is not changed.
     """
     if isinstance(env.spec.obs, dict) and DESCRIPTOR in env.spec.obs:
         return env
     if isinstance(env, Autoreset):
-        offered = env.descriptors
-        if wanted is None and env.spec.descriptor is None:
-            wanted = next(iter(offered), None)
-        return Autoreset(Described(env.task, str(wanted))) if wanted in offered else env
+        known = env.descriptors
+        if name is None and env.spec.descriptor is None:
+            name = next(iter(known), None)
+        return Autoreset(Described(env.task, str(name))) if name in known else env
     if not isinstance(env, Gymnasium):
         return env
-    offered = numbers_in_info(env)
-    names = [n for n in POSITION if n in offered]
-    if wanted is not None:
-        names = wanted.replace(",", " ").split()
-    if not names or not set(names) <= offered:
+    known = numbers_in_info(env)
+    names = [n for n in POSITION if n in known]
+    if name is not None:
+        names = name.replace(",", " ").split()
+    if not names or not set(names) <= known:
         return env
     return Gymnasium(lambda **options: DescribedEnv(env.instance(**options), names))
 
@@ -64,7 +64,7 @@ def beside(obs: Any, descriptor: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Described(TaskWrapper):
-    """A task that also observes one of its descriptors."""
+    """A task whose observations also contain one of its descriptors."""
 
     which: str
 
@@ -82,7 +82,7 @@ class Described(TaskWrapper):
 
 
 class DescribedEnv(gymnasium.Wrapper):
-    """A Gymnasium environment that also observes numbers of its `info`."""
+    """A Gymnasium environment whose observations also contain numbers of its `info`."""
 
     def __init__(self, env: gymnasium.Env, names: list[str]):
         super().__init__(env)

@@ -1,4 +1,4 @@
-"""EnvPool: many environments stepped by C++ threads. An extra: `pip install 'thespis[envpool]'`."""
+"""Adapts EnvPool, which steps many environments in C++ threads; the extra `envpool`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thespis.errors import ThespisError, did_you_mean
 class EnvPool:
     """An environment of EnvPool by its name, such as Pendulum-v1 or HalfCheetah-v4.
 
-    Its own autoreset is the library's: the step after an end ignores the action and returns the
+    EnvPool resets as this library does: the step after an end ignores the action and returns the
     first observation of the next episode.
     """
 
@@ -33,7 +33,7 @@ class EnvPool:
         self.observation_space, self.action_space = pool.observation_space, pool.action_space
         self.node = reader(self.observation_space, self.name)
         if not arrays_only(self.node):
-            raise Unsuitable(f"{self.name}: choices as observations are not supported")
+            raise Unsuitable(f"{self.name}: discrete observations are not supported")
         self.spec = Spec(structs(self.node), action_spec(self.action_space, self.name))
         self.limit = int(pool.spec.config.max_episode_steps)
         pool.close()
@@ -44,7 +44,7 @@ class EnvPool:
     def pool(self, seeds: list[int]) -> Any:
         options: Any = {"num_envs": len(seeds), "env_seed": seeds, "env_type": "gymnasium"}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about precision, when spaces are first read
+            warnings.simplefilter("ignore")  # about precision, on first access to spaces
             pool = library().make(self.environment, **options)
             _ = pool.observation_space, pool.action_space
         return pool
@@ -52,9 +52,9 @@ class EnvPool:
     def open(
         self, n: int, seed: int | Sequence[int], render_mode: str | None = None
     ) -> EnvPoolEnvs:
-        """Makes n environments, with seed, seed + 1, ..., or one each."""
+        """Creates n environments, with seeds seed, seed + 1, ..., or a sequence of them."""
         if render_mode is not None:
-            raise ThespisError(f"{self.name} cannot be drawn: play it as an id of Gymnasium")
+            raise ThespisError(f"{self.name} cannot be rendered: play it as an id of Gymnasium")
         seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
         return EnvPoolEnvs(self, seeds)
 
@@ -67,7 +67,7 @@ class EnvPoolEnvs:
         self.pool = env.pool(seeds)
         self.act = rescaler(env.action_space, env.name)
         self.shape = (self.n, *(env.action_space.shape or ()))
-        self.over = np.zeros(self.n, bool)  # ended by us: the pool does not know
+        self.over = np.zeros(self.n, bool)  # episodes that `end` ended, not the pool
 
     def reset(self) -> Step:
         self.over[:] = False
@@ -87,7 +87,7 @@ class EnvPoolEnvs:
         self.over = self.over | which
 
     def restarted(self, step: Step) -> Step:
-        """Returns the step, with first observations where we have ended an episode."""
+        """Returns the step with first observations of the episodes after those that `end` ended."""
         ids = np.flatnonzero(self.over).astype(np.int32)
         self.over[:] = False
         none = np.zeros(ids.size, bool)
@@ -97,7 +97,7 @@ class EnvPoolEnvs:
         return step
 
     def checked(self, obs: Any, reward: Any, terminated: Any, truncated: Any) -> Step:
-        """Returns a step of finite numbers, copied since the pool may reuse its memory."""
+        """Returns a step, copied since the pool may reuse memory; refuses non-finite numbers."""
         same = lambda s, x: np.array(x, s.dtype).reshape(-1, *s.shape)
         obs = jax.tree.map(same, self.env.spec.obs, obs)
         rest: Any = np.array(reward, np.float32), np.array(terminated), np.array(truncated)
@@ -108,7 +108,7 @@ class EnvPoolEnvs:
         return step
 
     def render(self) -> list[Any]:
-        raise ThespisError(f"{self.env.name} cannot be drawn: play it as an id of Gymnasium")
+        raise ThespisError(f"{self.env.name} cannot be rendered: play it as an id of Gymnasium")
 
     def close(self) -> None:
         self.pool.close()
@@ -118,7 +118,7 @@ named = EnvPool  # `envpool:NAME`
 
 
 def arrays_only(node: Node) -> bool:
-    """Tells whether no part becomes one-hot, which would be slow here."""
+    """Returns whether no part must be one-hot encoded, which would be slow here."""
     if isinstance(node, Leaf):
         return node.choices is None
     return all(arrays_only(child) for _, _, child in node)

@@ -1,4 +1,4 @@
-"""Gymnasium environments: NumPy arrays on the host, under the library's contract."""
+"""Adapts Gymnasium environments to the library's contract, in NumPy on the host."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXTRAS = {  # Gymnasium's extras -> those of Thespis
     "classic-control": "classic",
     "toy-text": "classic",
 }
-PACKAGES = {  # modules that register ids, and how these begin
+PACKAGES = {  # modules that register ids, and the prefixes of these
     "ale_py": ("ALE/",),
     "gymnasium_robotics": ("Fetch", "Hand", "AntMaze_", "PointMaze_", "Adroit", "FrankaKitchen"),
     "minigrid": ("MiniGrid-", "BabyAI-"),
@@ -41,13 +41,13 @@ FORMS = {"reset": "obs, info", "step": "obs, reward, terminated, truncated, info
 
 
 class Unsuitable(ThespisError):
-    """The environment exists, but cannot be trained in as it is."""
+    """Raised for an environment that exists but is not supported."""
 
 
 class Gymnasium:
-    """An environment by its id, its `gymnasium.Env` class, or a function that makes an instance.
+    """An environment by its id, its `gymnasium.Env` class, or a function that creates one.
 
-    `limit` is the number of steps after which an episode is truncated, None where unknown.
+    `limit` is the number of steps after which an episode is truncated, None if unknown.
     """
 
     name: str
@@ -78,21 +78,24 @@ class Gymnasium:
         return f"Gymnasium({self.name!r})"
 
     def instance(self, render_mode: str | None = None) -> gymnasium.Env:
-        """Makes one environment."""
+        """Creates one environment."""
         source, name = self.source, getattr(self.source, "__name__", str(self.source))
         if isinstance(source, str):
             source = partial(gymnasium.make, source, disable_env_checker=True)
         env = create(source, name, render_mode)
         if not isinstance(env, gymnasium.Env):
             raise ThespisError(
-                f"{name} made a {type(env).__name__}, not a gymnasium.Env: return an instance"
+                f"{name} returned a {type(env).__name__}, not a gymnasium.Env: return an instance"
             )
         return env
 
     def open(
         self, n: int, seed: int | Sequence[int], render_mode: str | None = None
     ) -> GymnasiumEnvs:
-        """Makes n environments, seeded at their first reset: seed, seed + 1, ..., or one each."""
+        """Creates n environments, seeded at their first reset with seed, seed + 1, ...
+
+        The seed may also be a sequence with one for each.
+        """
         seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
         return GymnasiumEnvs([self.instance(render_mode) for _ in range(n)], seeds, self.name)
 
@@ -141,7 +144,7 @@ class GymnasiumEnvs:
     def render(self) -> list[Any]:
         """Returns one frame per environment."""
         if self.envs[0].render_mode is None:
-            raise ThespisError(f"{self.name} does not draw: open it with render_mode='rgb_array'")
+            raise ThespisError(f"{self.name} does not render: open it with render_mode='rgb_array'")
         try:
             return [env.render() for env in self.envs]
         except Exception as error:
@@ -152,7 +155,7 @@ class GymnasiumEnvs:
             env.close()
 
     def _advance(self, actions) -> Step:
-        # The arrays are new each time: JAX may keep using those it was handed.
+        # New arrays each time, since JAX may still be using the last ones.
         n = len(self.envs)
         obs: Any = empty(self.read, n)
         zero: Any = 0.0 if self.reward_dim is None else [0.0] * self.reward_dim
@@ -160,7 +163,7 @@ class GymnasiumEnvs:
         for i, env in enumerate(self.envs):
             try:
                 if self.over[i]:
-                    # Seeded once only, so that every episode has a start state of its own.
+                    # Seeded only once, so that start states differ between episodes.
                     raw, _ = returned("reset", env.reset(seed=self.seeds[i]))
                     self.seeds[i] = None
                 else:
@@ -183,7 +186,7 @@ class GymnasiumEnvs:
         return Step(obs, *rest)
 
     def read_reward(self, reward: Any) -> Any:
-        """Returns one number, or a list of them."""
+        """Returns the reward as one number, or as a list of them if it is a vector."""
         if reward is None:
             raise ThespisError("the reward is None; return a number")
         if self.reward_dim is None:
@@ -199,7 +202,7 @@ class GymnasiumEnvs:
             for name, _, child in node:
                 self._check(child, obs[name], f"{key}/{name}" if key else name)
         elif obs.dtype != np.uint8 and not math.isfinite(np.vdot(obs, obs)):
-            # The square of a large number may overflow, so look again.
+            # The square of a large number may overflow, so check the numbers themselves.
             for i, index in zip(*np.nonzero(~np.isfinite(obs.reshape(len(obs), -1))), strict=True):
                 where = f"obs[{key!r}]" if key else "obs"
                 what = f"{where} is {obs[i].reshape(-1)[index]} at index {index}"
@@ -218,12 +221,12 @@ def layers(env: Any) -> Iterator[Any]:
 
 
 def owns(env: Any, name: str) -> bool:
-    """Tells whether an attribute is this one's own: some wrappers pass on what is inside."""
+    """Returns whether this layer itself has an attribute: some wrappers forward inner ones."""
     return name in vars(env) or hasattr(type(env), name)
 
 
 def returned(method: str, values: Any) -> Any:
-    """Returns what `reset` or `step` gave, if that is as many values as it must be."""
+    """Returns the values of `reset` or `step`, and refuses a wrong number of them."""
     form = FORMS[method]
     if isinstance(values, tuple | list) and len(values) == form.count(",") + 1:
         return values
@@ -232,7 +235,7 @@ def returned(method: str, values: Any) -> Any:
 
 
 def cause(error: Exception) -> str:
-    """Returns one line: our own message, or what the environment raised."""
+    """Returns an error as one line: our own message, or the type and message."""
     kind = "" if isinstance(error, ThespisError) else f"{type(error).__name__}: "
     return f"{kind}{one_line(error)}"
 
@@ -241,9 +244,9 @@ def cause(error: Exception) -> str:
 
 
 class Leaf(NamedTuple):
-    """How one array is read: `encode` turns what an environment returns into `shape`, `dtype`.
+    """How one array is read: `encode` converts an environment's value to `shape` and `dtype`.
 
-    `choices` has the sizes and first numbers of what becomes one-hot; it is None for other arrays.
+    `choices` has the sizes and first values of discrete spaces, which become one-hot; else None.
     """
 
     shape: tuple[int, ...]
@@ -258,13 +261,13 @@ Node = Leaf | list[tuple[str, Any, Any]]
 
 @runtime_checkable
 class Encoded(Protocol):
-    """An environment that tells how its observations are read."""
+    """An environment with a description of how its observations are read."""
 
     node: Node
 
 
 def reader(space: spaces.Space, name: str) -> Node:
-    """Returns how to read a space: float32, images as uint8, choices as one-hot, masks as bool."""
+    """Returns how to read a space: as float32, images as uint8, discrete ones as one-hot."""
     if isinstance(space, spaces.Dict):
         read = lambda key, child: mask(child, name) if key == MASK else reader(child, name)
         return [(str(key), key, read(key, child)) for key, child in space.items()]
@@ -286,7 +289,7 @@ def reader(space: spaces.Space, name: str) -> Node:
 
 
 def mask(space: spaces.Space, name: str) -> Leaf:
-    """Returns how to read which actions are legal, as bool."""
+    """Returns how to read a mask of legal actions, as bool."""
     if not isinstance(space, spaces.Box | spaces.MultiBinary):
         kind = type(space).__name__
         raise Unsuitable(f"{name}: {MASK} is a {kind}; make it a MultiBinary or a Box of 0 and 1")
@@ -294,19 +297,19 @@ def mask(space: spaces.Space, name: str) -> Leaf:
 
 
 def array(shape: tuple[int, ...], dtype) -> Leaf:
-    stored = shape or (1,)  # a lone number is a vector of one
+    stored = shape or (1,)  # a scalar becomes a vector of one number
 
     def encode(obs):
         x = np.asarray(obs, dtype)
         if x.shape != shape:
-            raise ValueError(f"the observation has shape {x.shape}, its space says {shape}")
+            raise ValueError(f"the observation has shape {x.shape}, but its space has {shape}")
         return x
 
     return Leaf(stored, dtype, encode)
 
 
 def one_hot(sizes: np.ndarray, starts: np.ndarray) -> Leaf:
-    """Returns how to read choices as one-hot blocks, side by side."""
+    """Returns how to read discrete values as concatenated one-hot vectors."""
     total = int(sizes.sum())
     offsets = np.cumsum(sizes) - sizes - starts
 
@@ -346,7 +349,7 @@ def write(node: Node, out, i: int, obs) -> None:
 def action_spec(
     space: spaces.Space, name: str, finite: str = "give its action_space finite ones"
 ) -> Box | Discrete:
-    """Returns the actions of a space; `finite` is the advice where its bounds are infinite."""
+    """Returns the actions of a space; `finite` is advice for infinite bounds."""
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n), int(space.start))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
@@ -384,7 +387,7 @@ def shown(space: Any) -> str:
 
 
 def rescaler(space: spaces.Space, name: str) -> Callable:
-    """Returns a function from [-1, 1] to the environment's units, one entry per environment."""
+    """Returns a function that converts actions [n, ...] in [-1, 1] to the environment's units."""
     kind = action_spec(space, name)
     if isinstance(kind, Discrete):
         return lambda action: kind.to_env(action).tolist()
@@ -395,7 +398,7 @@ def rescaler(space: spaces.Space, name: str) -> Callable:
 
 
 def create(make: Callable[..., Any], name: str, render_mode: str | None) -> Any:
-    """Makes an environment; its warnings about precision, spaces and versions are not shown."""
+    """Creates an environment, without its warnings about precision, spaces and versions."""
     options = {} if render_mode is None else {"render_mode": render_mode}
     try:
         with warnings.catch_warnings():
@@ -404,18 +407,18 @@ def create(make: Callable[..., Any], name: str, render_mode: str | None) -> Any:
     except Exception as error:
         if render_mode and isinstance(error, TypeError) and "render_mode" in str(error):
             raise ThespisError(
-                f"{name} cannot be drawn: it must take the argument render_mode"
+                f"{name} cannot be rendered: it must accept the argument render_mode"
             ) from error
         raise ThespisError(why_not(name, error)) from error
 
 
 def instead_of(instance: Any) -> str:
-    """Returns what to pass instead of an environment that is made already."""
+    """Returns a message that says what to pass instead of an instance."""
     many = getattr(instance, "num_envs", None)
     if not isinstance(instance, gymnasium.Env) and many is None:
         return (
-            f"env = {cut(instance)} is no environment: give an id such as Pendulum-v1, a class, or"
-            " a function that makes one"
+            f"env = {cut(instance)} is not an environment: give an id such as Pendulum-v1, a class,"
+            " or a function that creates one"
         )
     known = getattr(instance, "spec", None)
     name = type(getattr(instance, "unwrapped", instance)).__name__
@@ -424,18 +427,18 @@ def instead_of(instance: Any) -> str:
         what += f" and envs={many}"
     else:
         what = f'env="{known.id}"' if known else f"the class, env={name}"
-        what += f", or a function that makes it, such as env=lambda: {name}(...)"
-    return f"env = {cut(instance)} is an instance, of which members need copies: give {what}"
+        what += f", or a function that creates it, such as env=lambda: {name}(...)"
+    return f"env = {cut(instance)} is an instance, but copies are needed: give {what}"
 
 
 def reward_dim(env: gymnasium.Env) -> int | None:
-    """Returns how many numbers a reward has, if the environment has a `reward_space`."""
+    """Returns the size of a vector reward, if the environment has a `reward_space`."""
     space = getattr(env.unwrapped, "reward_space", None)
     return None if space is None or not space.shape else math.prod(space.shape)
 
 
 def time_limit(env: gymnasium.Env) -> int | None:
-    """Returns the shortest limit of the wrappers."""
+    """Returns the shortest time limit of the wrappers, or None."""
     limits = []
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.TimeLimit):
@@ -445,11 +448,11 @@ def time_limit(env: gymnasium.Env) -> int | None:
 
 
 def of_package(name: str) -> str:
-    """Returns which package an id is of, by what it begins with, if that is known."""
+    """Returns a hint about the package of an id, if its prefix is known."""
     for module, begins in PACKAGES.items():
         if name.startswith(begins) or (module == "ale_py" and "NoFrameskip" in name):
-            package, there = module.replace("_", "-"), importlib.util.find_spec(module)
-            first = "" if there else f"pip install {package}, then "
+            package, installed = module.replace("_", "-"), importlib.util.find_spec(module)
+            first = "" if installed else f"pip install {package}, then "
             return f", which is an id of the package {package}: {first}give {module}:{name}"
     return ""
 
@@ -472,5 +475,5 @@ def why_not(name: str, error: Exception) -> str:
     if known and isinstance(error, ImportError):  # as of MuJoCo's versions 2 and 3
         same = [x for x in gymnasium.registry.values() if x.name == known.name]
         newest = max(same, key=lambda x: x.version or 0)
-        later = f"; take {newest.id}" if newest is not known else ""
+        later = f"; use {newest.id}" if newest is not known else ""
     return f"{name}: {type(error).__name__}: {text}{later}"

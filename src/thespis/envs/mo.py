@@ -1,4 +1,4 @@
-"""Environments whose rewards are vectors, from mo-gymnasium: `mo:mo-mountaincarcontinuous-v0`."""
+"""Adapts mo-gymnasium's environments with vector rewards: `mo:mo-mountaincarcontinuous-v0`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thespis.errors import ThespisError
 
 
 def named(environment: str) -> Gymnasium:
-    """Makes an environment by its id; `reward_weights` of the algorithm weigh its rewards."""
+    """Creates an environment by its id; the option `reward_weights` weights its rewards."""
     if importlib.util.find_spec("mo_gymnasium") is None:
         raise ThespisError(f"mo:{environment} needs mo-gymnasium: pip install 'thespis[mo]'")
     with warnings.catch_warnings():

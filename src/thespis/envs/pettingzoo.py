@@ -1,4 +1,4 @@
-"""PettingZoo's parallel environments, in which several agents act at once: NumPy on the host."""
+"""Adapts PettingZoo's parallel environments, in which several agents act at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from thespis.core import AGENTS, ALIVE, ENDED, MASK, PAID, STATE, Discrete, Spec
 from thespis.envs import gymnasium as gym
 from thespis.errors import ThespisError, one_line, or_all
 
-FAMILIES = {  # packages of tasks that are known by their names
+FAMILIES = {  # packages whose tasks can be named without a module
     "mpe": "mpe2",
     "butterfly": "pettingzoo.butterfly",
     "sisl": "pettingzoo.sisl",
@@ -34,9 +34,9 @@ FLAT = "observation"  # key of observations that had to be flattened, next to MA
 
 
 class PettingZoo:
-    """A parallel environment, by the function or class that makes it.
+    """A parallel environment, by the function or class that creates it.
 
-    `limit` is the number of steps after which an episode is truncated, None where unknown.
+    `limit` is the number of steps after which an episode is truncated, None if unknown.
     """
 
     name: str
@@ -58,11 +58,11 @@ class PettingZoo:
         return f"PettingZoo({self.name!r})"
 
     def instance(self, render_mode: str | None = None) -> Any:
-        """Makes one environment."""
+        """Creates one environment."""
         env = gym.create(self.source, self.name, render_mode)
         if not hasattr(env, "possible_agents"):
             raise ThespisError(
-                f"{self.name} made a {type(env).__name__} without possible_agents: return a "
+                f"{self.name} returned a {type(env).__name__} without possible_agents: return a "
                 "parallel environment of PettingZoo"
             )
         return env
@@ -70,16 +70,19 @@ class PettingZoo:
     def open(
         self, n: int, seed: int | Sequence[int], render_mode: str | None = None
     ) -> PettingZooEnvs:
-        """Makes n environments, seeded at their first reset: seed, seed + 1, ..., or one each."""
+        """Creates n environments, seeded at their first reset with seed, seed + 1, ...
+
+        The seed may also be a sequence with one for each.
+        """
         seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
         envs = [self.instance(render_mode) for _ in range(n)]
         return PettingZooEnvs(envs, seeds, self.name, self.layout)
 
 
 class Layout:
-    """How observations and actions of all agents lie side by side [agents, ...].
+    """How observations and actions of all agents are stacked [agents, ...].
 
-    Observations of one shape are kept as they are; others are flattened and filled up with 0.
+    Observations of the same shape are stacked as they are; others are flattened and zero-padded.
     """
 
     def __init__(self, env: Any, name: str):
@@ -109,11 +112,11 @@ class Layout:
         self.spec = Spec(obs, self.kinds, agents, agents=tuple(map(str, self.keys)))
 
     def empty(self, n: int) -> Any:
-        """Returns observations of n environments without any agent."""
+        """Returns blank observations of n environments, without any agent alive."""
         return jax.tree.map(lambda s: np.zeros((n, *s.shape), s.dtype), self.spec.obs)
 
     def write(self, out: Any, i: int, agent: int, obs: Any) -> None:
-        """Writes an agent's observation into the row of its environment."""
+        """Writes an agent's observation to the row of its environment."""
         row = jax.tree.map(lambda x: x[i], out[AGENTS])  # views
         if self.alike:
             gym.write(self.nodes[agent], row, agent, obs)
@@ -129,7 +132,7 @@ class Layout:
             row[MASK][agent, : len(legal)] = legal if mask is None else mask[0]
 
     def read(self, obs: dict[Any, Any]) -> Any:
-        """Returns a batch of one, from the observations that an environment returned."""
+        """Converts the observations that an environment returned to a batch of one."""
         out = self.empty(1)
         for agent, key in enumerate(self.keys):
             if key in obs:
@@ -149,8 +152,8 @@ class Layout:
 class PettingZooEnvs(gym.GymnasiumEnvs):
     """n running environments that reset in the step after an episode's end (see `core.Step`).
 
-    The end of an episode is when nobody is left. It is a truncation if someone was cut off then:
-    who would have gone on counts as alive in that last observation.
+    An episode ends when no agent is left. It is truncated if an agent was truncated then, and such
+    agents count as alive in that last observation.
     """
 
     def __init__(self, envs: list[Any], seeds: Sequence[int], name: str, layout: Layout):
@@ -171,13 +174,13 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
         for i, env in enumerate(self.envs):
             try:
                 if self.over[i]:
-                    # Seeded once only, so that every episode has a start state of its own.
+                    # Seeded only once, so that start states differ between episodes.
                     raw, _ = gym.returned("reset", env.reset(seed=self.seeds[i]))
                     self.seeds[i], self.ended[i], paid = None, False, True
                     alive = np.array([key in env.agents for key in keys])
                 else:
-                    who = [(j, key) for j, key in enumerate(keys) if key in env.agents]
-                    acts = {key: self.layout.action(j, actions[i, j]) for j, key in who}
+                    living = [(j, key) for j, key in enumerate(keys) if key in env.agents]
+                    acts = {key: self.layout.action(j, actions[i, j]) for j, key in living}
                     raw, reward, ends, cuts, _ = gym.returned("step", env.step(acts))
                     rewards[i] = [reward.get(key, 0.0) for key in keys]
                     paid = [key in reward for key in keys]
@@ -212,16 +215,16 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
             if x.dtype == np.float32 and not np.isfinite(x).all():
                 index = np.argwhere(~np.isfinite(x))[0].tolist()
                 where = jax.tree_util.keystr(path, simple=True, separator="/")
-                who = self.layout.keys[index[1]] if STATE not in where else "the state"
-                what = f"{who}: {where} is {x[tuple(index)]}"
+                agent = self.layout.keys[index[1]] if STATE not in where else "the state"
+                what = f"{agent}: {where} is {x[tuple(index)]}"
                 raise self.fault(index[0], f"{what}; {gym.FIX}")
 
 
 def for_several(source: Any) -> bool:
-    """Tells whether a class or function makes an environment of several agents."""
+    """Returns whether a class or function creates an environment of several agents."""
     if not callable(source) or (isinstance(source, type) and issubclass(source, gymnasium.Env)):
         return False
-    with warnings.catch_warnings(), suppress(Exception):  # errors are raised when it is made
+    with warnings.catch_warnings(), suppress(Exception):  # errors are reported when it is used
         warnings.simplefilter("ignore")
         env: Any = source()
         several = hasattr(env, "possible_agents")
@@ -231,7 +234,7 @@ def for_several(source: Any) -> bool:
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """Returns leaves with the last part of their names."""
+    """Returns leaves with the last parts of their paths."""
     name = lambda path: str(getattr(path[-1], "key", "")) if path else ""
     return [(name(path), x) for path, x in jax.tree_util.tree_leaves_with_path(tree)]
 
@@ -240,7 +243,7 @@ def named_leaves(tree: Any) -> list[tuple[str, Any]]:
 
 
 def named(text: str) -> PettingZoo:
-    """Makes `NAME` of MPE or PettingZoo, or `MODULE:NAME`; `@ARGUMENT=VALUE,...` may follow."""
+    """Creates `NAME` of MPE or PettingZoo, or `MODULE:NAME`; `@ARGUMENT=VALUE,...` may follow."""
     spelled, _, arguments = text.partition("@")
     name, arguments = f"pettingzoo:{text}", options(arguments, text)
     module, colon, attribute = spelled.partition(":")
@@ -266,7 +269,7 @@ def named(text: str) -> PettingZoo:
 
 
 def options(text: str, name: str) -> dict[str, Any]:
-    """Reads arguments such as `N=4,continuous_actions=true`."""
+    """Parses arguments such as `N=4,continuous_actions=true`."""
     values = {}
     for word in filter(None, text.split(",")):
         key, equals, value = word.partition("=")
@@ -294,12 +297,12 @@ def installed() -> bool:
 
 
 def names() -> list[str]:
-    """Returns the tasks of MPE, if it is installed; PettingZoo's other families work as well."""
+    """Returns the names of MPE's tasks if it is installed; PettingZoo's other families work too."""
     return [f"pettingzoo:{name}" for name in modules_of(FAMILIES["mpe"])]
 
 
 def tasks() -> dict[str, str]:
-    """Returns the modules of all tasks, by NAME and FAMILY.NAME."""
+    """Returns {NAME or FAMILY.NAME: module} of all tasks."""
     modules = {}
     for family, package in FAMILIES.items():
         for name in modules_of(package):
@@ -309,7 +312,7 @@ def tasks() -> dict[str, str]:
 
 
 def modules_of(package: str) -> list[str]:
-    """Returns the modules that are a version of a task, such as simple_spread_v3."""
+    """Returns the modules of a package that are tasks, such as simple_spread_v3."""
     spec = importlib.util.find_spec(package) if exists(package) else None
     places = spec.submodule_search_locations if spec else None
     modules = [m.name for m in pkgutil.iter_modules(places)] if places else []

@@ -1,4 +1,4 @@
-"""MuJoCo Playground as tasks. It is an extra: `pip install 'thespis[playground]'`."""
+"""MuJoCo Playground's environments as tasks: `pip install 'thespis[playground]'`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thespis.envs.autoreset import Autoreset
 from thespis.envs.brax import BraxStyle, lenient
 from thespis.errors import ThespisError, did_you_mean
 
-NAMES = (  # of tasks that need no files from elsewhere
+NAMES = (  # tasks that need no download
     "AcrobotSwingup",
     "BallInCup",
     "CartpoleBalance",
@@ -43,10 +43,10 @@ NAMES = (  # of tasks that need no files from elsewhere
 
 @dataclass(frozen=True)
 class Playground(BraxStyle):
-    """One of its environments.
+    """One of Playground's environments.
 
-    Those of the robots `locomotion` and `manipulation` fetch their models when first made. A
-    dict of observations stays one: networks read all of it, `state` and `privileged_state`.
+    Those of `locomotion` and `manipulation` download their models on first use. Observations that
+    are a dict stay one: networks read all of it, `state` and `privileged_state`.
     """
 
     @property
@@ -62,12 +62,12 @@ class Playground(BraxStyle):
         return int(load(self.environment)[1].episode_length)
 
     def picture(self, state: Any) -> np.ndarray:
-        """Draws one state by MuJoCo's own camera."""
+        """Renders one state, uint8 [height, width, 3]."""
         return self.env.render([state], height=240, width=320)[0]
 
 
 def named(name: str) -> Autoreset:
-    """Makes `playground:NAME`."""
+    """Creates `playground:NAME`."""
     return Autoreset(Playground(name))
 
 
@@ -91,7 +91,7 @@ def registry() -> Any:
 
 @cache
 def load(environment: str) -> tuple[Any, Any]:
-    """Makes the environment without any wrapper, and returns it with its settings."""
+    """Creates the environment without wrappers, and returns it with its settings."""
     known = registry()
     if environment not in known.ALL_ENVS:
         every = [f"playground:{name}" for name in known.ALL_ENVS]
@@ -107,4 +107,4 @@ def load(environment: str) -> tuple[Any, Any]:
             return known.load(environment, config=settings), settings
         except (OSError, RuntimeError) as error:
             text = " ".join(str(error).split())
-            raise ThespisError(f"playground:{environment} could not be made: {text}") from error
+            raise ThespisError(f"playground:{environment} could not be created: {text}") from error

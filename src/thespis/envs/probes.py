@@ -1,8 +1,8 @@
-"""The smallest tasks that can tell one fault from another, with the values an agent must find.
+"""Minimal tasks with known values, each of which tests one more part of an algorithm.
 
-Run them in this order: the first that fails names the part at fault. `q` gives the value of an
-action under the best policy, without any entropy bonus; leaves are [...] for obs [..., 1],
-continuous actions [..., 1] and discrete ones [...].
+Run them in this order: the first one that fails shows which part is wrong. `q` is the value of an
+action under the best policy, without an entropy bonus; it is [...] for obs [..., 1], continuous
+actions [..., 1] and discrete ones [...].
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from thespis.core import Box, Discrete, Key
 
 @dataclass(frozen=True)
 class Probe:
-    """One number to observe; an action of one number in [-1, 1], or of two choices."""
+    """Base of the tasks: an observation of one number, an action in [-1, 1] or one of two."""
 
     discrete: bool = False
     limit: int = 10
@@ -40,7 +40,7 @@ class Probe:
 
 
 class Constant(Probe):
-    """One step, reward 1. Q = 1. If this fails, the critic's loss is wrong."""
+    """One step with reward 1, so Q = 1. It tests the critic's loss."""
 
     def step(self, state: Array, action: Array) -> tuple[Array, Array, Array]:
         return state, jnp.ones_like(state), jnp.array(True)
@@ -50,7 +50,7 @@ class Constant(Probe):
 
 
 class Observed(Probe):
-    """One step, the reward is the observation, -1 or 1. Q(s) = s. The critic must see."""
+    """One step whose reward is the observation, -1 or 1, so Q(s) = s. It tests critic inputs."""
 
     def start(self, key: Key) -> Array:
         return random.rademacher(key, (), jnp.float32)
@@ -63,7 +63,7 @@ class Observed(Probe):
 
 
 class Delayed(Probe):
-    """Two steps, reward 0 at s = 0 and then 1 at s = 1. Q(0) = gamma, Q(1) = 1. Bootstrapping."""
+    """Two steps, reward 0 at s = 0, then 1 at s = 1. Q(0) = gamma, Q(1) = 1. Tests targets."""
 
     def step(self, state: Array, action: Array) -> tuple[Array, Array, Array]:
         return jnp.ones_like(state), state, state > 0
@@ -73,9 +73,9 @@ class Delayed(Probe):
 
 
 class Chosen(Probe):
-    """One step, the action decides. Continuous: Q(a) = -(a - 0.5)². Discrete: Q(0) = -1, Q(1) = 1.
+    """One step whose reward depends on the action: Q(a) = -(a - 0.5)², or Q(0) = -1, Q(1) = 1.
 
-    The best action is 0.5, or 1. If this alone fails, the actor is wrong.
+    The best action is 0.5, or 1 if they are discrete. It tests the actor.
     """
 
     def step(self, state: Array, action: Array) -> tuple[Array, Array, Array]:
@@ -88,9 +88,10 @@ class Chosen(Probe):
 
 
 class Matched(Probe):
-    """One step, the action must suit s, -1 or 1. Continuous: Q(s, a) = -(a - s/2)².
+    """One step in which the best action depends on s, -1 or 1: Q(s, a) = -(a - s/2)².
 
-    Discrete: 1 for action 1 at s = 1 and action 0 at s = -1, else -1. The actor must see.
+    If actions are discrete, Q is 1 for action 1 at s = 1 and action 0 at s = -1, else -1. It tests
+    the actor's inputs.
     """
 
     def start(self, key: Key) -> Array:
@@ -106,9 +107,9 @@ class Matched(Probe):
 
 
 class Endless(Probe):
-    """Reward 1 for ever, cut after `limit` steps, which s does not show. Q = 1 / (1 - gamma).
+    """Reward 1 for ever, truncated after `limit` steps, which s does not show: Q = 1 / (1 - gamma).
 
-    If the value found is lower, truncation is taken for termination.
+    If the learned value is lower, truncation is treated as termination.
     """
 
     def step(self, state: Array, action: Array) -> tuple[Array, Array, Array]:
@@ -119,9 +120,9 @@ class Endless(Probe):
 
 
 class Ending(Probe):
-    """Reward 1 in each of five steps, the last of which terminates. s counts them: 0, 0.2 .. 0.8.
+    """Five steps with reward 1, the last of which terminates; s counts them: 0, 0.2, ..., 0.8.
 
-    Q(s) = (1 - gamma^k) / (1 - gamma) where k = 5 - 5s steps are left.
+    Q(s) = (1 - gamma^k) / (1 - gamma) with k = 5 - 5s steps left. It tests terminations.
     """
 
     def step(self, state: Array, action: Array) -> tuple[Array, Array, Array]:

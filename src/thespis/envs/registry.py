@@ -1,4 +1,4 @@
-"""Every environment by its name: `make("jax:pendulum")`, `make("brax:ant")`, `make("Ant-v5")`."""
+"""Creates environments by name: `make("jax:pendulum")`, `make("brax:ant")`, `make("Ant-v5")`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from thespis.envs.autoreset import Autoreset, Functions
 from thespis.errors import ThespisError, did_you_mean, one_line, or_all
 
 TASKS = classic.TASKS | teams.TASKS
-TASK = ("obs", "action", "limit", "start", "observe", "step")  # what a JAX task must have
-ADAPTERS = ("brax", "playground", "envpool", "mo", "pettingzoo")  # prefixes, and modules here
+TASK = ("obs", "action", "limit", "start", "observe", "step")  # required attributes of a JAX task
+ADAPTERS = ("brax", "playground", "envpool", "mo", "pettingzoo")  # prefixes, and modules of them
 
 
 def make(env: Any) -> Any:
-    """Makes an environment from a name, a class or factory of Gymnasium or PettingZoo, a Task or
-    its class, or returns one that is made already.
+    """Returns an environment from a name, a class or factory of Gymnasium or PettingZoo, a Task or
+    its class; an `Autoreset` or `HostEnv` is returned as it is.
 
     An `Autoreset` runs inside compiled code; a `HostEnv` is opened in Python.
     """
@@ -30,7 +30,7 @@ def make(env: Any) -> Any:
     if isinstance(env, str | os.PathLike):
         return named(str(env))
     if isinstance(env, type) and (isinstance(env, Functions) or hasattr(env, "open")):
-        env = without_arguments(env, env.__name__)  # a class alone cannot be asked
+        env = without_arguments(env, env.__name__)
     if isinstance(env, Autoreset | HostEnv):
         return env
     if isinstance(env, Functions):
@@ -39,20 +39,20 @@ def make(env: Any) -> Any:
 
 
 def without_arguments(kind: Any, name: str) -> Any:
-    """Makes an instance of a user's class."""
+    """Creates an instance of a user's class."""
     try:
         return kind()
     except Exception as error:
         text = f"{type(error).__name__}: {one_line(error)}"
         raise ThespisError(
-            f"{name} cannot be made without arguments: {text}; give defaults, or from Python an "
-            "instance"
+            f"{name} cannot be created without arguments: {text}; give its arguments defaults, or "
+            "pass an instance from Python"
         ) from error
 
 
 def named(name: str) -> Any:
-    """Makes `PREFIX:NAME` (jax, brax, playground, envpool, mo or pettingzoo), `MODULE:NAME` of a
-    class or of what a module registers, or an id of Gymnasium."""
+    """Creates `PREFIX:NAME` (jax, brax, playground, envpool, mo or pettingzoo), `MODULE:NAME` (a
+    class, a factory or an id that the module registers), or an id of Gymnasium."""
     from thespis.envs.gymnasium import PACKAGES, Gymnasium
 
     prefix, colon, rest = name.partition(":")
@@ -87,7 +87,7 @@ def named(name: str) -> Any:
 
 
 def check_name(name: Any) -> None:
-    """Refuses a name that no environment has, as far as that is known before one is made."""
+    """Refuses an unknown name, as far as that can be told without creating the environment."""
     prefix, colon, _ = str(name).partition(":")
     if colon and (prefix == "jax" or prefix not in ADAPTERS):
         if prefix == "jax" or plugins.origin(prefix) is None:
@@ -99,11 +99,11 @@ def check_name(name: Any) -> None:
             if name not in announced():
                 gymnasium.spec(name)
         except gymnasium.error.Error:
-            named(name)  # says what is wrong
+            named(name)  # raises an error with a hint
 
 
 def announced() -> dict[str, plugins.Announced]:
-    """Returns the environments that installed packages announce, except ids of Gymnasium."""
+    """Returns the environments that installed packages register, except ids of Gymnasium."""
     import gymnasium
 
     entries = plugins.announced(plugins.ENVIRONMENTS)
@@ -111,7 +111,7 @@ def announced() -> dict[str, plugins.Announced]:
 
 
 def referenced(reference: str) -> Any:
-    """Makes what MODULE:NAME is: a class, a function that makes environments, or an id."""
+    """Creates the environment MODULE:NAME, where NAME is a class, a factory or an id."""
     import gymnasium
 
     from thespis.envs.gymnasium import Gymnasium
@@ -128,14 +128,14 @@ def referenced(reference: str) -> Any:
 
 
 def make_checked(source: Any, name: str) -> Any:
-    """Makes an environment from a user's class or function, unless it cannot be one."""
+    """Creates an environment from a user's class or function, and refuses anything else."""
     if why := objection(source, name):
         raise ThespisError(f"{name} is not an environment: {why}")
     return make(source)
 
 
 def objection(source: Any, name: str) -> str:
-    """Returns why something cannot be an environment, as far as that shows before it is made."""
+    """Returns why something cannot be an environment, or an empty string."""
     import gymnasium
 
     from thespis.envs.pettingzoo import for_several
@@ -146,20 +146,19 @@ def objection(source: Any, name: str) -> str:
     if issubclass(source, gymnasium.Env) or hasattr(source, "open") or for_several(source):
         return ""
     task = without_arguments(source, name) if isinstance(source, Functions) else source
-    lacking = [part for part in TASK if not hasattr(task, part)]
-    text = f"it is not a gymnasium.Env, and for a JAX task it lacks {', '.join(lacking)}"
-    return text if lacking else ""
+    missing = [part for part in TASK if not hasattr(task, part)]
+    text = f"it is not a gymnasium.Env, and for a JAX task it lacks {', '.join(missing)}"
+    return text if missing else ""
 
 
 def module_of(name: str) -> str | None:
-    """Returns the module that the name of an environment makes us import.
+    """Returns the module that must be imported for the name of an environment.
 
-    It is None for those that Thespis knows by their prefix, or that an installed package
-    registers or announces.
+    It is None for names with a prefix of Thespis, or that an installed package registers.
     """
     prefix, _, rest = name.partition(":")
     if prefix == "pettingzoo":
-        name = rest.partition("@")[0]  # whose arguments are plain values
+        name = rest.partition("@")[0]  # arguments are plain values
     elif prefix == "mo":
         name = rest
     elif prefix in ("jax", *ADAPTERS):
@@ -168,15 +167,15 @@ def module_of(name: str) -> str | None:
     return module if colon else None
 
 
-def described(env: Any, wanted: str | None) -> Any:
-    """Returns the environment with a descriptor that it offers, if any: see descriptors.py."""
+def described(env: Any, name: str | None) -> Any:
+    """Returns the environment with a descriptor in its observations: see descriptors.py."""
     from thespis.envs.descriptors import described as add
 
-    return add(env, wanted)
+    return add(env, name)
 
 
 def names() -> dict[str, list[str]]:
-    """Returns all names that `make` knows, grouped by where they come from."""
+    """Returns all names that `make` knows, grouped by their origin."""
     import gymnasium
 
     from thespis.envs import brax, pettingzoo, playground
@@ -193,5 +192,5 @@ def names() -> dict[str, list[str]]:
 
 
 def label(env: Any) -> str:
-    """Returns a name that is fit for a file, such as Pendulum-v1 or jax-pendulum."""
+    """Returns a name that can be used for files, such as Pendulum-v1 or jax-pendulum."""
     return re.sub(r"[^\w.-]+", "-", make(env).name).strip("-.")

@@ -19,16 +19,16 @@ HOME, DECIDING, IN_TOWN, OVER = -1, 0, 1, 2
 class Meeting:
     """Go home for a small reward, or into town for a large one if all meet at the same place.
 
-    First the agents decide, and only the first one's choice counts: the lower half of the actions
-    is home (reward 5, the end), the upper half is town. There all choose a place on a ring at
-    once, by number or by angle. Meeting is worth 11, to be spread over the whole ring -50:
-    11 - 61 (1 - R²), where R is the distance of the agents' mean place from the centre.
+    In the first step only the first agent's choice counts: the lower half of the actions means home
+    (reward 5, and the episode ends), the upper half means town. In town all agents choose a place
+    on a ring at once, by number or by angle. Meeting is worth 11, being spread over the whole ring
+    -50: 11 - 61 (1 - R²), where R is the distance of the agents' mean place from the centre.
 
-    Every agent observes [3]: the stage (0 deciding, 1 in town), and its own place, at the end.
+    Every agent observes [3]: the stage (0 deciding, 1 in town) and, at the end, its own place.
 
     It is the coordination problem of Boutilier 1999 (Sequential optimality and coordination in
-    multiagent systems). Whoever judges the town by what others *did* there, while they explored
-    or knew no better, finds it bad and stays away; what others *will* do makes it good.
+    multiagent systems). A critic of what other agents *did* in town, while they explored, gives it
+    a low value; a critic of what their current policies *would* do gives it a high one.
     """
 
     size: int = 2

@@ -1,7 +1,7 @@
-"""A function of JAX as a plain list of operations, ready to be written down for something else.
+"""A JAX function as a plain list of operations, from which other formats are written.
 
-Calls are inlined, whatever does not depend on the inputs is computed, and what no output needs
-is left out.
+Calls are inlined, everything that does not depend on the inputs is computed, and operations that no
+output needs are left out.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from thespis.errors import ThespisError
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """The result of an operation, or an input of the graph (which has none)."""
+    """The result of an operation, or an input of the graph, which has no operation."""
 
     shape: tuple[int, ...]
     dtype: Any
-    name: str = ""  # of inputs
+    name: str = ""  # only inputs have one
     operation: Operation | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """An array that is known; `name` tells whose it is."""
+    """A known array; `name` is its path in the policy's parameters."""
 
     array: np.ndarray
     name: str = ""
@@ -53,7 +53,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Graph:
-    """`operations` in an order in which they can be done."""
+    """Inputs, outputs, and `operations` in an order in which they can be computed."""
 
     inputs: list[Value]
     outputs: dict[str, Value | Constant]
@@ -61,7 +61,7 @@ class Graph:
 
     @property
     def constants(self) -> list[Constant]:
-        """Returns all that are used, each once."""
+        """All constants that are used, each once."""
         used = [x for op in self.operations for x in op.inputs] + list(self.outputs.values())
         return list({id(x): x for x in used if isinstance(x, Constant)}.values())
 
@@ -70,9 +70,9 @@ class Graph:
 
 
 def trace(f: Callable, known: Any, inputs: dict[str, Any]) -> Graph:
-    """Writes `f(known, inputs)`, a dict of arrays, as operations on the inputs alone.
+    """Returns `f(known, inputs)`, a dict of arrays, as operations on the inputs.
 
-    Both are trees; of the inputs only shapes and types matter. Leaves are named by their paths.
+    Both are trees; only shapes and types of the inputs matter. Leaves are named by their paths.
     """
     known = jax.tree.map(jnp.asarray, known)
     closed, shapes = jax.make_jaxpr(f, return_shape=True)(known, inputs)
@@ -92,12 +92,12 @@ def named(tree: Any) -> list[tuple[str, Any]]:
 
 def as_numpy(x: Any) -> np.ndarray:
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return np.array(x, object)  # kept whole: only JAX can compute with it
+        return np.array(x, object)  # only JAX can compute with it
     return np.asarray(x)
 
 
 class Tracer:
-    """Walks through a program and keeps what depends on its inputs."""
+    """Walks through a program and collects the operations that depend on its inputs."""
 
     def __init__(self):
         self.operations: list[Operation] = []
@@ -126,7 +126,7 @@ class Tracer:
             return inputs
         if kind == "select_n" and isinstance(inputs[0], Constant):
             picks = np.unique(inputs[0].array)
-            if picks.size == 1:  # one for all entries: the others are not needed
+            if picks.size == 1:  # the same choice everywhere: other inputs are not needed
                 return [inputs[1 + int(picks[0])]]
         if all(isinstance(x, Constant) for x in inputs):
             arrays = [x.array.item() if x.array.dtype == object else x.array for x in inputs]
@@ -140,7 +140,7 @@ class Tracer:
         return operation.outputs
 
     def branch(self, branches: Any, index: Any, *arguments: Any) -> list:
-        """Follows one branch if it is known which, else all of them, and a choice."""
+        """Follows the taken branch if it is known, else both, and selects the result."""
         run = lambda branch: self.run(branch.jaxpr, branch.consts, list(arguments))
         if isinstance(index, Constant):
             return run(branches[int(index.array)])
@@ -149,12 +149,12 @@ class Tracer:
             raise ThespisError("a policy with a switch of more than two branches is not exported")
         second = self.add("convert_element_type", [index], {}, (), np.dtype(bool))
         return [
-            self.add("select_n", [second, no, yes], {}, no.shape, no.dtype)
-            for no, yes in zip(*every, strict=True)
+            self.add("select_n", [second, false, true], {}, false.shape, false.dtype)
+            for false, true in zip(*every, strict=True)
         ]
 
     def add(self, kind: str, inputs: list, params: dict, shape: tuple, dtype: Any) -> Value:
-        """Adds an operation of one output, which is returned."""
+        """Adds an operation with one output, and returns that."""
         operation = Operation(kind, inputs, params)
         operation.outputs.append(Value(shape, dtype, "", operation))
         self.operations.append(operation)

@@ -2,10 +2,10 @@
 
     policy = Policy()               # reads policy.npz in the folder of this file
     policy.reset()                  # at the start of every episode
-    action = policy(observation)    # both as the environment has them, in its own units
+    action = policy(observation)    # both in the environment's own units
 
-`python policy.py` repeats kept observations and compares the actions with the kept ones.
-policy.json describes inputs and outputs.
+`python policy.py` acts on saved observations and compares the actions with those of the trained
+policy. policy.json describes inputs and outputs.
 """
 
 import json
@@ -32,12 +32,12 @@ class Policy:
             key = "memory." + name
             if key not in self.memory:
                 known = ", ".join(n.partition(".")[2] for n in self.memory) or "none"
-                raise ValueError(f"there is no memory called {name!r}: there is {known}")
+                raise ValueError(f"unknown memory {name!r}: the policy has {known}")
             old = self.memory[key]
             self.memory[key] = np.asarray(value, old.dtype).reshape(old.shape)
 
     def __call__(self, observation):
-        """Returns the action in one observation; the memory goes on from one call to the next."""
+        """Returns the action for one observation; the memory is kept between calls."""
         inputs = dict(self.memory)
         encode(self.about["observation"], observation, "obs", inputs)
         outputs = compute(self.arrays, inputs)
@@ -48,7 +48,7 @@ class Policy:
 
 
 def encode(node, observation, name, inputs):
-    """Writes the arrays [1, ...] of an observation, as the environment gives it, into inputs."""
+    """Converts an observation of the environment to arrays [1, ...] in `inputs`."""
     if "parts" in node:
         for key, place, child in node["parts"]:
             encode(child, observation[place], name + "." + key, inputs)
@@ -65,7 +65,7 @@ def encode(node, observation, name, inputs):
 
 
 def check(policy):
-    """Returns the largest difference to the kept actions, over one episode of observations."""
+    """Returns the largest difference from the saved actions, over one episode of observations."""
     names = [n for n in policy.examples if n.startswith("example.obs")]
     memory, worst = dict(policy.start), 0.0
     for t in range(len(policy.examples[names[0]])):
@@ -74,15 +74,15 @@ def check(policy):
         memory = {name: outputs[name] for name in memory}
         for name, x in outputs.items():
             if name.startswith("action"):
-                wanted = policy.examples["example." + name][t]
-                worst = max(worst, float(np.max(np.abs(x.astype(np.float64) - wanted))))
+                expected = policy.examples["example." + name][t]
+                worst = max(worst, float(np.max(np.abs(x.astype(np.float64) - expected))))
     return worst
 
 
 def compute(p, inputs):
-    """Returns the outputs by name, from inputs by name; `p` has the arrays of policy.npz."""
+    """Returns {name: output} from {name: input}; `p` has the arrays of policy.npz."""
     return {}  # an export writes the operations here
 
 
 if __name__ == "__main__":
-    print(f"largest difference to the kept actions: {check(Policy()):.1e}")
+    print(f"largest difference from the saved actions: {check(Policy()):.1e}")

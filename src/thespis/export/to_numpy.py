@@ -1,4 +1,4 @@
-"""A graph as the source of a NumPy function."""
+"""Writes a graph as the source of a NumPy function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from thespis.export.graph import Constant, Graph, Operation, Value, unknown
 
-PLAIN = {  # of the inputs, in order
+PLAIN = {  # expressions of the inputs, in order
     "add": "{} + {}",
     "add_any": "{} + {}",
     "sub": "{} - {}",
@@ -61,9 +61,9 @@ REDUCE = {
 
 
 def source(graph: Graph) -> tuple[str, dict[str, np.ndarray]]:
-    """Returns the body of a function, line by line, and the arrays that it calls `p["..."]`.
+    """Returns the body of a function, and the arrays that it reads as `p["..."]`.
 
-    It reads `inputs["..."]` and returns a dict of the outputs.
+    It also reads `inputs["..."]`, and returns a dict of the outputs.
     """
     names: dict[int, str] = {}
     arrays: dict[str, np.ndarray] = {}
@@ -84,7 +84,7 @@ def source(graph: Graph) -> tuple[str, dict[str, np.ndarray]]:
 
 
 def name_constant(constant: Constant, arrays: dict[str, np.ndarray]) -> str:
-    """Returns a literal if it is one number, else the key under which it is kept."""
+    """Returns a literal if it is one number, else stores it and returns how to read it."""
     x = constant.array
     if x.ndim == 0:
         if x.dtype == bool:
@@ -115,7 +115,7 @@ def expression(operation: Operation, names: list[str]) -> str:
     raise unknown(operation, "NumPy")
 
 
-# --- those with parameters: (operation, names of the inputs, parameters, first output) -------
+# --- operations with parameters: f(operation, names of the inputs, parameters, first output) --
 
 
 def divide(op: Operation, x: list[str], params: Any, out: Value) -> str:
@@ -124,10 +124,10 @@ def divide(op: Operation, x: list[str], params: Any, out: Value) -> str:
 
 
 def broadcast(op: Operation, x: list[str], params: Any, out: Value) -> str:
-    kept = [1] * len(out.shape)
+    shape = [1] * len(out.shape)
     for axis, size in zip(params["broadcast_dimensions"], op.inputs[0].shape, strict=True):
-        kept[axis] = size
-    return f"np.broadcast_to(np.reshape({x[0]}, {tuple(kept)}), {out.shape})"
+        shape[axis] = size
+    return f"np.broadcast_to(np.reshape({x[0]}, {tuple(shape)}), {out.shape})"
 
 
 def product(op: Operation, x: list[str], params: Any, out: Value) -> str:
@@ -139,7 +139,7 @@ def product(op: Operation, x: list[str], params: Any, out: Value) -> str:
 
 
 def letters(op: Operation) -> str:
-    """Returns a product of arrays in Einstein's notation."""
+    """Returns the einsum subscripts of a product of arrays."""
     (left, right), (left_batch, right_batch) = op.params["dimension_numbers"]
     alphabet = iter("abcdefghijklmnopqrstuvwxyz")
     first, second = ([""] * len(value.shape) for value in op.inputs)
@@ -188,7 +188,7 @@ def unstack(op: Operation, x: list[str], params: Any, out: Value) -> str:
 
 
 def plain_convolution(op: Operation) -> tuple[int, int]:
-    """Returns the strides of one over images [n, h, w, c] by [h, w, c, o] without padding."""
+    """Returns the strides of a convolution of [n, h, w, c] with [h, w, c, o]; refuses others."""
     p, numbers = op.params, op.params["dimension_numbers"]
     orders = numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec
     padded = any(n for pair in p["padding"] for n in pair)

@@ -11,8 +11,8 @@ from thespis.errors import ThespisError
 from thespis.export.graph import Graph, Operation, unknown
 from thespis.export.to_numpy import letters, plain_convolution, taken_axis
 
-OPSET = 18  # of 2022: what most runtimes read
-NEXT = "next."  # before the name of a memory that comes out
+OPSET = 18  # of 2022, which most runtimes support
+NEXT = "next."  # prefix of the outputs that are the next memory
 PLAIN = {
     "add": "Add",
     "add_any": "Add",
@@ -61,7 +61,7 @@ def require() -> Any:
 
 
 def model(graph: Graph, about: dict[str, str]) -> Any:
-    """Returns an `onnx.ModelProto` with the inputs and outputs of the graph, by their names."""
+    """Returns an `onnx.ModelProto` with the named inputs and outputs of the graph."""
     onnx = require()
     writer = Writer(onnx)
     for constant in graph.constants:
@@ -70,7 +70,7 @@ def model(graph: Graph, about: dict[str, str]) -> Any:
         writer.names[id(value)] = value.name
     for operation in graph.operations:
         writer.write(operation)
-    taken = {value.name for value in graph.inputs}  # an output cannot be called like an input
+    taken = {value.name for value in graph.inputs}  # an output cannot have the name of an input
     outputs = {f"{NEXT}{n}" if n in taken else n: x for n, x in graph.outputs.items()}
     for name, value in outputs.items():
         writer.node("Identity", [writer.names[id(value)]], name)
@@ -87,7 +87,7 @@ def model(graph: Graph, about: dict[str, str]) -> Any:
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
         producer_name="thespis",
     )
-    result.ir_version = 9  # of the same age as the operations
+    result.ir_version = 9  # the version that belongs to OPSET
     onnx.helper.set_model_props(result, about)
     onnx.checker.check_model(result, full_check=True)
     return result
@@ -144,10 +144,10 @@ class Writer:
 
 
 def broadcast(w: Writer, op: Operation, x: list[str]) -> str:
-    kept = [1] * len(op.outputs[0].shape)
+    shape = [1] * len(op.outputs[0].shape)
     for axis, size in zip(op.params["broadcast_dimensions"], op.inputs[0].shape, strict=True):
-        kept[axis] = size
-    return w.node("Expand", [w.shaped(x[0], tuple(kept)), w.integers(op.outputs[0].shape)])
+        shape[axis] = size
+    return w.node("Expand", [w.shaped(x[0], tuple(shape)), w.integers(op.outputs[0].shape)])
 
 
 def product(w: Writer, op: Operation, x: list[str]) -> str:
@@ -181,7 +181,7 @@ def index(kind: str) -> Callable[..., str]:
 
 
 def every(kind: str) -> Callable[..., str]:
-    """Returns a writer of reductions of booleans, as the least or the largest of 0 and 1."""
+    """Returns a writer for reductions of booleans, as the minimum or maximum of 0 and 1."""
 
     def over(w: Writer, op: Operation, x: list[str]) -> str:
         axes = w.integers(op.params["axes"])
@@ -214,7 +214,7 @@ def unstack(w: Writer, op: Operation, x: list[str]) -> list[str]:
 
 def convolution(w: Writer, op: Operation, x: list[str]) -> str:
     strides = list(plain_convolution(op))
-    image = w.node("Transpose", [x[0]], perm=[0, 3, 1, 2])  # channels come first there
+    image = w.node("Transpose", [x[0]], perm=[0, 3, 1, 2])  # ONNX has channels first
     kernel = w.node("Transpose", [x[1]], perm=[3, 2, 0, 1])
     convolved = w.node("Conv", [image, kernel], strides=strides)
     return w.node("Transpose", [convolved], perm=[0, 2, 3, 1])

@@ -1,7 +1,7 @@
-"""Exports trained policies: as a Python file that needs NumPy alone, or as an ONNX model.
+"""Exports trained policies, as a Python file that needs only NumPy or as an ONNX model.
 
-The algorithm's own greedy `act`, whatever it does, is traced and written operation by operation,
-from the raw observation to the action in the environment's units.
+The algorithm's own greedy `act` is traced and written operation by operation, from the raw
+observation to the action in the environment's units.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from thespis.nn.networks import dtypes, fold
 from thespis.runs.files import output, replacing, writing
 
 TOLERANCE = 1e-5  # largest difference of actions in [-1, 1]
-OBSERVATIONS = 1000  # that are compared
-EXAMPLES = 20  # observations that are kept with the policy
+OBSERVATIONS = 1000  # on which actions are compared
+EXAMPLES = 20  # observations that are saved with the policy
 BLANK = "    return {}  # an export writes the operations here\n"
 
 
@@ -43,10 +43,10 @@ def export(
     member: int | str = "best",
     which: str = "last",
 ) -> dict[str, Any]:
-    """Writes the greedy policy of a run's member -> the files, and how far they are from JAX.
+    """Exports the greedy policy of a run's member; returns the files and the largest differences.
 
-    The default folder is `<run>/export`. Nothing is written unless it acts as the policy itself
-    on a thousand observations.
+    The default folder is `<run>/export`. Nothing is written unless the export acts like the
+    trained policy on a thousand observations.
     """
     if format not in ("numpy", "onnx", "all"):
         raise ThespisError(f"format = {format}: give one of numpy, onnx, all")
@@ -80,7 +80,7 @@ def export(
 
 
 def write(place: Path, files: dict[str, str | bytes | dict]) -> None:
-    """Writes files of text, bytes, or arrays into a folder."""
+    """Writes files of text, bytes or arrays to a folder."""
     with writing(place):
         place.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -92,28 +92,28 @@ def write(place: Path, files: dict[str, str | bytes | dict]) -> None:
 
 
 class Exported:
-    """One member's greedy policy as a graph, and what it is compared with."""
+    """One member's greedy policy as a graph, and the comparison with the trained policy."""
 
     def __init__(self, algo: Any, env: Any, policy: FrozenPolicy):
         self.trained, policy = policy, fold(policy)
         self.algo, self.env, self.policy = algo, env, policy
         key = random.key(0)
         self.memory = algo.memory(key, 1)
-        hidden = privileged(algo)  # what only critics see is no input
+        hidden = privileged(algo)  # parts that only critics see are not inputs
         obs = algo.spec.obs
         obs = {k: s for k, s in obs.items() if k not in hidden} if hidden else obs
         self.obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), obs)
-        # Key and memory are inputs at first, to see whether the policy uses them.
+        # Key and memory are inputs at first, to find out whether the policy uses them.
         inputs = {"memory": self.memory, "obs": self.obs, "key": key}
         graph = trace(self.act, policy, inputs)
         used = {id(x) for op in graph.operations for x in op.inputs}
         read = {x.name.partition(".")[0] for x in graph.inputs if id(x) in used}
         if "key" in read:
             raise ThespisError(
-                f"the greedy policy of {type(algo).__name__} draws at random with these options, "
-                "which an exported one cannot: train it without (such as epsilon_greedy = 0)"
+                f"the greedy policy of {type(algo).__name__} is random with these options, which "
+                "cannot be exported: train without them (such as epsilon_greedy = 0)"
             )
-        if self.memory is not None and "memory" not in read:  # it is for exploration alone
+        if self.memory is not None and "memory" not in read:  # only exploration uses it
             self.memory = None
             graph = trace(self.act, policy, inputs | {"memory": None})
         values = [x for x in graph.inputs if x.name != "key"]
@@ -165,21 +165,20 @@ class Exported:
         before, after = (Path(__file__).parent / "runner.py").read_text("utf-8").split(BLANK)
         code = before + "".join(f"    {line}\n" for line in body.splitlines()) + after
         start = {f"memory.{name}": np.asarray(x) for name, x in named(self.memory)}
-        kept = {"about": np.array(json.dumps(about))}
-        return code, arrays | start | self.examples() | kept
+        return code, arrays | start | self.examples() | {"about": np.array(json.dumps(about))}
 
     def examples(self) -> dict[str, np.ndarray]:
-        """Returns observations of one episode, and the actions of the policy itself."""
+        """Returns observations of one episode, and the actions of the trained policy."""
         obs, played = self.played
         read = [(name, x) for name, x in named({"obs": obs}) if name in self.names]
-        kept = [*read, *named({"action": played["action"]})]
-        return {f"example.{name}": np.asarray(x)[:EXAMPLES] for name, x in kept}
+        saved = [*read, *named({"action": played["action"]})]
+        return {f"example.{name}": np.asarray(x)[:EXAMPLES] for name, x in saved}
 
     # --- comparison -------------------------------------------------------------------------
 
     @cached_property
     def played(self) -> tuple[Any, dict[str, Any]]:
-        """Observations, and what the policy itself returns for them."""
+        """Observations, and the trained policy's outputs for them."""
         obs = self.observations(OBSERVATIONS)
         return obs, self.play(obs)
 
@@ -197,7 +196,7 @@ class Exported:
         return jax.tree.map(np.asarray, run(policy or self.policy, self.memory, rows))
 
     def observations(self, n: int) -> Any:
-        """Draws observations [n, 1, ...], with the running mean and variance if there are any."""
+        """Samples observations [n, 1, ...], with the running mean and variance if there are any."""
         rng = np.random.default_rng(0)
         stats = getattr(self.policy.state, "stats", None)
 
@@ -212,7 +211,7 @@ class Exported:
         obs = jax.tree.map(draw, self.obs)
         for path, x in jax.tree_util.tree_leaves_with_path(obs):
             if path[-1:] == (DictKey(MASK),):
-                x[..., 0] = True  # one action at least is legal
+                x[..., 0] = True  # at least one action is legal
         running = lambda x: isinstance(x, normalization.Running)
         known = dict(jax.tree_util.tree_leaves_with_path(stats, is_leaf=running))
 
@@ -225,27 +224,27 @@ class Exported:
         return jax.tree_util.tree_map_with_path(scaled, obs)
 
     def compare(self, other: Callable[[dict], dict], where: str) -> float:
-        """Returns the largest difference of actions, in units of half their range, or memories."""
+        """Returns the largest difference of actions (scaled to [-1, 1]) and memories."""
         (obs, played), worst, half = self.played, 0.0, half_ranges(self.algo.spec)
         before = lambda first, after: np.concatenate([np.asarray(first)[None], after[:-1]])
         memory = jax.tree.map(before, self.memory, played["memory"])
-        inputs, wanted = named({"memory": memory, "obs": obs}), named(played)
+        inputs, expected = named({"memory": memory, "obs": obs}), named(played)
         for t in range(len(inputs[-1][1])):
             got = other({name: x[t] for name, x in inputs if name in self.names})
-            for name, x in wanted:
+            for name, x in expected:
                 error = np.abs(np.asarray(got[name], np.float64) - x[t].astype(np.float64))
                 worst = max(worst, float(np.max(error / half.get(name, 1.0), initial=0.0)))
         if not worst <= TOLERANCE:
             raise ThespisError(
-                f"the {where} policy differs from the trained one by {worst:.1e} in {OBSERVATIONS} "
-                f"observations, more than {TOLERANCE:g}: nothing is written; please report it"
+                f"the {where} policy differs from the trained one by {worst:.1e} on {OBSERVATIONS} "
+                f"observations, more than {TOLERANCE:g}: nothing is written; please report this"
             )
         return worst
 
     def rounding(self) -> dict[str, float]:
-        """Returns how far actions are from those of training in half precision, if it was that.
+        """Returns how far actions are from those in half precision, if training used it.
 
-        Files compute in float32 from the same weights, and are compared with that.
+        Exported files compute in float32 with the same weights.
         """
         worst, half = {}, half_ranges(self.algo.spec)
         obs, exact = self.played
@@ -288,7 +287,7 @@ def describe_action(kind: Box | Discrete) -> dict[str, Any]:
 
 
 def half_ranges(spec: Any) -> dict[str, Any]:
-    """Returns half the ranges of actions: differences divided by them are those in [-1, 1]."""
+    """Returns half the ranges of actions, to scale differences to actions in [-1, 1]."""
     half = lambda kind: np.reshape(np.subtract(kind.high, kind.low) / 2, (1, *kind.shape))
     return {name: half(kind) for name, kind in kinds(spec).items() if isinstance(kind, Box)}
 
@@ -297,7 +296,7 @@ def half_ranges(spec: Any) -> dict[str, Any]:
 
 
 def encoding(env: Any, spec: Any) -> dict[str, Any]:
-    """Returns how an observation of the environment becomes the named inputs."""
+    """Describes how an observation of the environment is converted to the named inputs."""
     return node_encoding(env.node) if isinstance(env, gym.Encoded) else tree_encoding(spec)
 
 
@@ -307,8 +306,8 @@ def pruned(node: dict[str, Any], name: str, names: set[str]) -> dict[str, Any]:
         return node
     inside = lambda key: {n for n in names if n == key or n.startswith(f"{key}.")}
     parts = [(key, at, child, f"{name}.{key}") for key, at, child in node["parts"]]
-    kept = [[k, at, pruned(c, full, names)] for k, at, c, full in parts if inside(full)]
-    return node | {"parts": kept}
+    read = [[k, at, pruned(c, full, names)] for k, at, c, full in parts if inside(full)]
+    return node | {"parts": read}
 
 
 def node_encoding(node: Any) -> dict[str, Any]:
@@ -324,12 +323,12 @@ def tree_encoding(tree: Any) -> dict[str, Any]:
         children = sorted(tree.items()) if isinstance(tree, dict) else enumerate(tree)
         return {"parts": [[str(key), key, tree_encoding(child)] for key, child in children]}
     if dataclasses.is_dataclass(tree):
-        raise ThespisError("observations that are dataclasses are not exported: make them dicts")
+        raise ThespisError("observations that are dataclasses cannot be exported: use dicts")
     return described(tree)
 
 
 def described(x: Any) -> dict[str, Any]:
-    """Returns shape and type, for JSON."""
+    """Returns the shape and type, for JSON."""
     return {"shape": list(x.shape), "dtype": np.dtype(x.dtype).name}
 
 
@@ -344,7 +343,7 @@ def compiled(code: str, arrays: dict[str, np.ndarray]) -> Callable[[dict], dict]
 
 
 def session(model: Any) -> Callable[[dict], dict]:
-    """Returns a function that runs an ONNX model: by onnxruntime, or else by ONNX's reference."""
+    """Returns a function that runs an ONNX model, by onnxruntime or the reference evaluator."""
     try:
         import onnxruntime  # pyright: ignore[reportMissingImports]
 
@@ -382,8 +381,8 @@ def readme(about: dict[str, Any], format: str) -> str:
     lines = [
         f"# {about['algorithm']} on {about['environment']}",
         "",
-        "The greedy policy of a trained agent: from the observation as the environment gives it",
-        "(normalisation is inside) to the action in the environment's own units.",
+        "The greedy policy of a trained agent: from the raw observation of the environment",
+        "(normalisation is included) to the action in the environment's own units.",
         "",
         "| input | type |",
         "|---|---|",
@@ -397,7 +396,7 @@ def readme(about: dict[str, Any], format: str) -> str:
     if about["memory"]:
         lines += ["", "It has a memory, which must be reset at the start of every episode."]
         if drawn:
-            lines.append(f"Training drew {', '.join(drawn)} anew then: choose it yourself.")
+            lines.append(f"Training drew {', '.join(drawn)} at random then: choose it yourself.")
     if format in ("numpy", "all"):
         start = ", ".join(f"{n}={about['memory'][n]['start']}" for n in drawn if n.isidentifier())
         lines += [
@@ -411,18 +410,18 @@ def readme(about: dict[str, Any], format: str) -> str:
             "```",
         ]
     if format in ("onnx", "all"):
-        memory = ", its memory from `next.` outputs" if about["memory"] else ""
+        memory = "; feed the `next.` outputs back as its memory" if about["memory"] else ""
         lines += ["", f"`policy.onnx` takes the inputs of the table (a batch of one){memory}."]
     errors = dict(about["largest_difference"])
     rounded = {k: errors.pop(k) for k in ("bfloat16",) if k in errors}
     differ = ", ".join(f"{k} {v:.0e}" for k, v in errors.items())
     lines += [
         "",
-        f"Compared with the trained policy on {OBSERVATIONS:,} observations, actions in [-1, 1]: "
-        f"{differ}.",
+        f"Largest difference from the trained policy on {OBSERVATIONS:,} observations, for actions "
+        f"in [-1, 1]: {differ}.",
         *(
-            f"Training computed in {k}, the files compute in float32 from the same weights: "
-            f"actions differ by up to {v:.0e} for that."
+            f"Training computed in {k}, and the files compute in float32 with the same weights: "
+            f"actions differ by up to {v:.0e} because of that."
             for k, v in rounded.items()
         ),
         "Shapes, bounds and the encoding of observations are in policy.json.",

@@ -41,41 +41,41 @@ class Network:
     """How a network is built. For one of your own, subclass it and override `build`."""
 
     hidden: tuple[int, ...] | None = None
-    """Hidden layers; by default hidden, or critic_hidden of the critics."""
+    """Widths of the hidden layers; by default hidden, or critic_hidden for critics."""
     body: Body = "mlp"
-    """Layers one after another, or residual blocks as wide as the last of hidden: those of SimBa,
-    x + W relu(W norm(x)), of SimbaV2, on the unit sphere, or of FlashSAC,
-    x + relu(norm(W relu(norm(W x))))."""
+    """Architecture: an MLP, or residual blocks as wide as the last of hidden, those of SimBa, x + W
+    relu(W norm(x)), of SimbaV2, on the unit sphere, or of FlashSAC, x + relu(norm(W relu(norm(W
+    x))))."""
     blocks: int = 2
-    """Residual blocks."""
+    """Number of residual blocks."""
     expansion: int = 4
-    """How much wider residual blocks are inside."""
+    """Factor by which the hidden layer of a residual block is wider."""
     activation: Activation = "relu"
-    """Activation of the hidden layers."""
+    """Activation function of the hidden layers."""
     norm: Norm = "none"
-    """Normalisation of the hidden layers, over each of them (layer, rms) or over the batch."""
+    """Normalisation of the hidden layers: layer norm, RMS norm or batch norm."""
     norm_place: Literal["before", "after"] = "before"
-    """Whether layers are normalised before their activation or after it."""
+    """Normalise layers before or after their activation."""
     input_norm: Literal["none", "batch"] = "none"
-    """Normalisation of the input by batch norm."""
+    """Normalisation of the input: none, or batch norm."""
     final_norm: Literal["none", "layer", "rms"] = "none"
-    """Normalisation of what the last layer reads."""
+    """Normalisation of the last layer's input."""
     unit: Unit = "none"
-    """What every update scales to unit length: the weights of each neuron, or scales of norms as
-    well. Hidden layers have no biases then."""
+    """Parameters to scale to unit length after every update: the weights of each neuron, or also
+    the scales of norms. Hidden layers then have no biases."""
     dropout: float = 0.0
-    """Share of the hidden layers that training leaves out at random."""
+    """Dropout probability of hidden units in training."""
     momentum: float = 0.99
-    """Share of their running statistics that batch norms keep at every update."""
+    """Decay of the running statistics of batch norm per update."""
     epsilon: float = 1e-3
-    """What batch norms add to variances."""
+    """Constant that batch norm adds to variances."""
     renorm: int | None = None
-    """Updates after which batch norms are batch renormalisation; by default they never are."""
+    """Number of updates after which batch norm becomes batch renormalisation; by default never."""
     init: Init | None = None
-    """Initial weights: +-1/sqrt(n) with biases, +-sqrt(3/n) without, or orthogonal; by default
-    weight_init."""
+    """Initial weights: uniform within 1/sqrt(n) (torch) or sqrt(3/n) (lecun), or orthogonal; by
+    default weight_init."""
     dtype: Dtype = "float32"
-    """What hidden layers are multiplied in; parameters, norms, the last layer and losses stay in
+    """Type in which hidden layers compute; parameters, norms, the last layer and losses stay in
     float32."""
 
     def __post_init__(self):

@@ -15,9 +15,9 @@ from thespis.report import lineage_plots, statistics
 from thespis.report.plots import WORDS, Group, members_of
 from thespis.report.source import RETURN, Histogram, Source
 
-NUMBERS = 1_000_000  # in all charts of a page: some 5 MB
-POINTS = 1000  # of a line
-COLUMNS = 160  # of a histogram over time
+NUMBERS = 1_000_000  # most numbers in all charts of a page, about 5 MB
+POINTS = 1000  # most points of a line
+COLUMNS = 160  # most columns of a histogram over time
 SECTIONS = {
     "eval": "Evaluations",
     "rollout": "Episodes",
@@ -51,23 +51,23 @@ class Numbers:
         return self.places[raw]
 
     def points(self, x: Any, most: int, **values: Any) -> dict[str, int]:
-        """Stores a line of at most so many points: x as float64 for large steps, y as float32."""
+        """Stores a line of at most `most` points: x as float64 for large steps, y as float32."""
         some = thin(len(x), most)
         packed = {name: self.store(np.asarray(y)[some]) for name, y in values.items()}
         return {"x": self.store(np.asarray(x)[some], "<f8"), **packed}
 
 
 def thin(n: int, most: int) -> np.ndarray:
-    """Returns at most so many of n indices, evenly spread, with the first and the last."""
+    """Returns at most `most` of n indices, evenly spread, with the first and the last."""
     return np.unique(np.linspace(0, n - 1, min(n, max(most, 2))).round().astype(int))
 
 
-# --- of any runs ----------------------------------------------------------------------------
+# --- charts of any runs ---------------------------------------------------------------------
 
 
 @dataclass
 class Charts:
-    """Makes charts of runs, which are `groups` of those that differ in their seeds alone."""
+    """Makes charts of runs; `groups` are runs that differ only in their seeds."""
 
     sources: dict[Path, Source]
     groups: list[Group]
@@ -122,17 +122,18 @@ class Charts:
     def curve(
         self, group: Group, colour: int, metric: str, most: int, iqm: bool = False
     ) -> list[dict]:
-        """Returns the line of a group, and faint ones of its members.
+        """Returns the line of a group, and faint lines of its members.
 
-        The line is the mean over members; or the `iqm`, with an interval if they are two seeds or
-        more. Members of a population copy each other, so they have none.
+        The line is the mean over members or, with `iqm`, their interquartile mean with an interval
+        if there are two or more seeds. Members of a tuned population copy each other, so they have
+        no interval.
         """
         here = [x for f in group.folders if metric in (x := self.sources[f]).table]
         lines: dict[str, list] = {"steps": [], "time": []}
         names, runs = [], []
         for source in here:
             by_steps = members_of(source.table, metric)
-            if len(by_steps) > 1 and same(list(by_steps.values())):  # as the speed of a program is
+            if len(by_steps) > 1 and same(list(by_steps.values())):  # such as speed
                 by_steps = dict([next(iter(by_steps.items()))])
             clock = "time/elapsed_s" if "time/elapsed_s" in source.table else "step"
             by_time = members_of(source.table, metric, clock)
@@ -158,7 +159,7 @@ class Charts:
         for axis, pairs in lines.items():
             try:
                 grid, values = statistics.on_grid(*zip(*pairs, strict=True))
-            except ThespisError:  # one has ended before another began
+            except ThespisError:  # no steps in common
                 continue
             some = thin(len(grid), most)
             grid, values = grid[some], values[:, some]
@@ -170,7 +171,7 @@ class Charts:
         return [*faint, *([whole | {"by": by}] if by else [])]
 
     def histograms(self) -> list[dict]:
-        """Returns a chart of every histogram and group: how values were spread, over steps."""
+        """Returns a chart of every histogram and group: the distribution of values over steps."""
         sources = self.sources.values()
         charts = []
         for name in dict.fromkeys(name for x in sources for name in x.histograms):
@@ -186,7 +187,7 @@ class Charts:
         return charts
 
     def shares(self, histogram: Histogram) -> dict[str, Any]:
-        """Returns the counts in columns from one step to another, neighbours together if many."""
+        """Returns the counts in columns of steps; neighbouring columns are merged if too many."""
         ends = thin(len(histogram.steps), COLUMNS)
         counts = np.add.reduceat(histogram.counts, np.concatenate([[0], ends[:-1] + 1]), axis=0)
         steps = np.concatenate([[0], histogram.steps[ends]])
@@ -195,7 +196,7 @@ class Charts:
 
 
 def add(histograms: list[Histogram]) -> Histogram:
-    """Returns the sum of histograms that have the edges of the first."""
+    """Returns the sum of those histograms that have the edges of the first."""
     edges = histograms[0].edges
     alike = [x for x in histograms if x.edges == edges]
     steps, row = np.unique(np.concatenate([x.steps for x in alike]), return_inverse=True)
@@ -210,17 +211,17 @@ def words(name: str) -> str:
 
 
 def same(lines: list[tuple[np.ndarray, np.ndarray]]) -> bool:
-    """Tells whether all members have the same line."""
+    """Returns whether all members have the same line."""
     return all(np.array_equal(a, b) for line in lines[1:] for a, b in zip(lines[0], line))
 
 
 def changes(values: np.ndarray | None) -> bool:
-    """Tells whether a column has more than one value, apart from rounding."""
+    """Returns whether a column has more than one value, apart from rounding."""
     known = values[np.isfinite(values)] if values is not None else ()
     return len(known) > 0 and not np.allclose(known, known[0], rtol=1e-6, atol=0)
 
 
-# --- of a population ------------------------------------------------------------------------
+# --- charts of a population -----------------------------------------------------------------
 
 
 def population_charts(story: lineage_plots.Story, numbers: Numbers) -> dict[str, Any]:
@@ -230,7 +231,7 @@ def population_charts(story: lineage_plots.Story, numbers: Numbers) -> dict[str,
     other = {"group": "other members", "colour": -1}
 
     def life(slot: int) -> dict[str, Any]:
-        """Returns the line of a slot: its members one after another, with gaps between."""
+        """Returns the line of a slot: its successive members, with gaps in between."""
         lives = [life for life in story.lives(slot) if life[0]]
         gap = lambda values, end: [x for life in values for x in (*life, end)]
         x = gap([steps for steps, _ in lives], story.end)

@@ -13,8 +13,8 @@ from PIL import Image, ImageDraw
 from thespis.core import MASK
 
 PAPER, FAINT, SHADE, INK = "#F7F6F3", "#E3E1DB", "#CBD5D8", "#22303C"
-RED, GLOW, GREEN = "#D55E00", "#F4CFB4", "#009E73"  # what moves, where it was, where to go
-OVERSAMPLE = 4  # draw this much too large, then shrink: smooth edges without a graphics library
+RED, GLOW, GREEN = "#D55E00", "#F4CFB4", "#009E73"  # moving parts, their trails, goals
+OVERSAMPLE = 4  # factor by which pictures are drawn larger, then shrunk to get smooth edges
 
 Point = tuple[float, float]
 
@@ -26,7 +26,7 @@ def frame(
     trail: Iterable[Any] = (),
     goal: Point = (1.0, 1.0),
 ) -> np.ndarray | None:
-    """Draws one observation, uint8 [height, width, 3]; returns None for a task not known here.
+    """Returns a picture of an observation, uint8 [height, width, 3]; None for unknown tasks.
 
     The point mass also shows its `trail` of earlier observations and its `goal`.
     """
@@ -130,14 +130,14 @@ def mountain_car(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def cartpole(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Draws place and speed of the cart, angle (clockwise from upright) and its speed."""
+    """Draws the position of the cart, and the pole's angle (clockwise from upright)."""
     x, _, angle, _ = obs
     canvas = Canvas(size, (-2.6, -0.9, 2.6, 1.9))
     canvas.line([(-2.4, 0), (2.4, 0)], 0.035, SHADE)
     for stop in (-2.4, 2.4):
         canvas.line([(stop, -0.1), (stop, 0.1)], 0.05, SHADE)
     canvas.line([(x - 0.22, 0.02), (x + 0.22, 0.02)], 0.34, INK)
-    # The pole is one unit long in truth; drawn longer, its tilt is seen from afar.
+    # The pole is really one unit long; it is drawn longer to make its tilt easier to see.
     hinge, tip = (x, 0.08), (x + 1.5 * np.sin(angle), 0.08 + 1.5 * np.cos(angle))
     canvas.line([hinge, tip], 0.11, RED)
     canvas.disc(hinge, 0.03, PAPER)
@@ -193,7 +193,7 @@ def catch(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     lit = [(float(x), 9.0 - y) for y, x, _ in np.argwhere(obs)]
     for x, _ in [p for p in lit if p[1] == 0]:
         canvas.line([(x - 0.35, -0.3), (x + 0.35, -0.3)], 0.3, INK)
-    for place in lit[:1]:  # the ball is the upper one; caught, both are one
+    for place in lit[:1]:  # the ball is the upper one; when caught, it is where the paddle is
         canvas.disc(place, 0.4, RED)
     return canvas.array()
 
@@ -210,7 +210,7 @@ def meeting(obs: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     for i, (_, x, y) in enumerate(obs):
         if stage < 2:  # side by side: at home, or on their way into town
             x, y = 0.2 * (i - (len(obs) - 1) / 2), 0.0 if stage < 1 else -0.55
-        # Smaller ones lie on top, so that those at the same place are all seen.
+        # Later agents are smaller, so that all agents at the same place are visible.
         canvas.disc((float(x), float(y)), 0.16 * (1 - 0.6 * i / len(obs)), colours[i % 3])
     return canvas.array()
 
@@ -224,7 +224,7 @@ TASKS = {
     "acrobot": acrobot,
     "grid": grid,
     "catch": catch,
-    # Gymnasium's own forms of the same tasks have the same observations.
+    # Gymnasium's versions of the same tasks have the same observations.
     "Pendulum-v1": pendulum,
     "MountainCarContinuous-v0": mountain_car,
     "CartPole-v1": cartpole,

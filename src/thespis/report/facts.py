@@ -1,4 +1,4 @@
-"""Tells the contents of a page's tables: state, results, settings and commands of a run."""
+"""Collects the contents of a page's tables: state, results, settings and commands of a run."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ def facts(source: Source, colour: int) -> dict[str, Any]:
 
 
 def active(source: Source) -> float:
-    """Returns when the run last wrote something, in seconds since 1970."""
+    """Returns the time at which the run last wrote a file, in seconds since 1970."""
     files = (source.folder / name for name in ("config.json", "status.json", "metrics.csv"))
     return max((x.lstat().st_mtime for x in files if os.path.lexists(x)), default=math.nan)
 
 
 def commands(config: dict[str, Any]) -> list[str]:
-    """Returns the command that began the run, then those that went on with it."""
-    given = [config.get("command"), *listed(config.get("resumes"))]
-    return [command for command in given if isinstance(command, str) and command]
+    """Returns the command that started the run, then those that resumed it."""
+    typed = [config.get("command"), *listed(config.get("resumes"))]
+    return [command for command in typed if isinstance(command, str) and command]
 
 
 def listed(value: Any) -> list[Any]:
-    """Returns the list that a config holds, or a list of the one thing it holds instead."""
+    """Returns a list in a config, or a list of the single value that it has instead."""
     return value if isinstance(value, list) else [value] if value else []
 
 
@@ -97,7 +97,7 @@ def settings(config: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def text(value: Any) -> str:
-    """Returns a setting for people to read."""
+    """Formats a setting for display."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):

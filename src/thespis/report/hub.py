@@ -1,7 +1,7 @@
-"""Shares runs on the Hugging Face hub: `push` and `pull`, by the library of the extra `hub`.
+"""Shares runs on the Hugging Face hub: `push` and `pull`, with the library of the extra `hub`.
 
-Only files that Thespis itself writes and reads go up or come down, and none of them can run code:
-JSON, CSV, safetensors, a picture, a video. What comes down is a stranger's run like any other.
+Only files that Thespis itself writes and reads are uploaded or downloaded, and none of them can run
+code: JSON, CSV, safetensors, a picture, a video. A downloaded run is untrusted like any other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from thespis.values import convert
 
 CARD, CURVE, VIDEO = "README.md", "plots/learning_curve.png", "videos/replay"
 POLICIES, TABLES, VIDEOS = ("best", "checkpoints"), ("metrics.csv", "lineage.csv"), (".mp4", ".gif")
-KNOWN = {  # all that is pulled, and the most bytes of each; weights are bounded together
+KNOWN = {  # the files that are pulled, and the most bytes of each; weights have a common limit
     r"(config|status)\.json": JSON_BYTES,
     r"(metrics|lineage)\.csv": 2**28,
     r"plots/learning_curve\.png": 2**25,
@@ -36,33 +36,33 @@ KNOWN = {  # all that is pulled, and the most bytes of each; weights are bounded
     r"(best|checkpoints)/[0-9]{12,18}/[a-z]+\.safetensors": None,
 }
 TOKEN = "run hf auth login, or set HF_TOKEN"
-MOST = 100  # files
-ITS_OWN = (CARD, ".gitattributes")  # beside these, which are not pulled
+MOST = 100  # files of a run
+ITS_OWN = (CARD, ".gitattributes")  # files on the hub that are not pulled
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
 def push(folder: Path | str, name: str, replay: bool = False, private: bool = False) -> str:
     """Uploads a run as the model OWNER/NAME and returns its address.
 
-    What was pushed there before gives way. Without its `replay`, a run can be evaluated, played
-    and exported, but not resumed.
+    A run that was pushed there before is replaced. Without its `replay`, a run can be evaluated,
+    played and exported, but not resumed.
     """
     source, name = Source(find(folder)), checked(name)
     with tempfile.TemporaryDirectory() as aside:
         content = contents(source, name, replay, Path(aside))
         library = imported("push")
         if library.get_token() is None:
-            raise ThespisError(f"push needs a token of the hub: {TOKEN}")
+            raise ThespisError(f"push needs a token for the hub: {TOKEN}")
         with asking(library, f"push {name}"):
             api = library.HfApi()
             api.create_repo(name, private=private or None, exist_ok=True)
-            there = [file.rfilename for file in api.model_info(name).siblings or ()]
-            if foreign := [x for x in there if x not in ITS_OWN and bound(x) == 0]:
+            existing = [file.rfilename for file in api.model_info(name).siblings or ()]
+            if foreign := [x for x in existing if x not in ITS_OWN and bound(x) == 0]:
                 raise ThespisError(
-                    f"{name} on the hub has files that are not of a run ({shown(foreign[0])}): "
-                    "choose another name"
+                    f"{name} on the hub has files that do not belong to a run "
+                    f"({shown(foreign[0])}): choose another name"
                 )
-            old = [x for x in there if x not in content and x not in ITS_OWN]
+            old = [x for x in existing if x not in content and x not in ITS_OWN]
             operations = [library.CommitOperationAdd(*pair) for pair in content.items()]
             operations += [library.CommitOperationDelete(path) for path in old]
             message = f"Upload {source.config['algo']} on {source.config['env']}"
@@ -71,9 +71,9 @@ def push(folder: Path | str, name: str, replay: bool = False, private: bool = Fa
 
 
 def contents(source: Source, name: str, replay: bool, aside: Path) -> dict[str, str | bytes]:
-    """Returns what is uploaded: paths there, and files here or their contents."""
+    """Returns {path on the hub: local file or its content} of all that is uploaded."""
     folder, config = source.folder, read_config(source.folder)
-    config.pop(trust.IDENTITY, None)  # by which this user's records know it
+    config.pop(trust.IDENTITY, None)  # which stays with this user
     status = {"state": source.status["state"], "step": source.status["step"]}
     content: dict[str, str | bytes] = {
         "config.json": json.dumps(config, indent=2).encode(),
@@ -83,8 +83,8 @@ def contents(source: Source, name: str, replay: bool, aside: Path) -> dict[str, 
     if not weights:
         raise ThespisError(f"{folder} has no checkpoint to push: train it first")
     for path in weights:
-        left = () if replay else ("replay",)
-        for file in (path / checkpoint.MANIFEST, *checkpoint.verified(path, left)):
+        skip = () if replay else ("replay",)
+        for file in (path / checkpoint.MANIFEST, *checkpoint.verified(path, skip)):
             step = path.name.removesuffix(checkpoint.REPLACED)
             content[f"{path.parent.name}/{step}/{file.name}"] = str(file)
     for table in TABLES:
@@ -104,21 +104,21 @@ def contents(source: Source, name: str, replay: bool, aside: Path) -> dict[str, 
 
 def newest_video(folder: Path) -> Path | None:
     place = files.inside(folder, "videos")
-    there = [x for x in place.glob("*") if x.suffix in VIDEOS and files.regular(x)]
-    return max(there, key=lambda file: file.lstat().st_mtime, default=None)
+    videos = [x for x in place.glob("*") if x.suffix in VIDEOS and files.regular(x)]
+    return max(videos, key=lambda file: file.lstat().st_mtime, default=None)
 
 
 def pull(
     name: str, out: Path | str | None = None, trusted: bool = False, max_gb: float = 4.0
 ) -> Path:
-    """Downloads a run into `out`/hub/OWNER/NAME, where nothing may be yet, and returns that folder.
+    """Downloads a run into `out`/hub/OWNER/NAME, which must not exist, and returns that folder.
 
-    It is a stranger's: unless it is `trusted`, it may name no code (docs/security.md).
+    Unless it is `trusted`, it may name no code to import (docs/security.md).
     """
     name = checked(name)
     folder = path_of("out", default_out() if out is None else out) / "hub" / name
     if os.path.lexists(folder):
-        raise ThespisError(f"{folder} is there already: use it, move it, or give another --out")
+        raise ThespisError(f"{folder} already exists: use it, move it, or give another --out")
     library = imported("pull")
     api = library.HfApi()
     with asking(library, f"pull {name}"):
@@ -130,10 +130,11 @@ def pull(
         with files.new_folder(folder.parent) as aside:
             for path, size in sizes.items():
                 with asking(library, f"pull {name}"):
-                    api.hf_hub_download(name, path, revision=about.sha, local_dir=aside / "got")
-                file = files.inside(aside, "got", path)
+                    place = aside / "download"
+                    api.hf_hub_download(name, path, revision=about.sha, local_dir=place)
+                file = files.inside(aside, "download", path)
                 if not files.regular(file) or file.lstat().st_size != size:
-                    raise ThespisError(f"{name} on the hub: {path} is not as long as it should be")
+                    raise ThespisError(f"{name} on the hub: {path} is not of the expected size")
                 (aside / "run" / path).parent.mkdir(parents=True, exist_ok=True)
                 os.rename(file, aside / "run" / path)
             verify(name, aside / "run")
@@ -143,9 +144,11 @@ def pull(
 
 
 def refuse_sizes(name: str, sizes: dict[str, int | None], max_gb: float) -> None:
-    """Refuses what is no run, and what is larger than the user and Thespis allow."""
+    """Refuses a model that is not a run, or larger than the user and Thespis allow."""
     if "config.json" not in sizes or not any(path.startswith(POLICIES) for path in sizes):
-        raise ThespisError(f"{name} on the hub is no run of Thespis: it has no config and weights")
+        raise ThespisError(
+            f"{name} on the hub is not a run of Thespis: it lacks a config or weights"
+        )
     if len(sizes) > MOST:
         raise ThespisError(f"{name} on the hub has {len(sizes)} files, more than {MOST}")
     for path, size in sizes.items():
@@ -155,8 +158,8 @@ def refuse_sizes(name: str, sizes: dict[str, int | None], max_gb: float) -> None
     total = sum(size or 0 for size in sizes.values()) / 1e9
     if total > max_gb:
         raise ThespisError(
-            f"{name} on the hub has {total:.3g} GB, more than {max_gb:g}: give --max-gb if you "
-            "want them"
+            f"{name} on the hub has {total:.3g} GB, more than {max_gb:g}: give a larger --max-gb "
+            "to download it"
         )
 
 
@@ -165,18 +168,18 @@ def verify(name: str, folder: Path) -> None:
     try:
         for kind in POLICIES:
             for path in checkpoint.latest(folder / kind):
-                there = {file.stem for file in path.glob("*.safetensors")}
+                stored = {file.stem for file in path.glob("*.safetensors")}
                 parts = {*checkpoint.manifest(path)["parts"]}
-                if not there <= parts:
+                if not stored <= parts:
                     raise checkpoint.Damaged(f"{path} has parts that its manifest does not name")
-                checkpoint.verified(path, parts - there)
+                checkpoint.verified(path, parts - stored)
     except checkpoint.Damaged as error:
-        said = str(error).replace(f"{folder}{os.sep}", "")
-        raise ThespisError(f"{name} on the hub: {said}; ask its owner to push it again") from error
+        text = str(error).replace(f"{folder}{os.sep}", "")
+        raise ThespisError(f"{name} on the hub: {text}; ask its owner to push it again") from error
 
 
 def bound(path: str) -> int | None:
-    """Returns the most bytes of a file on the hub: None for weights, 0 for what is not of a run."""
+    """Returns the most bytes of a file on the hub: None for weights, 0 for files of no run."""
     for pattern, most in KNOWN.items():
         if re.fullmatch(pattern, path, re.ASCII):
             return most
@@ -184,7 +187,7 @@ def bound(path: str) -> int | None:
 
 
 def checked(name: Any) -> str:
-    """Returns the name of a model, OWNER/NAME, which is a path in a folder as well."""
+    """Returns a valid name of a model, OWNER/NAME, which is also used as a path."""
     text = convert("name", str, name)
     if (
         not NAME.fullmatch(text)
@@ -192,7 +195,7 @@ def checked(name: Any) -> str:
         or "--" in text
         or text.endswith((".", "-", ".git"))
     ):
-        raise ThespisError(f"{shown(text)} is no name on the hub: give OWNER/NAME")
+        raise ThespisError(f"{shown(text)} is not a name on the hub: give OWNER/NAME")
     return text
 
 
@@ -211,17 +214,17 @@ def imported(command: str) -> Any:
 
 @contextmanager
 def asking(library: Any, what: str) -> Iterator[None]:
-    """Turns what the hub or the network refuses into one line, which is all that is shown."""
+    """Turns errors of the hub or the network into one line, and silences the library."""
     errors, bars, logging = library.errors, library.utils, library.utils.logging
     quiet, level = bars.are_progress_bars_disabled(), logging.get_verbosity()
     bars.disable_progress_bars()
-    logging.set_verbosity_error()  # what matters of it is said below
+    logging.set_verbosity_error()  # errors are reported below
     try:
         yield
     except ThespisError:
         raise
     except errors.GatedRepoError as error:
-        raise ThespisError(f"{what}: its owner has to let you in: ask on its page") from error
+        raise ThespisError(f"{what}: it is gated: ask its owner for access on its page") from error
     except errors.RepositoryNotFoundError as error:
         raise ThespisError(
             f"{what}: there is no such model on the hub, or it is private: check the name, and the "
@@ -231,9 +234,9 @@ def asking(library: Any, what: str) -> Iterator[None]:
         code = error.response.status_code
         advice = f"check the token ({TOKEN})" if code in (401, 403) else "try later"
         raise ThespisError(f"{what}: the hub answers {code}, {reason(error)}; {advice}") from error
-    except Exception as error:  # of the network's libraries, which differ between versions
-        said, where = reason(error.__cause__ or error), library.constants.ENDPOINT
-        raise ThespisError(f"{what}: it failed at {where} ({said}); check the network") from error
+    except Exception as error:  # of network libraries, which differ between versions
+        text, where = reason(error.__cause__ or error), library.constants.ENDPOINT
+        raise ThespisError(f"{what}: it failed at {where} ({text}); check the network") from error
     finally:
         logging.set_verbosity(level)
         if not quiet:
@@ -241,5 +244,5 @@ def asking(library: Any, what: str) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    said = getattr(error, "server_message", None) or str(error) or type(error).__name__
-    return shown(said)
+    text = getattr(error, "server_message", None) or str(error) or type(error).__name__
+    return shown(text)

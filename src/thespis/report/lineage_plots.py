@@ -35,12 +35,12 @@ WINNER, OTHERS = PALETTE[0], "#B8B8B8"
 RETURN = "eval/mean_reward"
 
 
-# --- what happened --------------------------------------------------------------------------
+# --- the history of a population ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Round:
-    """One exchange: whom each of its members copied, and its hyper-parameters before and after."""
+    """One exchange: the parents of its members, and hyper-parameters before and after."""
 
     step: float
     member: np.ndarray
@@ -73,12 +73,12 @@ class Story:
 
     @property
     def winner(self) -> int:
-        """The member that was best at the last evaluation."""
+        """The member with the best last evaluation."""
         last = self.values[np.isfinite(self.values).any(1)][-1]
         return int(np.nanargmax(last))
 
     def line(self, member: int) -> list[int]:
-        """Returns the slots of a member's ancestors: before the first round, ... after the last."""
+        """Returns the slots of a member's ancestors, one before the first and after each round."""
         slots = [member]
         for one in reversed(self.rounds):
             slots.append(one.parent_of(slots[-1]))
@@ -95,8 +95,8 @@ class Story:
 
     @cached_property
     def schedules(self) -> dict[str, np.ndarray]:
-        """{hyper-parameter: [eras, members]}: the value that was set last, or else the one before
-        the first that was set."""
+        """{hyper-parameter: [eras, members]}: the value that was set last or, before the first
+        round, the value then."""
         schedules = {}
         for name in self.rounds[0].after if self.rounds else ():
             values = np.full((len(self.rounds) + 1, self.members), np.nan)
@@ -111,12 +111,13 @@ class Story:
         return schedules
 
     def lives(self, slot: int) -> list[tuple[list[float], list[float]]]:
-        """Returns the curves of a slot's members in turn; each begins where its parent was."""
+        """Returns the curves of a slot's successive members; each starts at its parent's value."""
         births = [(r.step, r.parent_of(slot)) for r in self.rounds if r.parent_of(slot) != slot]
         lives, begin, parent = [], -math.inf, slot
         for end, after in [*births, (math.inf, slot)]:
-            mine = (self.steps > begin) & (self.steps <= end) & np.isfinite(self.values[:, slot])
-            steps, values = self.steps[mine].tolist(), self.values[mine, slot].tolist()
+            known = np.isfinite(self.values[:, slot])
+            selected = (self.steps > begin) & (self.steps <= end) & known
+            steps, values = self.steps[selected].tolist(), self.values[selected, slot].tolist()
             root = self.value_at(parent, begin)
             if root is not None and parent != slot:
                 steps, values = [begin, *steps], [root, *values]
@@ -139,7 +140,7 @@ class Story:
 
     @property
     def scores(self) -> np.ndarray:
-        """[eras, members]: the score of each at the end of an era, or its last evaluation."""
+        """[eras, members]: the score of each member at the end of an era, or its last value."""
         scores = np.full((len(self.rounds) + 1, self.members), np.nan)
         for i, one in enumerate(self.rounds):
             scores[i, one.member] = one.score
@@ -150,7 +151,7 @@ class Story:
 
 
 def read(folder: Path | str, metric: str = RETURN) -> Story:
-    """Reads the story of a run's population."""
+    """Reads the history of a run's population."""
     folder = directory.find(folder)
     table = table_with(folder, metric)
     steps, members = np.unique(table["step"]), int(table["member"].max()) + 1
@@ -160,7 +161,7 @@ def read(folder: Path | str, metric: str = RETURN) -> Story:
     some = np.isfinite(values).any(1)
     if not some.any():
         raise ThespisError(f"{folder} has no {metric} yet: wait for its first value")
-    # What a round at the last evaluation leads to is not known yet.
+    # The result of a round at the last evaluation is not known yet.
     rounds = [r for r in _rounds(folder, members) if r.step < steps[some][-1]]
     return Story(steps[some], values[some], rounds, metric)
 
@@ -219,7 +220,7 @@ def returns(story: Story, path: Path | str) -> Path:
 
 
 def schedules(story: Story, path: Path | str) -> Path:
-    """Draws each hyper-parameter along the winning line, and in grey what the others tried."""
+    """Draws each hyper-parameter along the winning line, with other members in grey."""
     names = list(story.rounds[0].after) if story.rounds else []
     if not names:
         raise ThespisError("nothing was tuned: there are no schedules to plot")
@@ -230,13 +231,13 @@ def schedules(story: Story, path: Path | str) -> Path:
         figure.get_layout_engine().set(h_pad=0.1)
         panels = figure.subplots(rows, columns, squeeze=False)
         for name, panel in zip(names, panels.flat, strict=False):
-            everybody = [story.schedule(name, [slot] * len(line)) for slot in range(story.members)]
-            scale = _scale(panel, name, np.array(everybody))
-            for values in everybody:
+            members = [story.schedule(name, [slot] * len(line)) for slot in range(story.members)]
+            scale = _scale(panel, name, np.array(members))
+            for values in members:
                 panel.stairs(scale(values), story.edges, baseline=None, color=OTHERS, linewidth=0.8)
-            mine = scale(story.schedule(name, line))
-            panel.stairs(mine, story.edges, baseline=None, color="white", linewidth=4.5, zorder=3)
-            panel.stairs(mine, story.edges, baseline=None, color=WINNER, linewidth=2.4, zorder=4)
+            winner = scale(story.schedule(name, line))
+            panel.stairs(winner, story.edges, baseline=None, color="white", linewidth=4.5, zorder=3)
+            panel.stairs(winner, story.edges, baseline=None, color=WINNER, linewidth=2.4, zorder=4)
             steps_axis(panel, story.end, 0.015)
             panel.grid(axis="y")
             panel.set_title(name)
@@ -248,7 +249,7 @@ def schedules(story: Story, path: Path | str) -> Path:
 
 
 def family_tree(story: Story, path: Path | str) -> Path:
-    """Draws who copied whom: a row per member, coloured by its score, the winning line marked."""
+    """Draws the copies of members: a row per member, coloured by score, with the winning line."""
     import matplotlib
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -291,7 +292,7 @@ def family_tree(story: Story, path: Path | str) -> Path:
     return Path(path)
 
 
-# --- parts of them --------------------------------------------------------------------------
+# --- parts of plots -------------------------------------------------------------------------
 
 
 def _bend(step: float, parent: int, slot: int, reach: float) -> np.ndarray:
@@ -301,7 +302,7 @@ def _bend(step: float, parent: int, slot: int, reach: float) -> np.ndarray:
 
 
 def _scale(panel, name: str, values: np.ndarray) -> Any:
-    """Sets a logarithmic scale for rates and for what is near 1; returns how to draw values."""
+    """Sets a logarithmic scale if values call for one; returns the transformation to draw by."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     scale = scale_of(name, values)
@@ -321,7 +322,7 @@ def _scale(panel, name: str, values: np.ndarray) -> Any:
 
 
 def scale_of(name: str, values: np.ndarray) -> str:
-    """Returns linear, log, or gamma: by the logarithm of the distance from 1."""
+    """Returns "linear", "log" or "gamma", which is the logarithm of the distance from 1."""
     known = values[np.isfinite(values)]
     if name == "gamma" and len(known) and (known < 1).all():
         return "gamma"
@@ -330,7 +331,7 @@ def scale_of(name: str, values: np.ndarray) -> str:
 
 
 def _floor(panel, values: np.ndarray) -> None:
-    """Cuts off what is far below, so that members that failed do not squeeze the rest."""
+    """Cuts off very low values, so that failed members do not compress the others' curves."""
     known = values[np.isfinite(values)]
     low, high = np.quantile(known, 0.05), known.max()
     low = max(known.min(), low - 0.5 * (high - low))

@@ -1,4 +1,4 @@
-"""Puts videos and pictures of runs into a page, or links them."""
+"""Embeds videos and pictures of runs in a page, or links them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from urllib.parse import quote
 from thespis.report.source import Source
 from thespis.runs import files
 
-PICTURES = 4.0  # megabytes of plots that are put into the page; the rest is linked
-DRAWN_HERE = ("learning_curve", "members", "family_tree", "schedules")  # left out as pictures
+PICTURES = 4.0  # megabytes of plots that are embedded in the page; the rest is linked
+DRAWN_HERE = ("learning_curve", "members", "family_tree", "schedules")  # the page has its own
 VIDEOS, STILLS = (".mp4", ".webm", ".gif"), (".png", ".svg", ".jpg", ".jpeg", ".webp")
 
 
@@ -35,7 +35,7 @@ def media(
 ) -> list[dict[str, Any]]:
     """Returns the files in a folder of the runs: embedded while there is room, else linked.
 
-    A page that lies nowhere (`here` is None) can link nothing: it names the file.
+    A page that is served (`here` is None) cannot link files: it only names them.
     """
     items, left = [], megabytes * 2**20
     for source in sources:
@@ -45,7 +45,7 @@ def media(
             if suffix not in suffixes or drawn or file.name.startswith("."):
                 continue
             try:
-                with files.open_regular(file) as opened:  # which follows no links
+                with files.open_regular(file) as opened:  # which does not follow links
                     size = os.fstat(opened.fileno()).st_size
                     inside = size <= left
                     content = opened.read(size) if inside else b""
@@ -72,5 +72,5 @@ def embedded(file: Path, content: bytes) -> str:
 
 
 def link(file: Path, here: Path) -> str:
-    """Returns a relative URL, so that the page and the run may move together."""
+    """Returns a relative URL, so that the page and the run can be moved together."""
     return quote(os.path.relpath(file, here).replace(os.sep, "/"))

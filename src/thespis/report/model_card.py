@@ -1,7 +1,7 @@
 """Writes the README.md of a run on the Hugging Face hub: a model card.
 
-Names, commands and versions are the run's own words, and the run may be a stranger's: in Markdown
-they are escaped, in YAML they are quoted, and each is one line.
+Names, commands and versions come from the run, which may be untrusted: they are escaped in Markdown
+and quoted in YAML, and each is one line.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from thespis.errors import printable, shown
 from thespis.report.facts import commands, facts
 from thespis.report.source import Source
 
-PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")  # all of ASCII's, which Markdown lets one escape
-CODE = " " * 4  # an indented line is code, whatever it holds
+PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")  # all of ASCII, which can be escaped in Markdown
+CODE = " " * 4  # an indented line is code, whatever its content
 
 
 def model_card(source: Source, name: str, curve: str | None, video: str | None) -> str:
-    """Returns the page of a run that is called `name` there; curve and video are paths there."""
+    """Returns the model card of the run `name`; curve and video are paths on the hub."""
     known, config = facts(source, 0), source.config
     lines = [
         "---",
@@ -59,7 +59,7 @@ def model_card(source: Source, name: str, curve: str | None, video: str | None) 
 
 
 def metadata(source: Source, known: dict[str, Any]) -> str:
-    """Returns the card's YAML, by which the hub finds and lists it."""
+    """Returns the card's YAML, which the hub uses to list and find the model."""
     import yaml
 
     algo, env = (shown(printable(source.config[key])) for key in ("algo", "env"))
@@ -81,7 +81,7 @@ def metadata(source: Source, known: dict[str, Any]) -> str:
 
 
 def results(known: dict[str, Any]) -> list[str]:
-    """Returns the returns: a sentence, and of several seeds or members a table."""
+    """Returns a sentence about the returns, and a table of several seeds or members."""
     rows = known["members"]
     if not rows:
         return ["It was never evaluated.", ""]
@@ -114,7 +114,7 @@ def number_of(row: dict[str, Any]) -> str:
 
 
 def moving(video: str | None) -> list[str]:
-    """Returns the video, as a picture if it is one."""
+    """Returns the video as an image if it is a GIF, else as a video element."""
     if video is None:
         return []
     picture = video.endswith(".gif")
@@ -132,7 +132,7 @@ def versions(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def escaped(text: object) -> str:
-    """Returns text that is only text in Markdown: one line, without links, tags and tables."""
+    """Escapes text for Markdown: the result is one line, without links, tags and tables."""
     return PUNCTUATION.sub(r"\\\1", shown(printable(text))).replace(r"\<", "&lt;")
 
 

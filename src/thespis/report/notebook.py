@@ -1,7 +1,7 @@
-"""Shows runs in a notebook: a card of each, a comparison of several, and a training as it goes.
+"""Shows runs in a notebook: a card of each, a comparison of several, and a live training.
 
-Everything is HTML and SVG without scripts, in the colours of the notebook, light or dark. What a
-run says is escaped: it may be a stranger's.
+Everything is HTML and SVG without scripts, in the colours of the notebook, light or dark. Text from
+runs is escaped, since they may be untrusted.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from thespis.runs.config import DIVERSITY
 from thespis.runs.reporter import Counted, Silent, stopped
 from thespis.selection import name_of
 
-MEGABYTES = 8.0  # of a video in a card
+MEGABYTES = 8.0  # largest video in a card
 PAUSE = 0.25  # seconds between updates of a display
-POINTS, LARGEST = 200, 1e100  # of a line, and of a number
+POINTS, LARGEST = 200, 1e100  # most points of a line, and the largest number that is drawn
 COLOURS = ("#2b8cd0", "#e0762a", "#18a077", "#c56ba0", "#c08a12", "#5aaede", "#8a8f94")
 
 
@@ -41,14 +41,14 @@ COLOURS = ("#2b8cd0", "#e0762a", "#18a077", "#c56ba0", "#c08a12", "#5aaede", "#8
 
 
 def card(folder: Path, notes: Iterable[str] = ()) -> str:
-    """Returns the HTML of a run: state, results, curve, video, command; or what is wrong."""
+    """Returns the HTML of a run: state, results, curve, video, command; or an error."""
     try:
-        return page(*about(Source(folder)), *said(notes))
+        return page(*card_parts(Source(folder)), *note_lines(notes))
     except ThespisError as error:
-        return page(f"<b>{safe(folder)}</b>", soft(error), *said(notes))
+        return page(f"<b>{safe(folder)}</b>", soft(error), *note_lines(notes))
 
 
-def about(source: Source) -> list[str]:
+def card_parts(source: Source) -> list[str]:
     """Returns the parts of a card."""
     known, metric = facts(source, 0), metric_of([source])
     step, steps = known["step"], known["steps"]
@@ -73,19 +73,19 @@ def about(source: Source) -> list[str]:
         names = {"last": "last return", "best": "best", "at": "at step"}
         lines = [{title: number_of(r)} | {new: r[k] for k, new in names.items()} for r in rows]
         parts.append(table(lines))
-    typed = (x for x in known["commands"] if "ipykernel_launcher" not in x)  # not the notebook's
+    typed = (x for x in known["commands"] if "ipykernel_launcher" not in x)  # typed by a user
     return [*parts, *(f"<code>{safe(command)}</code>" for command in typed)]
 
 
 def moving(source: Source) -> str:
-    """Returns the first video of a run that is small enough, or the names of those that are not."""
-    there = videos([source], MEGABYTES, None)
-    for item in there:
+    """Returns the first video of a run that is small enough, or the names of larger ones."""
+    items = videos([source], MEGABYTES, None)
+    for item in items:
         if item["inside"] and item["moves"]:
             return f'<video controls loop muted src="{safe(item["source"])}"></video>'
         if item["inside"]:
             return f'<img alt="{safe(item["name"])}" src="{safe(item["source"])}">'
-    return "".join(soft(item["file"]) for item in there)
+    return "".join(soft(item["file"]) for item in items)
 
 
 # --- several runs ---------------------------------------------------------------------------
@@ -133,26 +133,26 @@ class Comparison:
     def _repr_html_(self) -> str:
         metric = metric_of(self.sources)
         drawn = charts(curves(self.sources, metric), metric)
-        return page(f'<div class="side">{drawn}</div>', table(self.rows), *said(self.faults))
+        return page(f'<div class="side">{drawn}</div>', table(self.rows), *note_lines(self.faults))
 
 
 # --- curves ---------------------------------------------------------------------------------
 
 
 def metric_of(sources: Sequence[Source]) -> str:
-    """Returns what curves are of: returns, or of runs without rewards what they reward."""
+    """Returns the metric of curves: returns, or the intrinsic reward of runs without rewards."""
     return DIVERSITY if all(DIVERSITY in source.table for source in sources) else RETURN
 
 
 def curves(sources: Sequence[Source], metric: str) -> list[Curve]:
     """Returns a curve for each group of runs that has values."""
     tables = {source.folder: source.table for source in sources}
-    found = []
+    result = []
     for group in groups_of(tables):
         read = [tables[folder] for folder in group.folders if metric in tables[folder]]
         runs = [run for table in read for run in members_of(table, metric).values()]
-        found += [Curve(group.label, runs, group.env)] if runs else []
-    return found
+        result += [Curve(group.label, runs, group.env)] if runs else []
+    return result
 
 
 def charts(curves: Sequence[Curve], metric: str = RETURN) -> str:
@@ -223,7 +223,7 @@ def chart(curves: Sequence[Curve], metric: str, size: tuple[int, int] = (440, 22
 
 
 def drawable(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns as many points as can be seen, and no numbers that the axes cannot have."""
+    """Returns a curve with few enough points, and values that are not too large for axes."""
     some = thin(len(steps), POINTS)
     return np.clip(steps[some], 0, LARGEST), np.clip(values[some], -LARGEST, LARGEST)
 
@@ -232,7 +232,7 @@ def drawable(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 class Notebook(Silent):
-    """A display that changes in place while a run is trained, and is its card in the end."""
+    """A display that is updated in place while a run is trained, and shows its card at the end."""
 
     def __init__(self):
         self.handle, self.drawn, self.notes, self.speed = None, 0.0, [], Speed()
@@ -278,10 +278,10 @@ class Notebook(Silent):
     def done(self, run, state: str, curve: Path | None) -> None:
         notes = [*self.notes, *([stopped(run)] if state == "stopped" else [])]
         if self.handle is not None:
-            self.handle.update(shown(card(run.path, notes)))
+            self.handle.update(as_html(card(run.path, notes)))
 
     def refresh(self, now: bool = False) -> None:
-        """Draws anew, though not more often than anybody can see."""
+        """Redraws the display, at most every `PAUSE` seconds unless `now`."""
         if self.handle is not None and (now or time.monotonic() - self.drawn >= PAUSE):
             self.handle.update(self.html())
             self.drawn = time.monotonic()
@@ -303,7 +303,7 @@ class Notebook(Silent):
             f'<div class="facts">{"".join(f"<span>{safe(word)}</span>" for word in words)}</div>',
             charts([Curve(config.algo, runs, printable(task))]) if runs else "",
         ]
-        return shown(page(*parts, *said(self.notes)))
+        return as_html(page(*parts, *note_lines(self.notes)))
 
 
 # --- HTML -----------------------------------------------------------------------------------
@@ -314,15 +314,15 @@ def page(*parts: str) -> str:
     return f'<div class="thespis"><style>{style}</style>{"".join(parts)}</div>'
 
 
-def shown(text: str) -> Any:
-    """Returns what IPython displays as HTML."""
+def as_html(text: str) -> Any:
+    """Returns an object that IPython displays as HTML."""
     from IPython.display import HTML  # pyright: ignore[reportMissingImports]
 
     return HTML(text)
 
 
 def safe(text: object) -> str:
-    """Returns text that is only text on a page."""
+    """Escapes text for HTML."""
     return html.escape(printable(text))
 
 
@@ -334,7 +334,7 @@ def soft(text: object) -> str:
     return f'<div class="soft">{safe(text)}</div>'
 
 
-def said(notes: Iterable[str]) -> list[str]:
+def note_lines(notes: Iterable[str]) -> list[str]:
     return [soft(f"note: {text}") for text in notes]
 
 
@@ -343,7 +343,7 @@ def number(value: Any) -> str:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Returns rows as a table, with numbers as the terminal has them."""
+    """Returns rows as an HTML table, with numbers formatted as in the terminal."""
     names = list(rows[0])
     words = [n for n in names if any(isinstance(row[n], str) for row in rows)]
     look = lambda name: ' class="words"' if name in words else ""

@@ -1,4 +1,4 @@
-"""Shows a policy: plays whole episodes into a video file or a window."""
+"""Plays whole episodes of a policy, in a video file or a window."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def play(
     human: bool = False,
     skill: Any = None,
 ) -> tuple[Path | None, list[Any]]:
-    """Plays whole episodes of a run's policy -> the video (None for a window), their returns.
+    """Plays whole episodes of a run's policy; returns the video (None for a window) and returns.
 
-    "all" members play side by side in one video, and there are returns of each.
+    With "all", members play side by side in one video, and there is a list of returns for each.
     """
     if episodes < 1:
         raise ThespisError(f"episodes = {episodes}: give at least 1")
     if not 0 <= seed < 2**31:
         raise ThespisError(f"seed = {seed}: give a number from 0 to {2**31 - 1}")
     offscreen()
-    everybody = member == "all" and run.config.members > 1
-    env, members = run.parts[1], run.chosen(0 if member == "all" and not everybody else member)
-    if human and everybody:
+    several = member == "all" and run.config.members > 1
+    env, members = run.parts[1], run.chosen(0 if member == "all" and not several else member)
+    if human and several:
         raise ThespisError("--human shows one member: give --member N or best")
-    who = "_all" if everybody else f"_member{members[0]}"
-    several = who if run.config.members > 1 else ""
-    name = f"{envs.label(env)}{several}_seed{seed}{video.default_suffix()}"
+    player = "_all" if several else f"_member{members[0]}"
+    player = player if run.config.members > 1 else ""
+    name = f"{envs.label(env)}{player}_seed{seed}{video.default_suffix()}"
     file = output(run.path, path, "videos", name)
     if not human:
         video.check(file)
@@ -58,7 +58,7 @@ def play(
         policy = run.policy(number, which, skill=skill)
         stage = (DeviceStage if isinstance(env, Autoreset) else HostStage)(env, seed, human)
         try:
-            label = f"member {number}" if everybody else f"{run.config.algo}  {envs.label(env)}"
+            label = f"member {number}" if several else f"{run.config.algo}  {envs.label(env)}"
             played = [episode(stage, policy, seed + i, limit, label) for i in range(episodes)]
         finally:
             stage.close()
@@ -67,33 +67,33 @@ def play(
         fps = stage.fps
     if human:
         return None, returns[0]
-    if not everybody:
+    if not several:
         return video.write([x for frames in videos[0] for x in frames], file, fps), returns[0]
     together = [x for one in zip(*videos, strict=True) for x in video.side_by_side(one)]
     return video.write(together, file, fps), returns
 
 
 def episode(stage, policy, seed: int, limit: int, label: str) -> tuple[list[np.ndarray], float]:
-    """Plays one episode -> its frames (none if a window shows them), its return.
+    """Plays one episode; returns its frames (none if a window shows them) and its return.
 
-    Frames in which a policy that may repeat its actions chooses a new one are marked.
+    If a policy may repeat its actions, frames with a new action are marked.
     """
     policy.reset(seed)
-    frames, total, anew = [], 0.0, []
+    frames, total, new_action = [], 0.0, []
     act = lambda obs, time: policy.act(obs)
     for step, _, action in rollout.episode(stage.reset(seed), stage.step, act, limit):
         total += float(scalar_reward(policy.algo, np.asarray(step.reward), step.obs)[0])
         if isinstance(policy.memory, Repeating) and action is not None:
-            anew.append(bool(policy.memory.repeats[0] == 1))
+            new_action.append(bool(policy.memory.repeats[0] == 1))
         frame = stage.frame(step)
         if frame is not None:
             frame = video.caption(frame, f"{label}  return {total:,.1f}")
-            frames.append(video.beats(frame, anew) if anew else frame)
+            frames.append(video.beats(frame, new_action) if new_action else frame)
     return frames, total
 
 
 def offscreen() -> None:
-    """Lets MuJoCo draw without a display, by whichever library is installed."""
+    """Makes MuJoCo render without a display, with the library that is installed."""
     if os.environ.get("MUJOCO_GL") or os.environ.get("DISPLAY") or sys.platform != "linux":
         return
     installed = [name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)]
@@ -102,7 +102,7 @@ def offscreen() -> None:
 
 
 class HostStage:
-    """One Gymnasium environment, drawn by draw.py if it is known there, else by itself."""
+    """One Gymnasium environment, drawn by draw.py if that knows it, else by its own renderer."""
 
     def __init__(self, env: Any, seed: int, human: bool):
         self.name, self.human = env.name, human
@@ -115,7 +115,7 @@ class HostStage:
         self.fps = min(int(self.envs.envs[0].metadata.get("render_fps") or FPS), 50)
 
     def reset(self, seed: int) -> Step:
-        return self.copies.reset()  # seeded when it was opened
+        return self.copies.reset()  # it was seeded when it was opened
 
     def frame(self, step: Step) -> np.ndarray | None:
         if self.human:
@@ -125,12 +125,12 @@ class HostStage:
         with explained(self.name):
             picture = self.envs.render()[0]
         if not isinstance(picture, np.ndarray):
-            raise ThespisError(f"{self.name} cannot be drawn: it has no render_mode 'rgb_array'")
+            raise ThespisError(f"{self.name} cannot be rendered: it has no render_mode 'rgb_array'")
         return picture
 
 
 class DeviceStage:
-    """One JAX environment, drawn by draw.py or, if it has a method `picture(state)`, by itself."""
+    """One JAX environment, drawn by its own method `picture(state)` if it has one, else draw.py."""
 
     def __init__(self, env: Autoreset, seed: int, human: bool):
         self.env, self.name, self.fps = env, env.name, env.fps
@@ -146,7 +146,9 @@ class DeviceStage:
     def frame(self, step: Step) -> np.ndarray | None:
         picture = self.picture(step)
         if picture is None:
-            raise ThespisError(f"{self.name} cannot be drawn: there is no picture of it")
+            raise ThespisError(
+                f"{self.name} cannot be rendered: its task has no method picture(state)"
+            )
         if not self.window:
             return picture
         self.window.show(picture)
@@ -167,17 +169,17 @@ class DeviceStage:
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Raises errors of drawing as one line, which says what to do if graphics libraries failed."""
+    """Turns errors of rendering into one line, with advice if a graphics library failed."""
     try:
         yield
     except Exception as error:
         ours = isinstance(error, ThespisError)
-        text = str(error) if ours else f"{name} cannot be drawn: {one_line(error)}"
+        text = str(error) if ours else f"{name} cannot be rendered: {one_line(error)}"
         signs = ("opengl", "glfw", "egl", "osmesa", "mujoco_gl", "gl context", "display")
         if any(sign in str(error).lower() for sign in signs):
             text += (
-                "; MuJoCo draws with EGL (Debian: libegl1 libegl-mesa0 libgl1, MUJOCO_GL=egl) or "
-                "OSMesa (libosmesa6, MUJOCO_GL=osmesa), chosen before Python starts"
+                "; MuJoCo renders with EGL (Debian: libegl1 libegl-mesa0 libgl1, MUJOCO_GL=egl) or "
+                "OSMesa (libosmesa6, MUJOCO_GL=osmesa): set MUJOCO_GL before Python starts"
             )
         raise ThespisError(text) from error
 

@@ -1,4 +1,4 @@
-"""Draws learning curves over seeds, from the run folders alone."""
+"""Draws learning curves over seeds, from the files of runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thespis.values import show
 
 # Okabe and Ito's colours without the yellow, which vanishes on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
-LINES = ("-", "--", ":", "-.")  # take over when the colours begin again
+LINES = ("-", "--", ":", "-.")  # the next style is used when all colours are taken
 INK, GREY, FAINT = "#262626", "#8C8C8C", "#E8E8E8"
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -48,8 +48,8 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.8,
     "axes.axisbelow": True,
     "lines.solid_joinstyle": "round",
-    "text.parse_math": False,  # names are names, with a $ in them too
-    "text.usetex": False,  # whatever a matplotlibrc in the current folder says
+    "text.parse_math": False,  # a $ in a name is a plain character
+    "text.usetex": False,  # whatever a matplotlibrc in the current folder sets
     "pdf.fonttype": 42,  # publishers refuse Type 3 fonts
     "svg.hashsalt": "thespis",  # the same curves give the same file
 }
@@ -60,7 +60,7 @@ WORDS = {
     "rollout/ep_rew_mean": "training return",
 }
 STATISTICS = {"iqm": statistics.iqm, "mean": statistics.mean}
-NEUTRAL = (  # settings that are in the label anyway, or do not influence learning
+NEUTRAL = (  # settings that the label has anyway, or that do not influence learning
     *("algo", "env", "preset", "tuner", "objective", "options", "hp", "pbt"),
     *("seeds", "steps", "stop_reward", "patience", "device", "threads", "devices"),
     *("eval_freq", "eval_episodes", "log_freq", "log_keys", "checkpoint_freq"),
@@ -84,7 +84,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that are one curve: the members of all of them are its seeds."""
+    """Runs that are drawn as one curve: all their members are its seeds."""
 
     label: str
     env: str
@@ -92,20 +92,20 @@ class Group:
 
 
 def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
-    """Groups runs that differ only in their seeds, or in what does not influence learning.
+    """Groups runs that differ only in their seeds, or in settings that do not influence learning.
 
-    Labels say in what groups differ. Runs that repeat a seed are not independent: each of them is
-    a group of its own, named after its folder.
+    Labels contain the settings in which groups differ. Runs that repeat a seed are not
+    independent: each of them is a group of its own, named after its folder.
     """
     runs = [(f, directory.read_config(f)) for f in map(directory.find, run_folders)]
     differing = differences([config for _, config in runs])
     alike: dict[tuple, list[tuple[Path, dict]]] = {}
     for folder, config in runs:
         kind, settings = kind_of(config), settings_of(config)
-        apart = tuple((name, settings[name]) for name in differing[kind] if name in settings)
-        alike.setdefault((kind, config["env"], apart), []).append((folder, config))
+        distinct = tuple((name, settings[name]) for name in differing[kind] if name in settings)
+        alike.setdefault((kind, config["env"], distinct), []).append((folder, config))
 
-    labels = [(", ".join([kind, *brief(apart)]), env) for kind, env, apart in alike]
+    labels = [(", ".join([kind, *brief(distinct)]), env) for kind, env, distinct in alike]
     groups = []
     for (label, env), members in zip(labels, alike.values(), strict=True):
         seeds = [seed for _, config in members for seed in config.get("seeds", [])]
@@ -121,19 +121,19 @@ def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
 
 
 def kind_of(config: dict[str, Any]) -> str:
-    """Returns algorithm, objective, preset and tuner, as in a label."""
+    """Returns algorithm, objective, preset and tuner, formatted for a label."""
     objective = config.get("options", {}).get("objective", config["algo"])  # of imitators
     objective = None if objective == config["algo"] else objective
     more = objective, config.get("preset"), config.get("tuner")
     module, _, name = config["algo"].rpartition(":")
-    name = name if module else name.upper().replace("_", " ")  # or as its user wrote the class
+    name = name if module else name.upper().replace("_", " ")  # a user's class keeps its name
     return " ".join([name, *filter(None, more)])
 
 
 def settings_of(config: dict[str, Any]) -> dict[str, str]:
     """Returns all other settings that influence learning, as text.
 
-    Hyper-parameters that are tuned, or change on a schedule, are one setting.
+    All hyper-parameters that are tuned, or follow a schedule, are one setting.
     """
     hp, schedule = config.get("hp", {}), config.get("schedule") or []
     hypers = {name: show(value) for name, value in hp.items()}
@@ -191,7 +191,7 @@ def curves_of(run_folders: Iterable[Path | str], metric: str = "eval/mean_reward
 
 
 def _members(folder: Path, metric: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Returns (steps, values) of every member that has this metric."""
+    """Returns (steps, values) of every member with values of this metric."""
     runs = list(members_of(table_with(folder, metric), metric).values())
     if not runs:
         raise ThespisError(f"{folder} has no {metric} yet: wait for its first value")
@@ -225,10 +225,10 @@ def members_of(
     x, member, value = table[against], table["member"], table[metric]
     present, members = np.isfinite(value) & np.isfinite(x), {}
     for m in np.unique(member[present]):
-        mine = present & (member == m)
-        # In order of steps; if a step was written twice, the later line counts.
-        steps, last = np.unique(x[mine][::-1], return_index=True)
-        members[int(m)] = steps, value[mine][::-1][last]
+        selected = present & (member == m)
+        # Sorted by step; if a step was written twice, the later line is used.
+        steps, last = np.unique(x[selected][::-1], return_index=True)
+        members[int(m)] = steps, value[selected][::-1][last]
     return members
 
 
@@ -294,12 +294,12 @@ def _draw(panel, curve: Curve, colour: str, line: str, statistic) -> None:
 
 
 def _mark(steps: np.ndarray) -> str:
-    """Returns a dot for a single evaluation, through which a line would be invisible."""
+    """Returns a dot for a single evaluation, of which a line would be invisible."""
     return "o" if len(steps) == 1 else ""
 
 
 def steps_axis(panel, end: float, margin: float = 0.01) -> None:
-    """Makes the x axis one of environment steps."""
+    """Sets up the x axis for environment steps."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     end = max(end, 1)
@@ -317,7 +317,7 @@ def value_axis(panel) -> None:
 
 
 def rows_axis(panel, labels: Sequence[str]) -> None:
-    """Makes the y axis one of named rows, the first at the top."""
+    """Sets up the y axis for named rows, the first at the top."""
     panel.set_yticks(range(len(labels)), labels)
     panel.set_ylim(len(labels) - 0.4, -0.6)
     panel.tick_params(axis="y", length=0)
@@ -326,7 +326,7 @@ def rows_axis(panel, labels: Sequence[str]) -> None:
 
 @contextmanager
 def sheet(path: Path | str, size: tuple[float, float]) -> Iterator[Any]:
-    """Yields a figure in the house style, and writes it to the file in the end."""
+    """Yields a figure in Thespis's style, and writes it to the file at the end."""
     path = Path(path)
     suffix = path.suffix[1:].lower()
     if suffix not in UNDATED:

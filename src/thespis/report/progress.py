@@ -1,4 +1,4 @@
-"""Shows a run in the terminal: its first lines, a bar with the time left, a final table."""
+"""Shows a run in the terminal: a heading, a progress bar with the time left, and a final table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MARKS = 40  # chunks of half a second over which the speed is measured
 
 
 class Terminal(Silent):
-    """A live bar on a terminal, plain lines elsewhere."""
+    """Shows a progress bar on a terminal, and plain lines elsewhere."""
 
     def __init__(self, console: Console | None = None):
         self.console = console or Console(stderr=True, highlight=False)
@@ -88,9 +88,9 @@ class Terminal(Silent):
     def done(self, run, state: str, curve: Path | None) -> None:
         self.end()
         table, hypers = run.metrics, []
-        mine = lambda m: {name: column[table["member"] == m] for name, column in table.items()}
+        table_of = lambda m: {name: column[table["member"] == m] for name, column in table.items()}
         seeds, judge = run.config.seeds, run.config.judge
-        rows = [outcome(seed, mine(m), judge) for m, seed in enumerate(seeds)]
+        rows = [outcome(seed, table_of(m), judge) for m, seed in enumerate(seeds)]
         rows = [row for row in rows if row]
         if rows and run.config.tuner:
             rows, hypers = population(run, rows)
@@ -129,8 +129,8 @@ class Speed:
         self.compiling = 0.0
 
     def at(self, step: int, elapsed: float, compiling: float) -> float | None:
-        """Adds a moment; returns None until two follow each other without compiling."""
-        if compiling > self.compiling:  # another program, of another speed
+        """Adds a measurement; returns None until there are two without compiling in between."""
+        if compiling > self.compiling:  # another program, with another speed
             self.marks, self.compiling = [], compiling
         self.marks = [*self.marks[-MARKS:], (step, elapsed)]
         steps, seconds = (b - a for a, b in zip(self.marks[0], self.marks[-1], strict=True))
@@ -151,7 +151,7 @@ class Rate(ProgressColumn):
 
 
 def in_notebook() -> bool:
-    """Tells whether this is a notebook, which can show more than text."""
+    """Returns whether this code runs in a notebook, which can show more than text."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return shell is not None and "IPKernelApp" in shell.config
@@ -161,9 +161,9 @@ def in_notebook() -> bool:
 
 
 def outcome(seed: int, table: dict[str, np.ndarray], judge: str = RETURN) -> dict[str, Any] | None:
-    """Returns one line of the final table; None before the first evaluation.
+    """Returns one row of the final table; None before the first evaluation.
 
-    The best is the evaluation whose policy was kept, chosen by `judge`, whatever its reward.
+    The best is the evaluation of the saved best policy, chosen by `judge`, whatever its reward.
     """
     evaluated = np.flatnonzero(np.isfinite(table["eval/mean_reward"]))
     if not len(evaluated):
@@ -180,7 +180,7 @@ def outcome(seed: int, table: dict[str, np.ndarray], judge: str = RETURN) -> dic
 
 
 def population(run, rows: list[dict[str, Any]]) -> tuple[list, list]:
-    """Returns lines for the members of a population, and lines for their hyper-parameters."""
+    """Returns rows for the members of a population, and rows of their hyper-parameters."""
     config, hypers = run.config, vars(run.hypers())
     names = tuning.varying(config.tuning, config.Algorithm.Hyper, config.hp)
     best, parents = run.member("best"), run.parents

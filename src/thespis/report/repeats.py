@@ -17,27 +17,27 @@ from thespis.envs import label
 from thespis.report.plots import FAINT, GREY, PALETTE, sheet
 from thespis.runs.files import output
 
-MOST = 6  # action dimensions that have a panel
+MOST = 6  # largest number of action dimensions that are drawn
 
 
 @dataclass(frozen=True)
 class Episode:
-    """Actions [steps, n] in [-1, 1], whether each step [steps] chose a new one, the return."""
+    """Actions [steps, n] in [-1, 1], whether each step [steps] chose a new one, and the return."""
 
     actions: np.ndarray
-    anew: np.ndarray
+    new_action: np.ndarray
     total: float
 
     @property
     def runs(self) -> list[int]:
         """Numbers of steps from one new action to the next, or to the end."""
-        starts = [*np.flatnonzero(self.anew), len(self.anew)]
+        starts = [*np.flatnonzero(self.new_action), len(self.new_action)]
         return [int(b - a) for a, b in pairwise(starts)]
 
     @property
     def repeat_rate(self) -> float:
         """The share of steps, after the first, that repeated."""
-        return 1 - float(self.anew[1:].mean()) if len(self.anew) > 1 else 0.0
+        return 1 - float(self.new_action[1:].mean()) if len(self.new_action) > 1 else 0.0
 
 
 def play(
@@ -52,15 +52,15 @@ def play(
 def play_one(run: Any, policy: Any, copies: Copies, limit: int, seed: int) -> Episode:
     policy.reset(seed)
     copies.open(seed)
-    actions, anew, total, act = [], [], 0.0, lambda obs, time: policy.act(obs)
+    actions, new_action, total, act = [], [], 0.0, lambda obs, time: policy.act(obs)
     for arrived, _, action in rollout.episode(copies.reset(), copies.step, act, limit):
         if action is not None:
             if not isinstance(policy.memory, Repeating):
-                raise ThespisError(f"{run.config.algo} acts anew at every step: plot a taac run")
+                raise ThespisError(f"{run.config.algo} never repeats actions: plot a run of taac")
             actions.append(action[0])
-            anew.append(policy.memory.repeats[0] == 1)
+            new_action.append(policy.memory.repeats[0] == 1)
         total += float(scalar_reward(policy.algo, np.asarray(arrived.reward), arrived.obs)[0])
-    return Episode(np.array(actions), np.array(anew, bool), total)
+    return Episode(np.array(actions), np.array(new_action, bool), total)
 
 
 def draw(episodes: list[Episode], path: Path | str, title: str = "") -> Path:
@@ -76,10 +76,15 @@ def draw(episodes: list[Episode], path: Path | str, title: str = "") -> Path:
         *panels, bottom = grid[:, 0]
         for i, panel in enumerate(panels):
             action, colour = first.actions[:, i], PALETTE[i % len(PALETTE)]
-            panel.vlines(time[first.anew], -1.1, 1.1, color=FAINT, linewidth=0.8, zorder=1)
+            panel.vlines(time[first.new_action], -1.1, 1.1, color=FAINT, linewidth=0.8, zorder=1)
             panel.step(time, action, where="post", color=colour, linewidth=1.2, zorder=2)
             panel.plot(
-                time[first.anew], action[first.anew], "o", color=colour, markersize=3, zorder=3
+                time[first.new_action],
+                action[first.new_action],
+                "o",
+                color=colour,
+                markersize=3,
+                zorder=3,
             )
             panel.set_ylim(-1.1, 1.1)
             panel.set_ylabel("action" if shown == 1 else f"action {i}")
@@ -108,9 +113,9 @@ def plot(
     episodes: int = 10,
     seed: int = 0,
 ) -> Path:
-    """Plays and draws, by default into the run's plots."""
+    """Plays episodes and draws them, by default into the run's folder `plots`."""
     if episodes < 1:
         raise ThespisError(f"episodes = {episodes}: give at least 1")
-    shown = play(run, member, which, episodes, seed)
-    title = f"{run.config.algo.upper()}  {label(run.parts[1])}  return {shown[0].total:,.1f}"
-    return draw(shown, output(run.path, path, "plots", "repeats.png"), title)
+    played = play(run, member, which, episodes, seed)
+    title = f"{run.config.algo.upper()}  {label(run.parts[1])}  return {played[0].total:,.1f}"
+    return draw(played, output(run.path, path, "plots", "repeats.png"), title)

@@ -1,6 +1,6 @@
-"""Writes a page about a run, about several, or about a whole folder of them.
+"""Writes an HTML page about a run, several runs, or a whole folder of them.
 
-The page is made from the run folders alone, holds everything it shows and opens from the disk.
+The page is made from the run folders alone, contains everything it shows and opens from the disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from thespis.runs.files import output
 
 PAGE = Path(__file__).with_name("page")
 SCRIPTS = ("numbers", "elements", "chart", "tree", "histogram", "sections", "report")
-POLICY = (  # nothing but the page's own scripts is run, and nothing is fetched from elsewhere
+POLICY = (  # only the page's own scripts run, and nothing is fetched from elsewhere
     "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
     "img-src data: file: 'self'; media-src data: file: 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'"
@@ -49,9 +49,9 @@ def report(
 ) -> Path:
     """Writes the page of a run (by default its report.html), or of several, and returns its path.
 
-    A folder that is no run stands for all runs in it, and has a report.html, too. At most
-    `video_mb` megabytes of videos are put into the page, others are linked. A `live` page reloads
-    itself after so many seconds.
+    A folder that is not a run means all runs in it, and gets a report.html, too. At most
+    `video_mb` megabytes of videos are embedded in the page, others are linked. A page with `live`
+    reloads itself every `live` seconds.
     """
     chosen = choose(runs)
     place = chosen.root or (chosen.folders[0] if len(chosen.folders) == 1 else None)
@@ -71,9 +71,9 @@ def watch(
     video_mb: float = 16.0,
     every: float = 5.0,
 ) -> Iterable[Path]:
-    """Keeps a page up to date while one of its runs goes on; yields it whenever it is written.
+    """Keeps a page up to date while one of its runs is running; yields it after every update.
 
-    That of a folder is kept up to date for ever, since another run may begin in it.
+    The page of a folder is updated for ever, since another run may start in it.
     """
     before = None
     try:
@@ -83,7 +83,7 @@ def watch(
                 yield report(runs, path, video_mb, live=every)
             before = now
             time.sleep(every)
-    finally:  # however it ends, the page does not wait for more
+    finally:  # however it ends, the last page does not reload itself
         written = report(runs, path, video_mb)
     yield written
 
@@ -93,32 +93,32 @@ def watch(
 
 @dataclass(frozen=True)
 class Chosen:
-    """The runs that a page is about."""
+    """The runs of a page."""
 
     folders: list[Path]
     found: frozenset[Path]
-    """Those of them that were found in a folder: if one is damaged, the page does without it."""
+    """Those that were found in a folder; damaged ones among them are left out."""
     root: Path | None
-    """The one folder whose runs they are, if that was named."""
+    """The folder that contains them, if only that was named."""
 
     @property
     def goes_on(self) -> bool:
-        """Tells whether there may be more to show later."""
+        """Whether there may be more to show later."""
         states = (directory.status_of(folder)["state"] for folder in self.folders)
         return bool(self.found) or any(state == "running" for state in states)
 
     @property
     def stamp(self) -> list[Any]:
-        """What changes when there is something new to show."""
+        """A value that changes when there is something new to show."""
         return [(str(folder), *stamp(folder)) for folder in self.folders]
 
     def read(self) -> tuple[list[Source], list[str]]:
-        """Returns the runs, and what is wrong with those that are left out."""
+        """Returns the runs, and the errors of those that are left out."""
         sources, faults = [], []
         for folder in self.folders:
             try:
                 source = Source(folder)
-                source.table  # noqa: B018, which is read when it is first asked for
+                source.table  # noqa: B018, which reads metrics.csv
                 sources.append(source)
             except ThespisError as error:
                 if folder not in self.found:
@@ -130,7 +130,7 @@ class Chosen:
 
 
 def choose(paths: Sequence[Path | str]) -> Chosen:
-    """Returns the runs at these paths; a folder that is no run stands for all runs in it."""
+    """Returns the runs at these paths; a folder that is not a run means all runs in it."""
     folders: dict[Path, bool] = {}
     for path in paths:
         for folder in (inside := runs_in(Path(path))) or [directory.find(path)]:
@@ -143,15 +143,15 @@ def choose(paths: Sequence[Path | str]) -> Chosen:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Returns the runs in a folder that is none itself; of /, where everything is, none."""
-    described = lambda x: os.path.lexists(x / "config.json")
-    if described(folder) or folder.resolve() == Path(folder.anchor or "/"):
+    """Returns the runs in a folder; none if it is a run itself, or / (which takes too long)."""
+    is_run = lambda x: os.path.lexists(x / "config.json")
+    if is_run(folder) or folder.resolve() == Path(folder.anchor or "/"):
         return []
-    return [run for run in run_folders(folder) if described(run)]
+    return [run for run in run_folders(folder) if is_run(run)]
 
 
 def stamp(folder: Path) -> list[Any]:
-    """Returns what changes when there is something new to show."""
+    """Returns a value that changes when there is something new to show of a run."""
     watched = ("config.json", "metrics.csv", "status.json", "videos", "plots")
     times = [x.lstat().st_mtime for name in watched if os.path.lexists(x := folder / name)]
     return [directory.status_of(folder)["state"], *times]
@@ -167,9 +167,9 @@ def page(
     live: float | None = None,
     edition: str | None = None,
 ) -> str:
-    """Returns the HTML of the whole page, which lies in the folder `here`.
+    """Returns the HTML of the whole page, which will be in the folder `here`.
 
-    If it is served instead, `here` is None, and `edition` a name that is new when the page is.
+    If it is served instead, `here` is None, and `edition` identifies this version of it.
     """
     sources, faults = chosen.read()
     by_folder = {source.folder: source for source in sources}
@@ -204,14 +204,14 @@ def page(
         "title": html.escape(data["title"]),
         "policy": POLICY.format(scripts=" ".join(map(digest, scripts.values()))),
         "style": part("report.css"),
-        # Nothing in a run may end the element that holds it.
+        # Text from a run must not end the element that contains it.
         "data": json.dumps(clean(data), allow_nan=False).replace("<", "\\u003c"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], part("report.html")) + "\n"
 
 
 def title(chosen: Chosen, groups: list[tuple[str, str]]) -> str:
-    """Returns what is compared on what, if that is short; of a folder its name."""
+    """Returns the title: the labels and environments if they are short, or a folder's name."""
     if chosen.root:
         many = f"{len(chosen.folders)} run{'s' * (len(chosen.folders) != 1)}"
         return printable(f"{many} in {chosen.root.resolve().name}/")
@@ -221,12 +221,12 @@ def title(chosen: Chosen, groups: list[tuple[str, str]]) -> str:
 
 
 def digest(script: str) -> str:
-    """Returns how a policy names a script that may run."""
+    """Returns the digest by which the content security policy allows a script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def clean(value: Any) -> Any:
-    """Returns what JSON can hold: no NaN, no NumPy."""
+    """Returns a value that JSON can represent, without NaN and NumPy types."""
     if isinstance(value, dict):
         return {str(k): clean(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -44,7 +44,7 @@ class Table:
     """Scores of algorithms: `curves[label][env]` is (steps [points], scores [seeds, points])."""
 
     curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
-    meaning: str  # of the scores, as an axis says it
+    meaning: str  # what scores are, as the label of an axis
     normalised: bool
 
     @property
@@ -56,11 +56,11 @@ class Table:
         return list(next(iter(self.curves.values())))
 
     def final(self, label: str) -> list[np.ndarray]:
-        """Returns the scores [seeds] in every environment, at the last step all its runs have."""
+        """Returns the scores [seeds] in every environment, at the last step of all its runs."""
         return [scores[:, -1] for _, scores in self.curves[label].values()]
 
     def over_time(self, label: str, points: int = 100) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Returns steps [points] that all environments have, and the scores [seeds, points]."""
+        """Returns steps [points] common to all environments, and the scores [seeds, points]."""
         everything = [steps for curves in self.curves.values() for steps, _ in curves.values()]
         start, end = max(s[0] for s in everything), min(s[-1] for s in everything)
         if start > end:
@@ -77,32 +77,32 @@ def table(
 ) -> Table:
     """Collects the scores, normalised if algorithms are compared over several environments.
 
-    `normalise`: "none"; "first-best", by which 0 is the mean first evaluation of the runs of an
-    environment and 1 their best one; or {env: (score of 0, score of 1)}, or a JSON file of that.
+    `normalise` is "none"; "first-best", where 0 is the mean first evaluation of the runs of an
+    environment and 1 their best one; {env: (score of 0, score of 1)}; or a JSON file with that.
     The default is "none" for one environment and "first-best" for several.
     """
     algorithms: dict[str, dict[str, Any]] = {}
     for curve in curves:
         algorithms.setdefault(curve.label, {})[curve.env] = curve
     envs = list(dict.fromkeys(curve.env for curve in curves))
-    for label, mine in algorithms.items():
-        lacking = [env for env in envs if env not in mine]
-        if lacking:
+    for label, by_env in algorithms.items():
+        missing = [env for env in envs if env not in by_env]
+        if missing:
             raise ThespisError(
-                f"{label} has no run on {lacking[0]}: compare algorithms on the same environments"
+                f"{label} has no run on {missing[0]}: compare algorithms on the same environments"
             )
     rule = normalise or ("first-best" if len(envs) > 1 else "none")
     ends, meaning = references(curves, envs, rule)
     scale = lambda x, env: (x - ends[env][0]) / (ends[env][1] - ends[env][0]) if ends else x
     scored = {}
-    for label, mine in algorithms.items():
+    for label, by_env in algorithms.items():
         scored[label] = {}
-        for env in envs:  # in one order
-            steps, values = statistics.on_grid(*zip(*mine[env].runs, strict=True))
+        for env in envs:  # in the same order for all
+            steps, values = statistics.on_grid(*zip(*by_env[env].runs, strict=True))
             until = min(runs[0][-1] for curve in curves if curve.env == env for runs in curve.runs)
             keep = steps <= until
             if not keep.any():
-                raise ThespisError(f"no steps in common on {env}: leave out the run that is short")
+                raise ThespisError(f"no steps in common on {env}: leave out the shortest run")
             scored[label][env] = steps[keep], scale(values[:, keep], env)
     return Table(scored, meaning or WORDS.get(metric, metric), bool(ends))
 
@@ -121,9 +121,7 @@ def references(curves: Sequence[Curve], envs: list[str], rule: Any) -> tuple[dic
         pairs = rule if isinstance(rule, dict) else directory.read_json(Path(rule).resolve())
         absent = [env for env in envs if env not in pairs]
         if absent:
-            raise ThespisError(
-                f"no scores of {absent[0]} to normalise by{or_all(absent[0], pairs)}"
-            )
+            raise ThespisError(f"no scores to normalise {absent[0]} by{or_all(absent[0], pairs)}")
         try:
             ends = {env: tuple(map(float, pairs[env])) for env in envs}
             if any(len(pair) != 2 for pair in ends.values()):
@@ -187,10 +185,10 @@ def profiles(scores: Table, path: Path | str) -> Path:
 
 
 def improvements(scores: Table, path: Path | str) -> Path:
-    """Plots for every pair how probably a run of the one beats a run of the other."""
+    """Plots for every pair of algorithms the probability that one beats the other."""
     pairs = list(combinations(scores.labels, 2))
     if not pairs:
-        raise ThespisError("one algorithm improves on nothing: name runs of two or more")
+        raise ThespisError("improvement compares algorithms: name runs of two or more")
     with sheet(path, (6.4, 0.45 * len(pairs) + 1.3)) as figure:
         panel = figure.subplots()
         for i, pair in enumerate(pairs):
@@ -241,7 +239,7 @@ def score_legend(figure, scores: Table) -> None:
 
 
 def counted(scores: Table) -> str:
-    """Returns "5 seeds on 3 environments, 95 % bootstrap intervals"; of one seed there are none."""
+    """Returns "5 seeds on 3 environments, 95 % bootstrap intervals", if there are intervals."""
     numbers = [[len(x) for x in scores.final(label)] for label in scores.labels]
     seeds, several = sorted({n for some in numbers for n in some}), len(scores.envs) > 1
     banded = any(min(some) > 1 for some in numbers)

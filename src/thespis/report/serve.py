@@ -1,7 +1,7 @@
 """Serves a page to browsers on this machine, and nothing else.
 
-It listens on loopback alone and answers one address, which holds a random token. The page is made
-in memory: no file is served, so there is no path that could lead elsewhere.
+It listens on loopback only and answers one address, which contains a random token. The page is made
+in memory: no file is served, so no path can lead elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from thespis.errors import ThespisError
 from thespis.report.report import choose, page
 
 HOST = "127.0.0.1"
-NAMES = (HOST, "localhost")  # by which a browser here may call us: others are rebound elsewhere
+NAMES = (HOST, "localhost")  # accepted host names: others may come from DNS rebinding
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Cache-Control": "no-store",
@@ -34,7 +34,7 @@ HEADERS = {
 
 
 class LivePage:
-    """The page of runs, made anew when it is asked for and something has changed."""
+    """The page of runs, rebuilt on request if something has changed."""
 
     def __init__(self, runs: Sequence[Path | str], video_mb: float = 16.0, every: float = 5.0):
         self.runs, self.video_mb, self.every = runs, video_mb, every
@@ -43,7 +43,7 @@ class LivePage:
         self.read()
 
     def read(self) -> tuple[str, bytes]:
-        """Returns a name that is new when the page is, and the page."""
+        """Returns the identifier of the page's version, and the page."""
         with self.lock:
             chosen = choose(self.runs)
             edition = hashlib.sha256(repr(chosen.stamp).encode()).hexdigest()[:16]
@@ -54,7 +54,7 @@ class LivePage:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one page at `url` until `shutdown`; port 0 is any that is free."""
+    """Serves one page at `url` until `shutdown`; port 0 chooses a free one."""
 
     daemon_threads = True
 
@@ -71,14 +71,14 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_address[1]}/?token={self.token}"
 
     def handle_error(self, request, client_address) -> None:
-        """Says nothing of a browser that went away."""
+        """Ignores browsers that close the connection."""
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD of the one address."""
+    """Answers GET and HEAD requests for the page."""
 
     server: Server  # pyright: ignore
-    timeout = 10  # seconds for a whole request, so that no half of one stays open
+    timeout = 10  # seconds for a whole request, so that incomplete ones are closed
     server_version, sys_version = "Thespis", ""
 
     def do_GET(self) -> None:
@@ -94,16 +94,16 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def refusal(self) -> tuple[HTTPStatus, str] | None:
-        """Returns why this request is not answered with the page, if so."""
+        """Returns the status and reason for refusing this request, or None."""
         hosts = self.headers.get_all("Host", [])
         if len(hosts) != 1 or hosts[0].partition(":")[0] not in NAMES:
             return HTTPStatus.MISDIRECTED_REQUEST, "this page is for browsers on its own machine"
         address = urlsplit(self.path)
         token = parse_qs(address.query).get("token", [""])[0]
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
-            return HTTPStatus.FORBIDDEN, "open the whole address that thespis report has printed"
+            return HTTPStatus.FORBIDDEN, "open the whole address that thespis report printed"
         if (address.scheme, address.netloc, address.path) != ("", "", "/"):
-            return HTTPStatus.NOT_FOUND, "there is nothing but the page"
+            return HTTPStatus.NOT_FOUND, "there is only one page, at /"
         return None
 
     def answer(self, status: HTTPStatus, body: bytes | str, more: dict | None = None) -> None:
@@ -118,4 +118,4 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format, *args) -> None:
-        """Writes nothing to the terminal: a request may hold anything."""
+        """Writes nothing to the terminal: a request may contain anything."""

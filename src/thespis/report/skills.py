@@ -1,4 +1,4 @@
-"""Draws skills: where each of them goes, and how plans made of them reach their goals."""
+"""Draws skills: the paths of each, and how plans that combine them reach their goals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def trajectories(played: Trajectories, path: Path | str, title: str = "") -> Pat
 
 
 def pursuit(pursued: Pursuit, path: Path | str, title: str = "") -> Path:
-    """Draws the paths to goals, and where plans were made anew, in the first two coordinates."""
+    """Draws the paths to goals and the points of replanning, in the first two coordinates."""
     with sheet(path, SIZE) as figure:
         panel = figure.subplots()
         hold = -(-(pursued.paths.shape[1] - 1) // pursued.skills.shape[1])
@@ -72,7 +72,7 @@ def one_hot(skills: np.ndarray) -> bool:
 
 
 def colours(skills: np.ndarray) -> list[Any]:
-    """Returns similar colours for similar skills: by number, or by direction in the first two."""
+    """Returns similar colours for similar skills, by number or by direction in two dimensions."""
     from matplotlib import colormaps
 
     if one_hot(skills) and len(skills) <= len(PALETTE):

@@ -1,4 +1,4 @@
-"""Reads what a page shows of a run from its folder, as far as it has been written."""
+"""Reads the data of a run that pages show, as far as it has been written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETURN = "eval/mean_reward"
 
 
 class Histogram(NamedTuple):
-    """How many values lay between edges since the step before."""
+    """The counts of values in bins, since the row before."""
 
     edges: tuple[float, ...]
     steps: np.ndarray  # [rows]
@@ -44,7 +44,7 @@ class Source:
 
     @cached_property
     def story(self) -> lineage_plots.Story | None:
-        """The story of a population that was tuned, once there is one."""
+        """The history of a tuned population, once there is one."""
         if not os.path.lexists(self.folder / "lineage.csv"):
             return None
         fitness = self.config.get("pbt", {}).get("fitness", RETURN)
@@ -66,11 +66,11 @@ class Source:
             name, *ends = column.rsplit(":", 2)
             try:
                 low, high = map(float, ends)
-            except ValueError:  # step and member, and what is damaged
+            except ValueError:  # step and member, and damaged columns
                 continue
             bins.setdefault(name, []).append((low, high, column))
         steps, row = np.unique(table.get("step", np.zeros(0)), return_inverse=True)
-        found = {}
+        histograms = {}
         for name, ends in bins.items():
             edges = (ends[0][0], *(high for _, high, _ in ends))
             joined = all(a[1] == b[0] for a, b in pairwise(ends))
@@ -79,8 +79,8 @@ class Source:
             counts = np.zeros((len(steps), len(ends)))
             np.add.at(counts, row, np.stack([np.nan_to_num(table[c]) for *_, c in ends], 1))
             if (counts > 0).any():
-                found[name] = Histogram(edges, steps, counts)
-        return found
+                histograms[name] = Histogram(edges, steps, counts)
+        return histograms
 
     def name(self, member: int) -> str:
         if self.tuned or member >= len(self.seeds):
@@ -88,7 +88,7 @@ class Source:
         return f"seed {self.seeds[member]}"
 
     def last(self, column: str) -> float:
-        """Returns the newest value of a column of the whole run."""
+        """Returns the newest value of a column, NaN if there is none."""
         values = self.table.get(column, np.zeros(0))
         values = values[np.isfinite(values)]
         return float(values[-1]) if len(values) else math.nan

@@ -16,8 +16,8 @@ from thespis.errors import ThespisError
 def iqm(x) -> np.ndarray:
     """Returns the mean of the middle half of x [seeds, ...] over its first axis.
 
-    Exact for every number of seeds: a sample that straddles a quartile counts by the part of
-    it that lies inside, so that 5 seeds weigh 0, 0.75, 1, 0.75, 0.
+    It is exact for every number of seeds: a sample that straddles a quartile has the weight of the
+    part inside, so that 5 seeds have weights 0, 0.75, 1, 0.75, 0.
     """
     x = np.sort(np.asarray(x, float), axis=0)
     n = len(x)
@@ -41,14 +41,14 @@ def bootstrap(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns the percentile interval, low and high [points], of a statistic of [seeds, points].
 
-    Whole seeds are drawn with replacement, so that a curve stays a curve. One seed says
-    nothing about the spread over seeds: its interval is None.
+    Whole seeds are drawn with replacement, so that curves stay whole. The interval of a single
+    seed is None, since it has no spread over seeds.
     """
     seeds = len(samples)
     if seeds < 2:
         return None
     drawn = np.random.default_rng(seed).integers(seeds, size=(draws, seeds))
-    # Some draws at a time: all at once would hold draws x seeds x points numbers.
+    # A part of the draws at a time: all together would take draws x seeds x points numbers.
     parts = -(-draws * samples.size // 2**20)
     values = np.concatenate([statistic(samples[x.T]) for x in np.array_split(drawn, parts)])
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
@@ -58,12 +58,12 @@ def bootstrap(
 def on_grid(
     steps: Sequence[np.ndarray], values: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Interpolates curves of several seeds -> grid [points], values [seeds, points].
+    """Interpolates curves of several seeds; returns grid [points] and values [seeds, points].
 
-    The grid holds every step at which some seed was evaluated, from the latest start to the
-    earliest end; between its own evaluations a seed is interpolated linearly. Nothing is
-    extrapolated, and every point rests on all seeds: past the end of the shortest run a
-    statistic over those that remain would jump, and flatter whichever seeds lived longest.
+    The grid has every step at which some seed was evaluated, from the latest start to the earliest
+    end; between its own evaluations a seed is interpolated linearly. Nothing is extrapolated, and
+    every point uses all seeds: after the end of the shortest run, a statistic over the remaining
+    seeds would jump, and be biased towards those that lasted longest.
     """
     start, end = max(s[0] for s in steps), min(s[-1] for s in steps)
     if start > end:
@@ -78,8 +78,8 @@ def on_grid(
 
 # --- over several environments --------------------------------------------------------------
 #
-# Scores are a list with an array [seeds, ...] per environment, normalised, so that 1 means the same
-# everywhere. Environments may differ in their number of seeds.
+# Scores are a list with an array [seeds, ...] per environment, normalised such that 1 means the
+# same in all of them. Environments may differ in their number of seeds.
 
 Scores = Sequence[np.ndarray]
 Numbers = np.ndarray | np.floating
@@ -95,14 +95,14 @@ def stratified(
     """Returns the percentile interval of statistic(*groups); seeds are drawn within environments.
 
     A group has the scores of one algorithm; the statistic keeps all axes but the first of its
-    arrays. One seed says nothing about the spread over seeds: the interval is then None.
+    arrays. The interval is None if an environment has a single seed.
     """
     if any(len(x) < 2 for scores in groups for x in scores):
         return None
     rng = np.random.default_rng(seed)
     size = sum(x.size for scores in groups for x in scores)
     values, left = [], draws
-    while left:  # some draws at a time, as many as a million numbers
+    while left:  # a part of the draws at a time, of about a million numbers
         now = min(left, max(1, 2**20 // size))
         again = [[x[rng.integers(len(x), size=(len(x), now))] for x in scores] for scores in groups]
         values.append(np.asarray(statistic(*again)))
@@ -127,16 +127,16 @@ def median_of_means(scores: Scores) -> Numbers:
 
 
 def optimality_gap(scores: Scores, goal: float = 1.0) -> Numbers:
-    """Returns how far runs are below a goal on average; those above it count as 0."""
+    """Returns the mean distance of runs below a goal; runs above it count as 0."""
     return np.mean([mean(np.maximum(goal - x, 0)) for x in scores], axis=0)
 
 
 def profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
-    """Returns the share of runs with a score [seeds, ...] above each of [..., thresholds]."""
+    """Returns the share of runs, scores [seeds, ...], above each threshold: [..., thresholds]."""
     return np.mean([mean(x[..., None] > thresholds) for x in scores], axis=0)
 
 
 def improvement(ours: Scores, theirs: Scores) -> Numbers:
-    """Returns how often a run of ours beats one of theirs; a draw counts half."""
+    """Returns the probability that a run of ours beats one of theirs; a tie counts half."""
     wins = lambda x, y: np.mean((x[:, None] > y) + 0.5 * (x[:, None] == y), axis=(0, 1))
     return np.mean([wins(x, y) for x, y in zip(ours, theirs, strict=True)], axis=0)

@@ -1,4 +1,4 @@
-"""Formats the tables that close a run in the terminal."""
+"""Formats tables for the terminal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from thespis.errors import printable
 
 
 def summary(rows: Sequence[dict[str, Any]], title: str | None = None) -> Table:
-    """Returns a table with one line per row, one column per key, in order of appearance.
+    """Returns a table with one line per row and one column per key, in order of appearance.
 
-    Whole numbers and steps have thousand separators, others one decimal (three digits in a
-    column where none exceeds one, such as rates); missing values and NaN are a dash.
+    Whole numbers and steps have thousands separators, other numbers one decimal (or three digits
+    in a column without a number above 1, such as rates); missing values and NaN are a dash.
     """
     title = title and escape(printable(title))
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
@@ -55,7 +55,7 @@ def cells(name: str, values: Sequence[Any]) -> list[str]:
 
 
 def short(number: Any) -> str:
-    """Returns a count in few letters: 950, 20k, 1.5M."""
+    """Formats a count in few characters: 950, 20k, 1.5M."""
     if number is None:
         return "–"
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
@@ -65,7 +65,7 @@ def short(number: Any) -> str:
 
 
 def fitting(console: Console, *tables: Table) -> None:
-    """Prints the first table that fits into the terminal; the last is folded if none does."""
+    """Prints the first table that fits the terminal's width; if none does, folds the last."""
     width = console.width
 
     def natural(table: Table) -> int:
@@ -82,7 +82,7 @@ def fitting(console: Console, *tables: Table) -> None:
 
 
 def wide(console: Console, table: Table) -> None:
-    """Prints a table in its full width, which the terminal may wrap but does not cut."""
+    """Prints a table in its full width, which the terminal may wrap but not cut."""
     narrow, console.width = console.width, 1000
     console.width = max(narrow, console.measure(table).maximum)
     console.print(table)

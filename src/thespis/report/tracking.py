@@ -1,4 +1,4 @@
-"""Sends metrics to Weights & Biases, MLflow and Trackio. Each is an extra of its own name."""
+"""Logs metrics to Weights & Biases, MLflow and Trackio, each an extra of the same name."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from thespis.runs.log_keys import other_names
 from thespis.runs.reporter import Counted, Silent
 
 BATCH, LONGEST = 100, 500  # parameters in a request to MLflow, and characters of each
-MARKED = re.compile(r"[^\w\-./ ]")  # what MLflow's names of metrics may not hold
+FORBIDDEN = re.compile(r"[^\w\-./ ]")  # characters that MLflow does not allow in names of metrics
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a tracker is told about a member when it begins to follow it."""
+    """The arguments for starting the run of a member on a tracker."""
 
     project: str
-    group: str  # of all members of this run
+    group: str  # common to all members of this run
     name: str
-    identity: str | None  # of the run there that this one continues, if there was one
+    identity: str | None  # id of the run on the tracker to continue, if there is one
     settings: dict[str, Any]  # config.json, and the member's seed
     tags: tuple[str, ...]
     notes: str | None
     folder: Path
 
 
-class Followed(Protocol):
-    """The run of one member on a tracker; `identity` is how it is found again."""
+class TrackerRun(Protocol):
+    """The run of one member on a tracker; `identity` is its id there."""
 
     identity: str
 
     def __init__(self, library: Any, start: Start) -> None: ...
     def log(self, step: int, values: dict[str, float], histograms: dict[str, tuple]) -> None: ...
     def image(self, step: int, name: str, image: Any) -> None:
-        """Shows an image, bytes [height, width, channels]."""
+        """Logs an image, bytes [height, width, channels]."""
         ...
 
     def end(self, failed: bool) -> None: ...
 
 
 class WandbRun:
-    """A run on Weights & Biases, with `global_step` as its axis."""
+    """A run on Weights & Biases, with `global_step` as its step metric."""
 
     def __init__(self, library: Any, start: Start):
         self.library, self.identity = library, start.identity or uuid.uuid4().hex
@@ -65,7 +65,7 @@ class WandbRun:
             notes=start.notes,
             id=self.identity,
             resume="allow",
-            reinit="create_new",  # several at a time
+            reinit="create_new",  # several runs at a time
             dir=str(start.folder),
             config=start.settings,
             settings=library.Settings(silent=True),
@@ -73,9 +73,9 @@ class WandbRun:
         self.run.define_metric("*", step_metric="global_step")
 
     def log(self, step: int, values: dict[str, float], histograms: dict[str, tuple]) -> None:
-        drawn = lambda counted: self.library.Histogram(np_histogram=counted)
-        shown = {name: drawn(counted) for name, counted in histograms.items()}
-        self.run.log(values | shown | {"global_step": step})
+        Histogram = self.library.Histogram
+        logged = {name: Histogram(np_histogram=counted) for name, counted in histograms.items()}
+        self.run.log(values | logged | {"global_step": step})
 
     def image(self, step: int, name: str, image: Any) -> None:
         self.run.log({name: self.library.Image(image), "global_step": step})
@@ -85,13 +85,13 @@ class WandbRun:
 
 
 class MLflowRun:
-    """A run of MLflow, where MLFLOW_TRACKING_URI says, by default here. It has no histograms."""
+    """A run of MLflow, at MLFLOW_TRACKING_URI or in the current folder; without histograms."""
 
     def __init__(self, library: Any, start: Start):
         self.entities, self.client = library.entities, library.MlflowClient()
         known = self.client.get_experiment_by_name(start.project)
         experiment = known.experiment_id if known else self.client.create_experiment(start.project)
-        if start.identity and self.goes_on(start.identity, experiment):
+        if start.identity and self.exists(start.identity, experiment):
             self.identity = start.identity
             self.client.update_run(self.identity, status="RUNNING")
             return
@@ -105,11 +105,11 @@ class MLflowRun:
         for i in range(0, len(params), BATCH):
             self.client.log_batch(self.identity, params=params[i : i + BATCH])
 
-    def goes_on(self, identity: str, experiment: str) -> bool:
-        """Tells whether there is such a run of this experiment, and nobody has deleted it."""
+    def exists(self, identity: str, experiment: str) -> bool:
+        """Returns whether the experiment has this run, and it was not deleted."""
         try:
             info = self.client.get_run(identity).info
-        except Exception:  # it may be kept elsewhere
+        except Exception:  # it may be on another server
             return False
         return info.lifecycle_stage == "active" and info.experiment_id == experiment
 
@@ -127,16 +127,16 @@ class MLflowRun:
 
 
 class TrackioRun:
-    """A run of Trackio, which keeps it here unless TRACKIO_SPACE_ID names another place."""
+    """A run of Trackio, on this machine unless TRACKIO_SPACE_ID is set."""
 
     def __init__(self, library: Any, start: Start):
         self.library, self.identity = library, start.identity or uuid.uuid4().hex
-        # A context of its own: in ours, the next member's run would end this one.
+        # In a common context, the next member's run would end this one.
         self.run = quietly(
             lambda: Context().run(
                 library.init,
                 project=start.project,
-                name=f"{start.name}_{self.identity[:8]}",  # by which it is found again
+                name=f"{start.name}_{self.identity[:8]}",  # by which Trackio resumes it
                 group=start.group,
                 config=start.settings,
                 resume="allow",
@@ -147,9 +147,9 @@ class TrackioRun:
         )
 
     def log(self, step: int, values: dict[str, float], histograms: dict[str, tuple]) -> None:
-        drawn = lambda counted: self.library.Histogram(np_histogram=counted)
-        shown = {name: drawn(counted) for name, counted in histograms.items()}
-        self.run.log(values | shown, step=step)
+        Histogram = self.library.Histogram
+        logged = {name: Histogram(np_histogram=counted) for name, counted in histograms.items()}
+        self.run.log(values | logged, step=step)
 
     def image(self, step: int, name: str, image: Any) -> None:
         from PIL import Image
@@ -161,7 +161,7 @@ class TrackioRun:
         quietly(self.run.finish)
 
 
-TRACKERS: dict[str, type[Followed]] = {
+TRACKERS: dict[str, type[TrackerRun]] = {
     "wandb": WandbRun,
     "mlflow": MLflowRun,
     "trackio": TrackioRun,
@@ -169,7 +169,7 @@ TRACKERS: dict[str, type[Followed]] = {
 
 
 class Tracker:
-    """Follows all members of a run on one tracker: a run each, in one group."""
+    """Logs all members of a run to one tracker: a run per member, in one group."""
 
     def __init__(self, name: str, project: str):
         self.name, self.project, self.runs = name, project, []
@@ -184,9 +184,9 @@ class Tracker:
         return f"{self.name} = {self.project}"
 
     def begin(self, config, folder: Path) -> None:
-        """Begins a run per member, or continues those that the folder names."""
+        """Starts a run per member, or continues those whose ids are in the folder."""
         file, known = folder / f"{self.name}.json", []
-        with suppress(ThespisError, TypeError, KeyError):  # none yet, or it is damaged
+        with suppress(ThespisError, TypeError, KeyError):  # no such file, or it is damaged
             known = [str(identity) for identity in read_json(file)["ids"]]
         if len(known) != len(config.seeds):
             known = [None] * len(config.seeds)
@@ -215,7 +215,7 @@ class Tracker:
 
 
 class Tracked(Silent):
-    """Hands everything on to another reporter, and what is logged to trackers."""
+    """Forwards everything to another reporter, and metrics also to trackers."""
 
     def __init__(self, reporter: Silent, trackers: list[Tracker]):
         self.reporter, self.trackers = reporter, trackers
@@ -242,55 +242,58 @@ class Tracked(Silent):
                 values = {self.names.get(name, name): float(x) for name, x in row.items()}
                 run.log(step, values, {name: x for name, x in counts.items() if x[0].any()})
 
-        self.tell(log)
+        self.send(log)
 
     def media(self, step: int, member: int, name: str, image: Any, counted: Any) -> None:
         self.reporter.media(step, member, name, image, counted)
         if counted is None:
-            self.tell(lambda tracker: tracker.runs[member].image(step, name, image))
+            self.send(lambda tracker: tracker.runs[member].image(step, name, image))
         else:
-            self.tell(lambda tracker: tracker.runs[member].log(step, {}, {name: counted}))
+            self.send(lambda tracker: tracker.runs[member].log(step, {}, {name: counted}))
 
     def end(self) -> None:
         self.reporter.end()
         failed = sys.exc_info()[0] is not None
-        self.tell(lambda tracker: tracker.end(failed))
+        self.send(lambda tracker: tracker.end(failed))
 
-    def tell(self, say: Callable[[Tracker], None]) -> None:
-        """Tells all trackers something; one that fails is told no more, and the run goes on."""
+    def send(self, call: Callable[[Tracker], None]) -> None:
+        """Calls a function with every tracker; one that fails is dropped, and the run goes on."""
         for tracker in list(self.trackers):
             try:
-                say(tracker)
+                call(tracker)
             except Exception as error:
                 self.trackers.remove(tracker)
-                self.note(f"{tracker} follows no longer, metrics.csv does: {one_line(error)}")
+                self.note(
+                    f"{tracker} failed and is not used any more; metrics.csv still has all "
+                    f"metrics: {one_line(error)}"
+                )
 
 
 def tracked(reporter: Silent, config) -> Silent:
-    """Returns a reporter that also speaks to the trackers of a config; itself if it has none."""
+    """Returns a reporter that also logs to the trackers of a config, if it has any."""
     chosen = [(name, getattr(config, name)) for name in TRACKERS]
     trackers = [Tracker(name, project) for name, project in chosen if project]
     return Tracked(reporter, trackers) if trackers else reporter
 
 
 def allowed(name: str) -> str:
-    """Returns a name as MLflow takes it."""
-    parts = (part for part in MARKED.sub("_", name).split("/") if part.strip(". "))
+    """Returns a name without characters that MLflow does not allow."""
+    parts = (part for part in FORBIDDEN.sub("_", name).split("/") if part.strip(". "))
     return "/".join(parts) or "_"
 
 
 def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns settings without groups, as in hp.gamma; those that are not given are left out."""
-    found: dict[str, Any] = {}
+    """Flattens groups of settings to names such as hp.gamma, without those that are None."""
+    flattened: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{name}.")
+            flattened |= flat(value, f"{prefix}{name}.")
         elif value is not None:
-            found[f"{prefix}{name}"] = value
-    return found
+            flattened[f"{prefix}{name}"] = value
+    return flattened
 
 
-def quietly(say: Callable[[], Any]) -> Any:
-    """Calls what prints, which may be in the way of `--json`."""
+def quietly(call: Callable[[], Any]) -> Any:
+    """Calls a function without its output, which would spoil that of `--json`."""
     with redirect_stdout(io.StringIO()):
-        return say()
+        return call()

@@ -1,4 +1,4 @@
-"""Writes frames as an animated GIF, or as MP4 where imageio-ffmpeg is installed."""
+"""Writes frames as an animated GIF, or as MP4 if imageio-ffmpeg is installed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MARK = (213, 94, 0)
 
 
 def default_suffix() -> str:
-    """Returns .mp4 if it can be written here, else .gif."""
+    """Returns .mp4 if it can be written on this machine, else .gif."""
     return ".mp4" if importlib.util.find_spec("imageio_ffmpeg") else ".gif"
 
 
 def check(path: Path) -> None:
-    """Refuses a file that cannot be written here, before anything is drawn for it."""
+    """Refuses a format that cannot be written, before anything is drawn."""
     if path.suffix.lower() not in (".gif", ".mp4"):
         raise ThespisError(f"cannot write {path.name}: a video is .gif or .mp4")
     if path.suffix.lower() == ".mp4":
@@ -59,13 +59,13 @@ def write(frames: Sequence[np.ndarray], path: Path | str, fps: int) -> Path:
 
 
 def _gif(frames: Sequence[np.ndarray], path: Path, fps: int) -> None:
-    # Players slow frames down that last under 0.02 s: rather show fewer at the right speed.
+    # Players slow down frames shorter than 0.02 s, so fewer frames are shown at the right speed.
     every = -(-fps // 50)
     shown = [Image.fromarray(frame) for frame in frames[::every]]
-    # A GIF counts in hundredths of a second; rounding the moments keeps the whole in time.
+    # A GIF counts in hundredths of a second; rounding times, not durations, keeps its length.
     moments = np.round(np.arange(len(shown) + 1) * every * 100 / fps).astype(int) * 10
-    # One palette for all, without dithering: what stands still does not flicker, and only
-    # the rectangle that changes is stored.
+    # One palette for all frames, without dithering: still parts do not flicker, and only the
+    # rectangle that changes is stored.
     palette = _palette(shown)
     shown = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in shown]
     shown[0].save(
@@ -92,23 +92,23 @@ def _palette(images: Sequence[Image.Image]) -> Image.Image:
 def _mp4(frames: Sequence[np.ndarray], path: Path, fps: int) -> None:
     height, width = frames[0].shape[:2]
     source = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {fps} -i -"
-    # Colours at half the resolution, hence even sizes, and a matrix that players need not guess.
+    # Colours have half the resolution, hence even sizes, and an explicit colour matrix.
     even = "crop=trunc(iw/2)*2:trunc(ih/2)*2"
     colours = "scale=out_color_matrix=bt709:flags=accurate_rnd+full_chroma_int"
     tags = "-colorspace bt709 -color_primaries bt709 -color_trc bt709"
     target = f"-vf {even},{colours} -c:v libx264 -crf 18 -pix_fmt yuv420p {tags}"
-    # imageio-ffmpeg's own writer forks this process, which JAX's threads may not survive.
+    # imageio-ffmpeg's own writer forks this process, which is not safe with JAX's threads.
     command = [ffmpeg(path), "-y", "-loglevel", "error", *source.split(), *target.split()]
     command += ["-movflags", "+faststart", str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin
-        with contextlib.suppress(BrokenPipeError):  # its reason is read below
+        with contextlib.suppress(BrokenPipeError):  # the reason is read below
             for frame in frames:
                 process.stdin.write(np.ascontiguousarray(frame).data)
         _, complaint = process.communicate()
     if process.returncode:
         reason = (complaint.decode(errors="replace").splitlines() or ["no reason given"])[-1]
-        raise OSError(errno.EIO, f"ffmpeg says {reason!r}, and a .gif may do")
+        raise OSError(errno.EIO, f"ffmpeg failed with {reason!r}; a .gif may work")
 
 
 def text_size(frame: np.ndarray) -> int:
@@ -116,7 +116,7 @@ def text_size(frame: np.ndarray) -> int:
 
 
 def colours(part: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the background of a part of a frame, and a colour that is legible on it."""
+    """Returns the background colour of a part of a frame, and a text colour legible on it."""
     ground = np.median(part, axis=(0, 1))
     return tuple(map(int, ground)), (34, 48, 60) if ground.mean() > 127 else (255, 255, 255)
 
@@ -125,13 +125,12 @@ def caption(frame: np.ndarray, text: str) -> np.ndarray:
     """Returns the frame [height, width, 3] with a line of text in its lower left corner."""
     image, size = Image.fromarray(frame), text_size(frame)
     ground, ink = colours(frame[-2 * size :])
-    # The outline has the colour of the ground: unseen on plain paper, it parts the text from
-    # whatever passes behind it.
+    # The outline has the colour of the background: it keeps text legible in front of anything.
     ImageDraw.Draw(image).text(
         (size, image.height - size),
         text,
         font=ImageFont.load_default(size),
-        anchor="ls",  # by its baseline, so that it stands still whatever the letters
+        anchor="ls",  # the baseline, so that it does not move with the letters
         fill=ink,
         stroke_width=max(1, size // 7),
         stroke_fill=ground,
@@ -139,21 +138,21 @@ def caption(frame: np.ndarray, text: str) -> np.ndarray:
     return np.asarray(image)
 
 
-def beats(frame: np.ndarray, anew: Sequence[bool], shown: int = 60) -> np.ndarray:
+def beats(frame: np.ndarray, new_action: Sequence[bool], shown: int = 60) -> np.ndarray:
     """Returns the frame with a disc that is filled whenever the agent chooses a new action.
 
-    A track beside the disc shows the last steps, the newest at its right end: a stroke is a new
-    action, the line between strokes one that was repeated.
+    A track beside the disc shows the last steps, the newest on the right: a stroke is a new
+    action, and the line between strokes a repeated one.
     """
     image, size = Image.fromarray(frame), text_size(frame)
     _, ink = colours(frame[: 2 * size])
     pen, right, middle = ImageDraw.Draw(image), image.width - size, 1.5 * size
     radius = 0.55 * size
     box = (right - 2 * radius, middle - radius, right, middle + radius)
-    pen.ellipse(box, fill=MARK if anew[-1] else None, outline=MARK, width=max(1, size // 7))
+    pen.ellipse(box, fill=MARK if new_action[-1] else None, outline=MARK, width=max(1, size // 7))
     end, length = right - 3.2 * radius, 0.42 * image.width
     pen.line((end - length, middle, end, middle), fill=ink, width=1)
-    for age, new in enumerate(reversed(anew[-shown:])):
+    for age, new in enumerate(reversed(new_action[-shown:])):
         if new:
             x = end - length * age / (shown - 1)
             pen.line((x, middle - radius, x, middle + radius), fill=MARK, width=max(2, size // 6))

@@ -1,4 +1,4 @@
-"""The best policies of a run: kept beside its checkpoints, and in them."""
+"""The best policies of a run, which are saved in its checkpoints and in a folder of their own."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from thespis.runs.directory import read_config
 
 
 class Best(eqx.Module):
-    """The policy of every member at its best evaluation so far, NumPy leaves [members, ...].
+    """The policy of every member at its best evaluation so far; NumPy leaves [members, ...].
 
-    `reward` is what it was chosen by (`Config.judge`).
+    `reward` is the score by which it was chosen (`Config.judge`).
     """
 
     state: Any
@@ -28,35 +28,35 @@ class Best(eqx.Module):
     step: np.ndarray
 
     @classmethod
-    def none(cls, state: Any, hps: Any) -> Best:
-        """Returns what there is before the first evaluation; `state` and `hps` give the shapes."""
+    def empty(cls, state: Any, hps: Any) -> Best:
+        """Returns a placeholder before the first evaluation, in the shapes of its arguments."""
         members = jax.tree.leaves(state)[0].shape[0]
         reward, step = np.full(members, -np.inf, np.float32), np.zeros(members, np.int32)
         zeros = lambda tree: jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), tree)
         return cls(zeros(state), zeros(hps), reward, step)
 
     def challenge(self, reward: np.ndarray, step: int, state: Any, hps: Any) -> Best:
-        """Returns the better policy of every member: this one or the one just evaluated."""
+        """Returns the better policy of every member, out of these and those just evaluated."""
         better = reward > self.reward
         new = Best(state, hps, reward, np.full_like(self.step, step))
         pick = lambda x, y: np.where(better.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
         return jax.tree.map(pick, new, self)
 
     def write(self, folder: Path) -> None:
-        """Makes the folder hold this one alone, also if it has a later one from a lost future."""
-        there = checkpoint.latest(folder)
-        kept = None
+        """Saves these policies in a folder and removes others, also later ones (after a resume)."""
+        existing = checkpoint.latest(folder)
+        saved = None
         if (self.reward > -np.inf).any():
             info = {"reward": self.reward.tolist(), "step": self.step.tolist()}
-            kept = next((path for path in there if about(path) == info), None)
+            saved = next((path for path in existing if info_of(path) == info), None)
             parts = {"state": self.state, "hyper": self.hyper}
-            kept = kept or checkpoint.save(folder, int(self.step.max()), parts, info)
-        for path in there:
-            if path != kept:
+            saved = saved or checkpoint.save(folder, int(self.step.max()), parts, info)
+        for path in existing:
+            if path != saved:
                 checkpoint.remove(path)
 
 
-def about(path: Path) -> dict[str, Any] | None:
+def info_of(path: Path) -> dict[str, Any] | None:
     try:
         return checkpoint.manifest(path)["info"]
     except checkpoint.Damaged:
@@ -64,9 +64,10 @@ def about(path: Path) -> dict[str, Any] | None:
 
 
 def best_member(folder: Path, which: str = "last") -> int:
-    """Returns the member that did best in its last evaluation, or at its "best"; 0 without any.
+    """Returns the member with the best score in its last evaluation, or at its "best".
 
-    In a population that is tuned, a place may have been taken by another since its best.
+    It is 0 without evaluations. In a tuned population, the "best" policy of a member may belong to
+    one that has been replaced since.
     """
     members = len(read_config(folder)["seeds"])
     if which == "best":
@@ -75,7 +76,7 @@ def best_member(folder: Path, which: str = "last") -> int:
         try:
             return int(np.argmax(np.asarray(info["reward"], np.float32)[:members]))
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise checkpoint.Damaged(f"{best[0]} does not say who is best") from error
+            raise checkpoint.Damaged(f"{best[0]} is damaged: it has no rewards") from error
     if not os.path.lexists(folder / "metrics.csv"):
         return 0
     table = metrics.read(folder / "metrics.csv", members)

@@ -1,4 +1,4 @@
-"""The pieces of a run, made from its config and refused if they cannot work."""
+"""Builds the pieces of a run from its config, and refuses those that cannot work together."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def build(
 ) -> tuple[Loop, Any]:
     """Returns the loop and the environment of evaluations.
 
-    `env`, `eval_env` stand in for the config's. What is not for `training` has no replay, and
-    needs no memory for one.
+    `env` and `eval_env` replace those of the config. Unless it is for `training`, the memory that
+    the replay would need is not checked.
     """
     env, options = envs.make(config.env if env is None else env), dict(config.options)
     if config.skills_from:
@@ -41,10 +41,10 @@ def build(
     eval_env = config.eval_env if eval_env is None else eval_env
     eval_env = env if eval_env is None else envs.make(eval_env)
     if "descriptor" in options:
-        plain, wanted = env, options["descriptor"]
-        eval_env = envs.described(eval_env, wanted)
-        env = envs.described(env, wanted)
-        if env is not plain:  # it is a part of the observation now
+        plain, descriptor = env, options["descriptor"]
+        eval_env = envs.described(eval_env, descriptor)
+        env = envs.described(env, descriptor)
+        if env is not plain:  # the observation contains the descriptor now
             options["descriptor"] = None
     if shapes(eval_env.spec) != shapes(env.spec):
         raise ThespisError(
@@ -68,7 +68,9 @@ def build(
         shared=config.shared,
     )
     if loop.shared and loop.rule is not None:
-        raise ThespisError("pbt.replay = shared has no priorities: leave one of them out")
+        raise ThespisError(
+            "pbt.replay = shared works without priorities only: leave out pbt.replay or them"
+        )
     if training:
         require_memory(config, loop)
     return loop, eval_env
@@ -82,19 +84,19 @@ def algorithm(config: Config, spec: Spec, options: dict[str, Any]) -> Any:
 
 
 def on_skills(env: Any, config: Config) -> Any:
-    """Returns the environment of an agent that chooses among the skills of another run."""
+    """Returns an environment whose actions choose among the skills of another run."""
     from thespis.runs.run import SavedRun
     from thespis.runs.skill_actions import over_skills
 
     if config.eval_env is not None:
-        raise ThespisError("skills_from: evaluations are on the skills as well; leave out eval_env")
+        raise ThespisError("skills_from: evaluations use the same skills; leave out eval_env")
     return over_skills(
         env, SavedRun(str(config.skills_from), trust=config.trust), config.skill_steps
     )
 
 
 def shapes(spec: Spec) -> str:
-    """Describes what another environment must share to be played by the same networks."""
+    """Describes the spaces that an environment must have for the same networks to act in it."""
     text = lambda x: f"{np.dtype(x.dtype).name}{list(x.shape)}"
     obs = jax.tree_util.tree_leaves_with_path(spec.obs)
     parts = [f"{jax.tree_util.keystr(path)} {text(x)}".strip() for path, x in obs]
@@ -104,14 +106,14 @@ def shapes(spec: Spec) -> str:
 
 
 def require_memory(config: Config, loop: Loop) -> None:
-    """Refuses members that this machine can never hold, rather than fail after hours."""
-    have, need = sizes.memory() - sizes.base(), sizes.of_member(loop).total
+    """Refuses more members than fit in memory, which would otherwise fail after hours."""
+    have, need = sizes.memory() - sizes.base(), sizes.member_sizes(loop).total
     fit, here = max(0, int(have // need)), config.members // process_index_and_count()[1]
     if fit < here:
         gib = lambda size: f"{size / 2**30:,.1f} GiB"
         advice = f"{fit} member(s) fit, or lower it" if fit else "lower it"
         raise ThespisError(
-            f"buffer_size = {config.buffer_size} of {here} member(s) needs "
+            f"buffer_size = {config.buffer_size} for {here} member(s) needs "
             f"{gib(need * here)} and this machine has {gib(max(0, have))} for them: {advice}"
         )
 
@@ -123,26 +125,27 @@ def hyper_parameters(config: Config, changes: dict[str, Any] | None = None) -> A
 
 
 def resolve_schedule(config: Config, hps: Any, note: Callable[[str], None] | None = None) -> Any:
-    """Returns `hps` in which `schedule_updates` = 0 is the number of updates of the whole run.
+    """Returns `hps` with `schedule_updates` = 0 replaced by the number of updates of the run.
 
-    Whoever declares this hyper-parameter may divide by it. What the config asks for decides, not
-    what `hps` have now: so a run that becomes longer has a longer schedule, and says it in a note.
+    Algorithms that declare this hyper-parameter may divide by it. The config decides where it is
+    replaced, not the values in `hps`: a run that is made longer gets a longer schedule, with a
+    note.
     """
-    asked, total = spans_run(config), total_updates(config)
-    if not asked.any():
+    spanning, total = spans_run(config), total_updates(config)
+    if not spanning.any():
         return hps
     before = np.asarray(getattr(hps, SCHEDULE))
-    if note and (changed := asked & (before != total)).any():
+    if note and (changed := spanning & (before != total)).any():
         text = f"{SCHEDULE} was {before[changed][0]:,.0f} and is {total:,} from here on"
         note(f"{text}: all updates of {config.steps:,} steps")
-    new = np.where(asked, np.float32(total), before)
+    new = np.where(spanning, np.float32(total), before)
     return dataclasses.replace(hps, **{SCHEDULE: jax.device_put(new)})
 
 
 def spans_run(config: Config) -> np.ndarray:
-    """Returns bool [members]: whose schedule lasts as long as the run, if there is a schedule.
+    """Returns bool [members]: which members have a schedule that lasts as long as the run.
 
-    There is none if it is tuned how long one lasts, or if lr_schedule is constant.
+    None has if the length of the schedule is tuned, or if lr_schedule is constant.
     """
     Hyper, members = config.Algorithm.Hyper, config.members
     known = hyper.defaults(Hyper)
@@ -172,12 +175,12 @@ def blank(config: Config, loop: Loop) -> Learner:
         numbers = (reward, struct((), bool), struct((), bool))
         arrived = Step(jax.tree.map(lambda s: struct(s.shape, s.dtype), obs), *numbers)  # type: ignore
     return jax.eval_shape(
-        loop.init, jnp.asarray(config.seeds, jnp.int32), hps, shown(loop), arrived
+        loop.init, jnp.asarray(config.seeds, jnp.int32), hps, blank_demos(loop), arrived
     )
 
 
-def shown(loop: Loop) -> Any:
-    """Returns demonstrations of the right shapes, if the algorithm needs any."""
+def blank_demos(loop: Loop) -> Any:
+    """Returns demonstrations of the right shapes, or None if the algorithm does not imitate."""
     return demonstrations.blank(loop.env.spec) if imitates(loop.algo) else None
 
 

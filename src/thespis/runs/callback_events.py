@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Callbacks:
-    """The callbacks of a run, what they have asked for, and what of it a checkpoint holds."""
+    """The callbacks of a run, the changes that they request, and their part of a checkpoint."""
 
     def __init__(self, trainer: Session, callbacks: Iterable[Callback] = ()):
         self.trainer, self.training = trainer, Training(trainer)
@@ -36,26 +36,26 @@ class Callbacks:
                 name = f"{type(callback).__name__}#{number}"
             self.callbacks[name] = callback
         self.started = self.ended = False
-        self.calling = ""  # the name of the one that is being called
+        self.calling = ""  # the name of the callback that is being called
         self.rows: list[dict[str, float]] | None = None
         self.memory = Memory()
 
     @property
     def every(self) -> dict[str, int]:
-        """Steps between calls of each `on_step`."""
-        given = {name: callback.every for name, callback in self.callbacks.items()}
-        asked = {name: n for name, n in given.items() if n is not None}
-        return {timer(name): counted(f"every of callback {name}", n) for name, n in asked.items()}
+        """Environment steps between calls of each `on_step`."""
+        periods = {name: callback.every for name, callback in self.callbacks.items()}
+        timed = {name: n for name, n in periods.items() if n is not None}
+        return {timer(name): counted(f"every of callback {name}", n) for name, n in timed.items()}
 
     @property
     def stopped(self) -> str:
-        """Why a callback has ended the run; nothing if none has."""
+        """The reason why a callback has ended the run; empty if none has."""
         return self.training._stop
 
     # --- events -----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Calls `on_start` of all, once."""
+        """Calls `on_start` of all callbacks, once."""
         if not self.started:
             self.started = True
             new = {name: name not in self.memory.started for name in self.callbacks}
@@ -64,11 +64,11 @@ class Callbacks:
             self.apply()
 
     def step(self) -> None:
-        """Calls `on_step` of those that are due."""
+        """Calls `on_step` of the callbacks that are due."""
         self.fire("on_step", [name for name in self.callbacks if self.trainer.due(timer(name))])
 
     def row(self, rows: list[dict[str, Any]], evaluated: bool) -> list[dict[str, Any]]:
-        """Calls whoever is due when a row is, and returns the rows with what they have logged."""
+        """Calls the callbacks that are due with a row, and returns the rows with their values."""
         if self.callbacks:
             self.rows = [as_read(row) for row in rows]
             if self.trainer.record_due:
@@ -93,7 +93,7 @@ class Callbacks:
         *args: Any,
         heeded: Mapping[str, bool] | None = None,
     ) -> None:
-        """Calls a method of these callbacks, or of all; of several processes the first does."""
+        """Calls a method of the named callbacks, or of all; only the first process does."""
         if not self.callbacks or not self.started or not leads():
             return
         training = self.training
@@ -109,7 +109,7 @@ class Callbacks:
         training._heeded = True
 
     def apply(self) -> None:
-        """Does what callbacks have asked for, the same in all processes."""
+        """Makes the changes that callbacks have requested, the same in all processes."""
         training, trainer = self.training, self.trainer
         if not self.callbacks:
             return
@@ -124,7 +124,7 @@ class Callbacks:
         if new:
             changed = {name: jax.device_put(x) for name, x in new.items()}
             trainer.hps = dataclasses.replace(trainer.hps, **changed)
-            trainer.faults.forget()  # nobody could repeat what led here by these
+            trainer.faults.forget()  # earlier updates cannot be repeated with the new values
             traced: Iterable[str] = ()
             if trainer.tuning:
                 traced = trainer.tuning.names
@@ -137,14 +137,14 @@ class Callbacks:
             training._env = {}
 
     def end(self, state: str) -> None:
-        """Calls `on_end` of all, once."""
+        """Calls `on_end` of all callbacks, once."""
         if self.stopped and state == "done":
             self.trainer.reporter.note(f"step {self.trainer.step}: ended by {self.stopped}")
         self.ended = True
         self.fire("on_end", None, state)
 
     def fail(self, error: BaseException) -> None:
-        """Calls `on_end` of all after an error, which nothing that they do may hide."""
+        """Calls `on_end` of all callbacks after an error; their own errors become notes."""
         if self.ended or not self.started or not leads():
             return
         self.ended, self.training.step = True, max(self.trainer.saved, 0)
@@ -160,7 +160,7 @@ class Callbacks:
 
     @property
     def newest(self) -> list[dict[str, float]]:
-        """The newest row of each member: as metrics.csv has it, also where a run goes on."""
+        """The newest row of each member; in a resumed run, read from metrics.csv."""
         if self.rows is None:
             self.rows = [{} for _ in self.training.seeds]
             header, lines = metrics.lines(self.trainer.log.path)
@@ -172,10 +172,12 @@ class Callbacks:
     def record(self, name: str, numbers: list[float | None]) -> None:
         """Keeps numbers of members for the next row of metrics."""
         if not metrics.loggable(name):
-            raise ThespisError(f"log({shown(name)}): give a name without commas, quotes and ends")
+            raise ThespisError(
+                f"log({shown(name)}): give a name without commas, quotes and line breaks"
+            )
         if name not in self.memory.columns:
             if name in (*metrics.FIRST, *self.trainer.log.columns):
-                raise ThespisError(f"log({name!r}): the run has a metric of that name")
+                raise ThespisError(f"log({name!r}): the run already has a metric of that name")
             self.memory.columns.append(name)
         before = self.memory.pending.get(name, [None] * len(numbers))
         pairs = zip(before, numbers, strict=True)
@@ -184,7 +186,7 @@ class Callbacks:
     # --- checkpoints ------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any] | None:
-        """Returns what a checkpoint holds; None if there is nothing of callbacks."""
+        """Returns the callbacks' part of a checkpoint, or None if there is nothing to save."""
         states = {}
         for name, callback in self.callbacks.items():
             if isinstance(callback, Stateful) and leads():
@@ -196,13 +198,13 @@ class Callbacks:
         return None if memory == Memory() else vars(memory)
 
     def restore(self, saved: Any, alone: bool) -> None:
-        """Goes on with what a checkpoint holds; the run of one member alone begins with little."""
+        """Restores the callbacks' part of a checkpoint; without states for one member `alone`."""
         if saved is None:
             return
         memory = self.memory = Memory.read(saved)
         if alone:
-            kept = {"columns": memory.columns, "env": memory.env, "untraced": memory.untraced}
-            self.memory = Memory(**kept)
+            parts = {"columns": memory.columns, "env": memory.env, "untraced": memory.untraced}
+            self.memory = Memory(**parts)
             return
         for name, callback in self.callbacks.items():
             if isinstance(callback, Stateful) and name in memory.states and leads():
@@ -215,34 +217,34 @@ class Callbacks:
 
 @dataclasses.dataclass
 class Memory:
-    """What checkpoints hold of callbacks."""
+    """The callbacks' part of a checkpoint."""
 
     started: list[str] = dataclasses.field(default_factory=list)
-    """Whose `on_start` has been heeded."""
+    """Callbacks whose `on_start` has taken effect."""
     states: dict[str, Any] = dataclasses.field(default_factory=dict)
     pending: dict[str, list[float | None]] = dataclasses.field(default_factory=dict)
     """Numbers of members for the next row of metrics."""
     columns: list[str] = dataclasses.field(default_factory=list)
     """Metrics that callbacks have logged, in the order of the file."""
     env: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Attributes of the environments that were set."""
+    """Attributes that were set in the environments."""
     untraced: list[str] = dataclasses.field(default_factory=list)
-    """Hyper-parameters that were changed and are not in lineage.csv."""
+    """Hyper-parameters that were changed but are not in lineage.csv."""
 
     @classmethod
     def read(cls, saved: Any) -> Memory:
-        """Returns what was saved, every part of the right kind: a stranger may have written it."""
+        """Parses and checks the saved data: it may come from an untrusted run."""
         kinds = {f.name: type(getattr(cls(), f.name)) for f in dataclasses.fields(cls)}
         fits = isinstance(saved, dict) and saved.keys() == kinds.keys()
         fits = fits and all(type(saved[name]) is kind for name, kind in kinds.items())
         names = [*saved["columns"], *saved["pending"]] if fits else [""]
         if not all(isinstance(name, str) and metrics.loggable(name) for name in names):
-            raise checkpoint.Damaged("a checkpoint does not say what callbacks left in it")
+            raise checkpoint.Damaged("a checkpoint is damaged: its data of callbacks is invalid")
         return cls(**saved)
 
 
 def timer(name: str) -> str:
-    """Returns how the timetable calls a callback."""
+    """Returns a callback's name in the timetable."""
     return f"callback/{name}"
 
 
@@ -252,9 +254,9 @@ def as_read(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def cause(error: Exception) -> str:
-    """Returns what a callback raised, and where in its file if the error is not ours."""
+    """Describes what a callback raised, and where in its file if the error is not ours."""
     if isinstance(error, ThespisError):
-        return f"asked for what cannot be: {error}"
+        return f"made an invalid request: {error}"
     where = traceback.extract_tb(error.__traceback__)[-1]
     text = f"raised {type(error).__name__}: {one_line(error)}"
     return f"{text} ({Path(where.filename).name}, line {where.lineno})"

@@ -13,12 +13,12 @@ from thespis.runs.callback_events import Memory
 from thespis.runs.callbacks import Callback
 
 
-def make(given: Any) -> tuple[tuple[str, ...], list[Callback]]:
-    """Returns the callbacks that a user gave, and how config.json names them.
+def make(arguments: Any) -> tuple[tuple[str, ...], list[Callback]]:
+    """Returns the names of callbacks for config.json, and the callbacks.
 
-    Each is MODULE:CLASS, a class, or an object; what cannot be found again has the class's name.
+    Each argument is MODULE:CLASS, a class or an object; an object is named by its class.
     """
-    items = list(given) if isinstance(given, list | tuple) else [given]
+    items = list(arguments) if isinstance(arguments, list | tuple) else [arguments]
     names, callbacks = [], []
     for item in items:
         name, kind = "", item
@@ -46,13 +46,13 @@ def without_arguments(kind: type[Callback], name: str) -> Callback:
     except Exception as error:
         text = f"{type(error).__name__}: {one_line(error)}"
         raise ThespisError(
-            f"callback {name} cannot be made without arguments: {text}; give defaults, or from "
-            "Python an object"
+            f"callback {name} cannot be created without arguments: {text}; give its arguments "
+            "defaults, or pass an object from Python"
         ) from error
 
 
 def untraced(folder: Path) -> list[str]:
-    """Returns which hyper-parameters callbacks of a run changed beside lineage.csv."""
+    """Returns the hyper-parameters that callbacks changed without an entry in lineage.csv."""
     for path in checkpoint.latest(folder / "checkpoints")[:1]:
         saved = checkpoint.manifest(path)["info"].get("callbacks")
         return Memory.read(saved).untraced if saved is not None else []
@@ -60,10 +60,10 @@ def untraced(folder: Path) -> list[str]:
 
 
 def check_found(folder: Path, names: Iterable[str]) -> None:
-    """Refuses to go on without callbacks that were given as objects."""
+    """Refuses to resume a run without the callbacks that were passed as objects."""
     objects = [name for name in names if not plugins.is_reference(name)]
     if objects:
         raise ThespisError(
             f"{folder} has callbacks = {', '.join(objects)}, which were given as objects: pass "
-            "callbacks, from Python, or none to go on without (callbacks=[], --callback none)"
+            "callbacks, from Python, or none to resume without (callbacks=[], --callback none)"
         )

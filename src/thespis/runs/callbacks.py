@@ -1,9 +1,9 @@
-"""Callbacks: code of users that is called at events of a run, what it sees and what it may do.
+"""Callbacks: users' code that is called at events of a run, what it sees and what it may change.
 
-A callback that only watches changes nothing: events divide training into shorter epochs, and any
-division gives the same. What callbacks ask for is done after all of them were called, before the
-checkpoint of that step, and is saved in it: so a resumed run equals one that never stopped
-(callback_events.py).
+A callback that only reads changes no result: events divide training into shorter epochs, and any
+division gives the same numbers. Changes that callbacks request are made after all of them were
+called, before the checkpoint of that step, and are saved in it: so a resumed run equals one that
+was never stopped.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from thespis.runs.session import Session
 
 LOOKS = ("on_checkpoint", "on_end")  # events after which nothing would be saved
-MAY_LOOK = "may look, note and draw, but not change or log anything"
+MAY_LOOK = "may read, note and log images, but not change anything or log numbers"
 
 
 class Callback:
-    """Does something at events of a run. All methods do nothing: override those you need."""
+    """Base class of callbacks. All methods do nothing: override those you need."""
 
     every: int | None = None
-    """Steps of each member between calls of `on_step`; without a number there are none."""
+    """Environment steps of each member between calls of `on_step`; None means no calls."""
 
     def on_start(self, training: Training) -> None:
-        """Is called before the first step, and whenever the run goes on after a stop.
+        """Is called before the first step, and whenever the run is resumed.
 
-        What it changes or logs when the run goes on is ignored: the checkpoint has it.
+        Changes and logs of a resumed run's call are ignored: the checkpoint contains them.
         """
 
     def on_step(self, training: Training) -> None:
@@ -48,20 +48,20 @@ class Callback:
         """Is called after evaluations, before their row of metrics is written."""
 
     def on_checkpoint(self, training: Training) -> None:
-        """Is called when a checkpoint has been saved. It may look, but not change anything."""
+        """Is called when a checkpoint has been saved. It may read, but not change anything."""
 
     def on_exchange(self, training: Training) -> None:
         """Is called when members of a tuned population have been replaced (`training.parents`)."""
 
     def on_end(self, training: Training, state: str) -> None:
-        """Is called at the end: "done", "stopped" (by a signal) or "failed". It may look only."""
+        """Is called at the end: "done", "stopped" (by a signal) or "failed". It may only read."""
 
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A callback with a state that checkpoints hold: JSON-able data. It is asked when one is saved.
+    """A callback whose state, JSON-serialisable data, is saved in every checkpoint.
 
-    `restore` gets it back before `on_start`, where a run goes on.
+    When a run is resumed, `restore` is called with it before `on_start`.
     """
 
     def state(self) -> Any: ...
@@ -81,7 +81,7 @@ class Training:
         self.step = 0
         """Environment steps of each member so far; after a failure, those that are saved."""
         self.steps: int = config.steps
-        """Those of the whole run."""
+        """Environment steps of the whole run."""
         self.seeds: tuple[int, ...] = config.seeds
         """The seed of each member."""
         self.folder: Path = trainer.folder
@@ -89,7 +89,7 @@ class Training:
 
     @property
     def members(self) -> int:
-        """How many members there are."""
+        """The number of members."""
         return len(self.seeds)
 
     @property
@@ -104,12 +104,12 @@ class Training:
 
     @property
     def parents(self) -> list[int]:
-        """Whom each member copied in the newest exchange of a population; itself if nobody."""
+        """The member that each one copied in the newest exchange of a population, or itself."""
         tuning = self._trainer.tuning
         return [int(m) for m in (tuning.parents if tuning else range(self.members))]
 
     def policy(self, member: int = 0, stochastic: bool = False) -> Policy:
-        """Returns a member's policy as it is now; it stays so while training goes on."""
+        """Returns a copy of a member's policy, which does not change as training continues."""
         trainer, place = self._trainer, self._member(member)
         if self._event == "failed":
             raise ThespisError("there is no policy after a failure: load the run")
@@ -123,15 +123,15 @@ class Training:
         return self._policies[stochastic].at(frozen)
 
     def note(self, text: str) -> None:
-        """Says something to whoever follows the run."""
+        """Shows a line of text to the user, as Thespis shows its own notes."""
         self._trainer.reporter.note(str(text))
 
-    # --- what it may do ---------------------------------------------------------------------
+    # --- what callbacks may do --------------------------------------------------------------
 
     def log(self, name: str, value: Any, member: int | None = None) -> None:
         """Logs a number, or one per member, with the next row of metrics (metrics.csv, ...).
 
-        The row of this very step, if there is one. Of several values of a name the last counts.
+        That is this step's row, if it has one. The last of several values of a name is kept.
         """
         if not self._changes(f"log({name!r})"):
             return
@@ -145,10 +145,10 @@ class Training:
         self._trainer.callbacks.record(name, exact)
 
     def log_image(self, name: str, image: Any, member: int = 0) -> None:
-        """Shows an image [height, width(, 3 or 4)] or a Matplotlib figure, in TensorBoard and on
+        """Logs an image [height, width(, 3 or 4)] or a Matplotlib figure to TensorBoard and
         trackers.
 
-        Numbers are bytes, or floats from 0 to 1.
+        Pixels are bytes, or floats from 0 to 1.
         """
         if self._heeded:
             pixels, place = pictures.pixels(name, image), self._member(member)
@@ -157,7 +157,7 @@ class Training:
             trainer.reporter.media(self.step, place, name, pixels, None)
 
     def log_histogram(self, name: str, values: Any, member: int = 0) -> None:
-        """Shows how values are distributed, in TensorBoard and on trackers."""
+        """Logs a histogram of the values to TensorBoard and trackers."""
         if self._heeded:
             counts, edges = pictures.histogram(name, values)
             place, trainer = self._member(member), self._trainer
@@ -166,7 +166,7 @@ class Training:
             trainer.reporter.media(self.step, place, name, None, (counts, edges))
 
     def stop(self, reason: str = "") -> None:
-        """Ends the run after this event, as done; status.json has the reason."""
+        """Ends the run after this event with the state "done"; status.json has the reason."""
         if self._changes("stop"):
             self._stop = f"{self._trainer.callbacks.calling}: {reason or 'asked for the end'}"
 
@@ -178,17 +178,17 @@ class Training:
         hyper.check(config.Algorithm.Hyper, values, self.members)
         for name, value in values.items():
             if config.schedule:
-                raise ThespisError(f"set_hyper({name}): the run repeats those of another")
+                raise ThespisError(f"set_hyper({name}): this run repeats another run's schedule")
             if name == SCHEDULE and spans_run(config).any():
-                raise ThespisError(f"set_hyper({name}): it is the length of the run, as was asked")
+                raise ThespisError(f"set_hyper({name}): it follows the length of the run")
             new = np.broadcast_to(np.asarray(value, np.float32), self.members)
             self._hypers[name] = np.array(new)
 
     def set_env(self, **attributes: Any) -> None:
-        """Sets attributes of the environments of training, all of which begin new episodes.
+        """Sets attributes of the training environments, all of which begin new episodes.
 
-        Fields of a JAX task, whose programs are then compiled anew, or attributes of a Gymnasium
-        environment. Evaluations stay in the environment as the run was given it.
+        They are fields of a JAX task, whose programs are then recompiled, or attributes of a
+        Gymnasium environment. Evaluations keep the environment that the run started with.
         """
         if not self._changes(f"set_env({', '.join(attributes)})"):
             return
@@ -202,7 +202,7 @@ class Training:
         return int(member)
 
     def _changes(self, what: str) -> bool:
-        """Tells whether something is to be done; refuses it where it would be lost."""
+        """Returns whether to make a change; raises at events after which it would be lost."""
         if self._event in (*LOOKS, "failed"):
             raise ThespisError(f"{what}: {self._event} {MAY_LOOK}")
         return self._heeded

@@ -1,4 +1,4 @@
-"""All runs of a folder: what each is, how far it is, and how good."""
+"""Lists the runs in a folder, with their config, progress and rewards."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from thespis.runs.naming import default_out
 from thespis.runs.process import alone, busy
 
 RETURN = "eval/mean_reward"
-SEARCHED = ("run", "algo", "env", "tags", "notes", "tuner", "state")  # by filters
-MARKS = ("status.json", "metrics.csv", "checkpoints")  # beside config.json, what makes a run
+SEARCHED = ("run", "algo", "env", "tags", "notes", "tuner", "state")  # fields for filters
+MARKS = ("status.json", "metrics.csv", "checkpoints")  # by which a run is known, with config.json
 
 
 def catalogue(out: Path | str | None = None) -> list[dict[str, Any]]:
-    """Returns a line per run below this folder, the one that last did something first.
+    """Returns an entry per run below this folder, the most recently active first.
 
-    `last` is the mean over seeds of their last evaluations (of a tuned population its best
-    member's), `best` the highest evaluation of any; both are None before the first. `reason` is why
-    a callback has ended it, if one has.
+    `last` is the mean of the last evaluations of all seeds (in a tuned population, that of the best
+    member), `best` the highest evaluation of any; both are None before the first evaluation.
+    `reason` says why a callback has ended the run, if one has.
     """
     root = Path(default_out() if out is None else out)
     if not root.is_dir():
-        raise ThespisError(f"there is no folder {root}: name that of your runs with --out")
+        raise ThespisError(f"there is no folder {root}: give the folder of your runs as --out")
     entries = filter(None, map(entry, run_folders(root)))
     return sorted(entries, key=lambda run: run["active"], reverse=True)
 
 
 def run_folders(root: Path) -> list[Path]:
-    """Returns the folders below this one that look like runs, in order of their names."""
-    found = []
+    """Returns the folders below this one that look like runs, sorted by name."""
+    runs = []
     for here, folders, files in os.walk(root):
         if "config.json" in files or {*MARKS[:2]} <= {*files}:
             folders.clear()  # a run holds no runs
-            found.append(Path(here))
+            runs.append(Path(here))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-    return found
+    return runs
 
 
 def matches(run: dict[str, Any], words: tuple[str, ...]) -> bool:
-    """Tells whether a line of the catalogue has all of these words, or FIELD=WORD."""
+    """Returns whether an entry contains all of these words; FIELD=WORD looks in one field."""
     for word in words:
         name, equals, text = word.partition("=")
         if equals and name not in SEARCHED:
@@ -60,7 +60,7 @@ def matches(run: dict[str, Any], words: tuple[str, ...]) -> bool:
 
 
 def ordered(runs: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
-    """Sorts lines of the catalogue: text upwards, numbers downwards; who has none comes last."""
+    """Sorts entries: text ascending, numbers descending, and those without a value last."""
     known = [run for run in runs if run[by] is not None]
     number = any(not isinstance(run[by], str) for run in known)
     known = sorted(known, key=lambda run: run[by], reverse=number)
@@ -68,23 +68,23 @@ def ordered(runs: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
 
 
 def refuse_to_delete(folder: Path) -> None:
-    """Raises a `ThespisError` unless this is the folder of a run that nobody trains."""
+    """Raises a `ThespisError` unless this is the folder of a run that is not being trained."""
     refuse_link(folder)
     line = entry(folder)
     if line is None or line["state"] == "damaged":
-        raise ThespisError(f"{folder} cannot be read as a run: look at it, and delete it by hand")
+        raise ThespisError(f"{folder} cannot be read as a run: check it, and delete it by hand")
     if line["state"] == "running" or busy(folder):
         raise ThespisError(f"{folder} is being trained: stop it first")
 
 
 def remove(folder: Path) -> None:
-    """Deletes a run; a link in it is deleted and not followed."""
+    """Deletes a run; links in it are deleted, not followed."""
     with alone(folder), writing(folder):
         shutil.rmtree(folder)
 
 
 def entry(folder: Path) -> dict[str, Any] | None:
-    """Returns one line; its state is damaged if files cannot be read. None for what is no run."""
+    """Returns the entry of a run, "damaged" if its files cannot be read; None if it is no run."""
     known = dict.fromkeys(("algo", "env", "members", "tuner", "tags", "notes", "step", "steps"))
     known |= dict.fromkeys(("last", "best", "reason"))
     try:
@@ -99,7 +99,7 @@ def entry(folder: Path) -> dict[str, Any] | None:
 
 
 def readable(folder: Path) -> dict[str, Any]:
-    """Returns what the files of a run say."""
+    """Returns the fields of an entry, read from the files of a run."""
     config, status = read_config(folder), status_of(folder)
     log, members = folder / "metrics.csv", len(config["seeds"])
     begun = os.path.lexists(log) and not (regular(log) and log.lstat().st_size == 0)
@@ -129,7 +129,7 @@ def readable(folder: Path) -> dict[str, Any]:
 
 
 def ago(seconds: float) -> str:
-    """Writes a duration as 12 s, 5 min, 3 h or 2 days."""
+    """Formats a duration as 12 s, 5 min, 3 h or 2 days."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= size:
             count = math.floor(seconds / size)

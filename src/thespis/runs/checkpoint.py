@@ -2,9 +2,9 @@
 
     checkpoints/000000050000/
       manifest.json        step, info, and per part: checksum, leaf names, shapes, types
-      state.safetensors    ...one file per part, so that playing need not read the replay
+      state.safetensors    ...one file per part, so that evaluation need not read the replay
 
-Nothing here can run code on loading, and any tool that reads safetensors opens the files.
+Loading runs no code from a checkpoint, and any tool for safetensors opens the files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from thespis.runs.formats import FORMAT
 from thespis.xla.multihost import BLOCK, Rows, leads, read
 
 MANIFEST = "manifest.json"
-REPLACED = "~"  # marks a checkpoint that gives way to a new one of the same step
+REPLACED = "~"  # suffix of a checkpoint that is being replaced by a new one of the same step
 
 CODES = {  # safetensors' names of the types
     "bool": "BOOL",
@@ -51,16 +51,16 @@ CODES = {  # safetensors' names of the types
 
 
 class Damaged(ThespisError):
-    """The files of a checkpoint are not what was once written."""
+    """The files of a checkpoint differ from what was written."""
 
 
 # --- saving ---------------------------------------------------------------------------------
 
 
 def save(folder: Path, step: int, parts: dict[str, PyTree], info: dict[str, Any]) -> Path:
-    """Writes `<folder>/<step>/`; a crash at any moment leaves what was there, or all of it.
+    """Writes `<folder>/<step>/`; a crash at any moment leaves the old state, or all of the new.
 
-    Of several processes one writes, and the others send it what they have.
+    Of several processes, the first writes and the others send it their parts.
     """
     final = folder / f"{step:012d}"
     if not leads():
@@ -78,8 +78,8 @@ def save(folder: Path, step: int, parts: dict[str, PyTree], info: dict[str, Any]
             saved = {part: _write_part(_file(new, part), part, parts[part]) for part in parts}
             _write_manifest(new, {"format": FORMAT, "step": step, "info": info, "parts": saved})
             sync_folder(new)
-            # A folder cannot be renamed over another. `latest` knows the name the old one
-            # bears in between.
+            # A folder cannot be renamed over another. In between, `latest` finds the old one
+            # by its suffix.
             if final.exists():
                 if replaced.exists():
                     os.rename(replaced, aside / "older")
@@ -92,23 +92,23 @@ def save(folder: Path, step: int, parts: dict[str, PyTree], info: dict[str, Any]
 
 
 def prune(folder: Path, keep: int = 2) -> None:
-    """Deletes all but the newest `keep` checkpoints, and what crashes have left behind."""
+    """Deletes all but the newest `keep` checkpoints, and temporary files of crashed processes."""
     assert keep >= 1
     with writing(folder):
-        there = latest(folder)
+        existing = latest(folder)
         files.clear(folder)
-        for old in there[keep:]:
+        for old in existing[keep:]:
             remove(old)
 
 
 def remove(path: Path) -> None:
-    """Deletes a checkpoint; renamed first, so that a half deleted one never looks complete."""
+    """Renames and then deletes a checkpoint, so that a half-deleted one never looks complete."""
     with writing(path), new_folder(path.parent) as aside:
         os.rename(path, aside / path.name)
 
 
 def _write_part(path: Path, part: str, tree: PyTree) -> dict[str, Any]:
-    """Streams the leaves into a safetensors file without copying them -> its manifest entry."""
+    """Streams the leaves to a safetensors file without copies; returns its manifest entry."""
     leaves = _leaves(part, tree)
     header, end = {}, 0
     for name in _order(leaves):
@@ -139,19 +139,19 @@ def _write_part(path: Path, part: str, tree: PyTree) -> dict[str, Any]:
 
 
 def _order(leaves: dict[str, Any]) -> list[str]:
-    """Sorts wide types first: then every array starts at a multiple of its item size."""
+    """Sorts wide types first, so that every array starts at a multiple of its item size."""
     return sorted(leaves, key=lambda name: -leaves[name].dtype.itemsize)
 
 
 def _blocks(leaves: dict[str, Any]) -> Iterator[np.ndarray]:
-    """Yields all that is to be written, in the order of the file."""
+    """Yields the data of all leaves, in the order of the file."""
     for name in _order(leaves):
         leaf = leaves[name]
         yield from leaf.blocks() if isinstance(leaf, Rows) else [read(leaf)]
 
 
 def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
-    content = json.loads(json.dumps(content))  # tuples as lists, keys as strings: as read back
+    content = json.loads(json.dumps(content))  # as it will be read: tuples are lists, ...
     with open(folder / MANIFEST, "w", encoding="utf-8") as file:
         json.dump({**content, "sha256": _digest(content)}, file, indent=1)
         sync(file)
@@ -168,16 +168,16 @@ def load(
 ) -> dict[str, PyTree]:
     """Fills the templates (arrays or `jax.ShapeDtypeStruct`) with the parts they name.
 
-    Leaves are NumPy arrays: where they live on devices is the caller's choice. Those of parts
-    that are to be read `later` are `Stored`, so that nobody needs memory for all of them at once.
-    Whatever does not fit a template exactly is an error, and files that changed since are
-    `Damaged`. Leaves that have a default may be missing, as in checkpoints of older versions.
+    Leaves are NumPy arrays: the caller moves them to devices. Those of parts to be read `later`
+    are `Stored`, so that they need not all be in memory at once. A leaf that does not match its
+    template is an error, and a file that has changed is `Damaged`. Leaves with a default may be
+    missing, as in checkpoints of older versions.
     """
     content, specs, masks = manifest(path), {}, {}
     for part, tree in templates.items():
         if part not in content["parts"]:
-            there = ", ".join(content["parts"])
-            raise ThespisError(f"{path} has no part {part!r}: it holds {there}; save it anew")
+            names = ", ".join(content["parts"])
+            raise ThespisError(f"{path} has no part {part!r}: it has {names}; save it again")
         entry, leaves = content["parts"][part], _leaves(part, tree)
         names = formats.renamed(content["format"], entry["leaves"])
         expected = {name: _spec(leaf) for name, leaf in leaves.items()}
@@ -206,7 +206,7 @@ def load(
 def _older_masks(
     content: dict[str, Any], saved: dict[str, Any], expected: dict[str, Any], known: Any
 ) -> dict[str, np.ndarray]:
-    """Returns where each hyper-parameter stands in masks of tuners that knew fewer, -1 if new."""
+    """Returns the index of each hyper-parameter in masks of older versions, -1 if it is new."""
     older = content["parts"].get("hyper", {}).get("leaves", {})
     now = [name for name in known if "." not in name]
     then = [name for name in now if name in older]
@@ -221,7 +221,7 @@ def _older_masks(
 
 
 def _spread(mask: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Returns an older mask with an entry for every hyper-parameter of today."""
+    """Returns an older mask extended to the hyper-parameters of this version."""
     return np.where(places < 0, False, mask[np.maximum(places, 0)])
 
 
@@ -237,11 +237,11 @@ def load_newest(
     `templates` may be a function of the manifest, for parts whose sizes differ between steps.
     """
     tried: list[Path] = []
-    # Looked up again each time: who trains in this folder may save and prune meanwhile.
+    # Listed again each time: a process that trains in this folder may save and prune meanwhile.
     while path := next((p for p in latest(folder) if p not in tried), None):
         try:
-            wanted = templates(manifest(path)) if callable(templates) else templates
-            return path, load(path, wanted, defaults, later)
+            chosen = templates(manifest(path)) if callable(templates) else templates
+            return path, load(path, chosen, defaults, later)
         except Damaged as fault:
             tried.append(path)
             if path.exists():
@@ -275,38 +275,38 @@ def manifest(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise Damaged(f"{file} is damaged: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{file} is damaged: it is no manifest") from error
+        raise Damaged(f"{file} is damaged: it is not a manifest") from error
     if not whole:
         raise Damaged(f"{file} is damaged: it does not match its checksum")
     return content
 
 
 def shapes(path: Path, content: dict[str, Any], part: str) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns the leaves of a part by their names, as the manifest has them."""
+    """Returns {name: shape and type} of the leaves of a part, from the manifest."""
     try:
         leaves = content["parts"][part]["leaves"]
         names = formats.renamed(content["format"], leaves)
         struct = lambda x: jax.ShapeDtypeStruct(tuple(x["shape"]), x["dtype"])
         return {name: struct(leaves[old]) for name, old in names.items()}
     except (KeyError, TypeError) as error:
-        raise Damaged(f"{path / MANIFEST} is damaged: it does not tell what {part} is") from error
+        raise Damaged(f"{path / MANIFEST} is damaged: it does not describe {part}") from error
 
 
 def moments(part: str, tree: PyTree) -> dict[str, float]:
-    """Returns 0 for each moment of an optimiser, as a default for who only reads the policy."""
+    """Returns 0 for each moment of an optimiser, as defaults for reading the policy alone."""
     return {name: 0.0 for name in _leaves(part, tree) if formats.is_moment(name)}
 
 
-def verified(path: Path, left: Container[str] = ()) -> list[Path]:
-    """Returns the files of all parts but those that are `left` out, once they are checked."""
-    parts = {part: entry for part, entry in manifest(path)["parts"].items() if part not in left}
+def verified(path: Path, skip: Container[str] = ()) -> list[Path]:
+    """Checks the files of all parts except those to `skip`, and returns their paths."""
+    parts = {part: entry for part, entry in manifest(path)["parts"].items() if part not in skip}
     for part, entry in parts.items():
         _open_part(_file(path, part), entry)
     return [_file(path, part) for part in parts]
 
 
-class Kept:
-    """A file that stays open while somebody needs it, whoever deletes or replaces it."""
+class OpenFile:
+    """A file that stays open while it is referenced, even if its path is deleted or replaced."""
 
     def __init__(self, path: Path, file: BinaryIO):
         self.path, self.number = path, os.dup(file.fileno())
@@ -317,9 +317,9 @@ class Kept:
 
 @dataclass(frozen=True)
 class Stored:
-    """An array in a file that was checked: `np.asarray` reads it, or `fill` without a copy."""
+    """An array in a verified file: `np.asarray` reads it, and `fill` does so without a copy."""
 
-    file: Kept
+    file: OpenFile
     start: int
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -334,7 +334,7 @@ class Stored:
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def fill(self, array: np.ndarray) -> None:
-        """Reads it into an array of its shape and type, whose numbers lie side by side."""
+        """Reads it into a contiguous array of its shape and type."""
         assert (array.shape, array.dtype) == (self.shape, self.dtype)
         assert array.flags.c_contiguous
         data, done = array.reshape(-1).view(np.uint8).data, 0
@@ -350,7 +350,7 @@ class Stored:
 
 
 def _open_part(path: Path, entry: dict[str, Any]) -> dict[str, Stored]:
-    """Returns the arrays in a safetensors file, once it is known to be what was written."""
+    """Verifies a safetensors file against its manifest entry, and returns its arrays."""
     try:
         with files.open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -362,12 +362,12 @@ def _open_part(path: Path, entry: dict[str, Any]) -> dict[str, Stored]:
     except OSError as error:
         raise Damaged(f"{path} is damaged: {error.strerror}") from error
     except KeyError as error:
-        raise Damaged(f"{path} is damaged: {MANIFEST} has no {error} of it") from error
+        raise Damaged(f"{path} is damaged: {MANIFEST} has no {error} for it") from error
 
 
 def _index(path: Path, file: BinaryIO, size: int, leaves: dict[str, Any]) -> dict[str, Stored]:
-    """Finds its arrays: after 8 bytes, the length of the header, and the header itself."""
-    types, kept = {code: name for name, code in CODES.items()}, Kept(path, file)
+    """Returns the arrays, which follow 8 bytes with the header's length and the header."""
+    types, opened = {code: name for name, code in CODES.items()}, OpenFile(path, file)
     arrays, fits = {}, False
     try:
         file.seek(0)
@@ -378,12 +378,12 @@ def _index(path: Path, file: BinaryIO, size: int, leaves: dict[str, Any]) -> dic
         for name, spec in leaves.items() if fits else ():
             begin, end = header[name]["data_offsets"]
             shape, dtype = tuple(spec["shape"]), np.dtype(spec["dtype"])
-            arrays[name] = leaf = Stored(kept, 8 + length + begin, shape, dtype)
+            arrays[name] = leaf = Stored(opened, 8 + length + begin, shape, dtype)
             fits &= begin >= 0 and end == begin + leaf.nbytes and 8 + length + end <= size
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{path} is damaged: it is no safetensors file") from error
+        raise Damaged(f"{path} is damaged: it is not a safetensors file") from error
     if not fits:
-        raise Damaged(f"{path} is damaged: it does not hold what {MANIFEST} says")
+        raise Damaged(f"{path} is damaged: its content does not match {MANIFEST}")
     return arrays
 
 

@@ -1,4 +1,4 @@
-"""What a run is made of: the config, and how it is made from what users give."""
+"""The configuration of a run, and how it is built from the options that users give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thespis.algos import registry
 from thespis.core import Judged, Spec, capability
 from thespis.errors import ThespisError, did_you_mean, one_line, or_all, shown
 from thespis.runs.config_checks import complete
-from thespis.runs.config_names import ALIASES, actor_given, as_written, translate
+from thespis.runs.config_names import ALIASES, as_written, loads_actor, translate
 from thespis.runs.config_presets import pop_tuner, preset_of
 from thespis.runs.other_libraries import advice, refuse_total
 from thespis.tuning import hyper
@@ -21,109 +21,110 @@ from thespis.values import fields as fields_of
 from thespis.xla.threads import Device
 
 RETURN = "eval/mean_reward"
-DIVERSITY = "eval/diversity_reward"  # what algorithms reward themselves with
-DEPENDENCE = "eval/skill_dependence"  # and what it is worth, whatever their hyper-parameters
-SIMILARITY = "eval/similarity"  # of imitators, to demonstrations they did not learn from
+DIVERSITY = "eval/diversity_reward"  # the intrinsic reward of algorithms that learn skills
+DEPENDENCE = "eval/skill_dependence"  # a measure of skills that no hyper-parameter scales
+SIMILARITY = "eval/similarity"  # of the policy to demonstrations that were held out
 PER_EPISODE = (RETURN, DIVERSITY, DEPENDENCE)  # metrics that have a value for every episode
 OBJECTS = ("env", "eval_env", "demos")  # fields that take objects of any kind, left as they are
-NOT_OPTIONS = ("algo", "options", "hp", "tuner", "pbt", "schedule", "callbacks")  # not by name
+# Fields of Config that users do not set by these names.
+NOT_OPTIONS = ("algo", "options", "hp", "tuner", "pbt", "schedule", "callbacks")
 
 
 @dataclass(frozen=True)
 class Config:
-    """Choices of a run. All frequencies and sizes count rows: environment steps of one member."""
+    """The options of a run. Frequencies and sizes are counted in environment steps of a member."""
 
     algo: str
     env: Any
     """Environment: a Gymnasium id, jax:NAME, brax:NAME, ... (see `thespis list`), or MODULE:CLASS
     of your own."""
     steps: int = 100_000
-    """Environment steps of every member."""
+    """Environment steps to train each member for."""
     seeds: tuple[int, ...] = (0,)
-    """One member per seed, all trained in one program; such as 0-4, or 1 2 3."""
+    """Random seeds, such as 0-4 or 1 2 3; one member per seed, all trained in one program."""
     preset: str | None = None
-    """Defaults of another family (see `thespis list`)."""
+    """Named set of options that replaces the defaults (see `thespis list`)."""
     envs: int = 1
-    """Environments of every member, stepped together."""
+    """Number of parallel environments per member."""
     updates_per_step: float = 1.0
     """Gradient updates per environment step, whatever the number of environments."""
     buffer_size: int = 1_000_000
-    """Environment steps the replay keeps."""
+    """Capacity of the replay buffer, in environment steps."""
     frame_stack: int = 1
-    """Observations that networks see at once, the newest and those before it in its episode."""
+    """Number of consecutive observations of an episode that are stacked as the networks' input."""
     learning_starts: int | None = None
-    """Steps of warm-up before learning; by default a tenth of the steps, at most 1000."""
+    """Environment steps before the first update; by default a tenth of the steps, at most 1000."""
     warm_up: Literal["random", "policy"] = "random"
-    """Who acts before learning starts: uniform noise, or the policy as it is, which is the default
-    where init_from gives the actor of another run."""
+    """How to act before learning starts: by uniformly random actions, or by the initial policy,
+    which is the default if init_from loads an actor."""
     eval_freq: int | None = None
-    """Steps between evaluations; by default a twentieth of the steps, and in environments in Python
-    no fewer than the episodes of an evaluation have."""
+    """Environment steps between evaluations; by default a twentieth of the steps, and for
+    environments in Python at least as many as an evaluation takes."""
     eval_episodes: int = 10
-    """Episodes of every evaluation."""
+    """Episodes per evaluation."""
     eval_env: Any = None
-    """Environment of the evaluations; by default another copy of env."""
+    """Environment for evaluations; by default another copy of env."""
     log_freq: int | None = None
-    """Steps between rows of metrics.csv; by default a twentieth of the steps, or eval_freq if that
-    is given."""
+    """Environment steps between rows of metrics.csv; by default eval_freq if that is given, else a
+    twentieth of the steps."""
     log_keys: tuple[str, ...] = ()
-    """Other names of metrics in TensorBoard and on trackers: cleanrl, brax, rllib, or
+    """Names of metrics in TensorBoard and on trackers: those of cleanrl, brax or rllib, or
     OURS=THEIRS."""
     wandb: str | None = None
-    """Project on Weights & Biases that follows the metrics; WANDB_MODE=offline keeps them here."""
+    """Weights & Biases project to log to; WANDB_MODE=offline keeps the logs on this machine."""
     mlflow: str | None = None
-    """Experiment of MLflow that follows the metrics: in mlflow.db here, or where
-    MLFLOW_TRACKING_URI says."""
+    """MLflow experiment to log to, in mlflow.db in the current folder or at
+    MLFLOW_TRACKING_URI."""
     trackio: str | None = None
-    """Project of Trackio that follows the metrics, on this machine."""
+    """Trackio project to log to, on this machine."""
     name: str | None = None
-    """Name of the run's folder instead of the environment's; it may hold fields of the run, such as
+    """Name of the run's folder, by default that of the environment; it may contain options, such as
     {env}-{critic_lr}."""
     tags: tuple[str, ...] = ()
-    """Words by which `thespis runs` and trackers find the run."""
+    """Tags to find the run by, with `thespis runs` and on trackers."""
     notes: str | None = None
-    """What the run is for, in your words."""
+    """Description of the run, in your own words."""
     checkpoint_freq: int | None = None
-    """Steps between checkpoints; by default a tenth of the steps."""
+    """Environment steps between checkpoints; by default a tenth of the steps."""
     demos: Any = None
-    """Demonstrations to imitate: a trained RUN, whose policy plays on, a .npz file or a Minari
-    dataset."""
+    """Demonstrations to imitate: a trained RUN, whose policy plays new episodes, a .npz file or a
+    Minari dataset."""
     demo_episodes: int | None = None
-    """Episodes of demonstrations: by default all of a file, or 10 of a RUN at a time."""
+    """Number of demonstration episodes; by default all of a file, or 10 of a RUN at a time."""
     stop_reward: float | None = None
-    """End when the evaluation's mean reward reaches this: of every member, or of the best one
-    in a population that is tuned."""
+    """Stop when the mean evaluation reward reaches this value: for every member, or for the best
+    member of a tuned population."""
     patience: int | None = None
-    """End after so many evaluations in a row in which no member was better than before."""
+    """Stop after this many evaluations in a row without an improvement of any member."""
     init_from: str | None = None
-    """RUN or RUN:PART[,PART]: start from the networks of another run, e.g. runs/sac/x_1:actor."""
+    """Start from the networks of another run: RUN or RUN:PART[,PART], e.g. runs/sac/x_1:actor."""
     skills_from: str | None = None
-    """RUN: act by the frozen skills of a run on this environment; an action is then a skill."""
+    """RUN with frozen skills to act by: the agent's actions then choose among these skills."""
     skill_steps: int = 10
-    """Environment steps that each of those skills is kept; all else counts skills."""
+    """Environment steps for which each chosen skill acts; all other options then count skills."""
     trust: bool = False
-    """Import code that the runs given here name in their config.json (docs/security.md)."""
+    """Allow runs given here to import the code that their config.json names (docs/security.md)."""
     device: Device = "auto"
-    """Kind of device that trains; by default what JAX takes, a TPU or GPU if it is installed for
-    one."""
+    """Type of device to train on; by default the one that JAX selects, a TPU or GPU if it is
+    installed for one."""
     threads: int | None = None
-    """Threads of XLA's pool; by default one for narrow networks or several devices, else all
-    cores."""
+    """Threads of XLA's pool; by default one for narrow networks or several devices, else one per
+    core."""
     devices: int | None = None
-    """Devices of every process that members are split over; by default the cores that share them
-    evenly, and one where several processes train together."""
+    """Devices per process to split members over; by default as many cores as share them evenly, and
+    one if several processes train together."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Static choices of the algorithm."""
+    """Static options of the algorithm."""
     hp: dict[str, Any] = field(default_factory=dict)
     """Hyper-parameters: a number, or one per member."""
     tuner: str | None = None
-    """Who tunes the population, by its name in `thespis.tuning.TUNERS`."""
+    """Name of the tuner of the population in `thespis.tuning.TUNERS`."""
     pbt: dict[str, Any] = field(default_factory=dict)
     """The fields of the tuner."""
     schedule: tuple[tuple[int, dict[str, float]], ...] = ()
-    """Steps at which hyper-parameters change, and to what: that of another run's member."""
+    """Steps at which hyper-parameters change, and their new values, as in another run's member."""
     callbacks: tuple[str, ...] = ()
-    """Callbacks, as MODULE:CLASS; those that were given as objects have the names of classes."""
+    """Callbacks as MODULE:CLASS; those passed as objects are listed by the names of classes."""
 
     @property
     def Algorithm(self) -> type:
@@ -140,7 +141,7 @@ class Config:
         return Fraction(self.updates_per_step).limit_denominator(10**6)
 
     def iterations(self, steps: int) -> int:
-        """Returns how often all environments of a member are stepped for so many steps."""
+        """Returns the number of iterations, each of one step in all environments of a member."""
         return max(1, -(-steps // self.envs))
 
     @property
@@ -150,39 +151,39 @@ class Config:
 
     @property
     def judge(self) -> str:
-        """The metric that chooses the best policy, and by default tunes a population."""
+        """The metric by which the best policy is chosen and, by default, a population is tuned."""
         judged = capability(self.Algorithm, Judged)
         return judged.judged_by(self.options) if judged else RETURN
 
     @property
     def shared(self) -> bool:
-        """Whether every member learns from the rows of all."""
+        """Whether every member learns from the transitions of all members."""
         return self.tuner is not None and getattr(self.tuning, "replay", "own") == "shared"
 
     @property
     def scores(self) -> int:
-        """Numbers of each member by which a tuner compares: episodes, or one metric."""
+        """How many scores per member a tuner compares: one per episode, or one metric."""
         return self.eval_episodes if self.tuning.fitness in PER_EPISODE else 1
 
 
 def make(algo: Any, values: dict[str, Any]) -> Config:
-    """Returns a complete `Config` of an algorithm, or refuses what cannot work (see `gather`)."""
+    """Returns the complete, checked `Config` of a run of an algorithm (see `gather`)."""
     return complete(gather(algo, values))
 
 
 def gather(algo: Any, values: dict[str, Any]) -> Config:
-    """Returns the `Config` of an algorithm, given by its name or its class, as far as it is given.
+    """Returns the `Config` of an algorithm, named or passed as a class, before `complete`.
 
-    A name may be a field of the run, a choice of the algorithm or a hyper-parameter (also as
-    `algo.NAME`, `hp.NAME`), a field of the tuner (`pbt.NAME`), or what Stable-Baselines3 calls
-    it. Values win over the preset, the preset over the defaults.
+    A name may be a field of the run, an option of the algorithm or a hyper-parameter (also as
+    `algo.NAME`, `hp.NAME`), a field of the tuner (`pbt.NAME`), or the name that
+    Stable-Baselines3 uses. Values override the preset, and the preset overrides the defaults.
     """
     algo = registry.name_of(algo)
     algorithm = registry.find(algo)
     values = {name.replace("-", "_"): value for name, value in values.items()}
     for name, value in values.items():
         values[name] = value if name.removeprefix("train.") in OBJECTS else plain(value)
-    schedule = values.pop("schedule", ())  # that of a rerun, by its config.json
+    schedule = values.pop("schedule", ())  # only in the config.json of a rerun
     callbacks = convert("callbacks", tuple[str, ...], values.pop("callbacks", ()))
     preset = preset_of(algo, algorithm, values.get("preset"))
     tuner, tuner_fields = pop_tuner(values, preset.get("pbt", {}))
@@ -192,20 +193,20 @@ def gather(algo: Any, values: dict[str, Any]) -> Config:
     known = groups(algorithm)
     form = chosen["algo"].get("temperature", getattr(algorithm, "temperature", "log"))
     ours = translate(algorithm, grouped(algorithm, values), form)
-    given = set()
+    explicit = set()
     for name, value in ours.items():
         written = as_written(name, values)
         group, field_name = place(known, name, written)
-        given.add(field_name)
+        explicit.add(field_name)
         if group == "hp" and callable(value):
             value = follow_rule(field_name, value, ours)
         elif name == "target_entropy" and ours.get("env") and not ours.get("skills_from"):
             refuse_total(value, envs.make(ours["env"]).spec)
         chosen[group][field_name] = typed(known, group, field_name, value, written)
-    late = 0 if "learning_starts" in given else preset.get("train", {}).get("learning_starts", 0)
-    if late and late >= chosen["train"].get("steps", Config.steps):
-        del chosen["train"]["learning_starts"]  # the preset's: a short run learns, too
-    if actor_given(chosen["train"].get("init_from")):
+    start = 0 if "learning_starts" in explicit else preset.get("train", {}).get("learning_starts")
+    if start and start >= chosen["train"].get("steps", Config.steps):
+        del chosen["train"]["learning_starts"]  # a run shorter than the preset's warm-up learns too
+    if loads_actor(chosen["train"].get("init_from")):
         chosen["train"].setdefault("warm_up", "policy")
     rest: Any = {"options": chosen["algo"], "hp": chosen["hp"], "tuner": tuner, "pbt": tuner_fields}
     rest["callbacks"] = callbacks
@@ -219,9 +220,9 @@ def gather(algo: Any, values: dict[str, Any]) -> Config:
 def typed(
     known: dict[str, dict[str, Any]], group: str, name: str, value: Any, written: str = ""
 ) -> Any:
-    """Returns the value of an option with its type; of a hyper-parameter one or several numbers.
+    """Returns an option's value with its type; a hyper-parameter is one number, or several.
 
-    `written` is how the user calls it.
+    `written` is the name that the user wrote, for messages.
     """
     if group != "hp":
         return convert(written or name, known[group][name], value)
@@ -230,7 +231,7 @@ def typed(
 
 
 def follow_rule(name: str, rule: Any, values: dict[str, Any]) -> Any:
-    """Returns what a user's function makes of the environment's spec, for a hyper-parameter."""
+    """Returns the value of a hyper-parameter that a user's function computes from the spec."""
     if values.get("env") is None:
         raise ThespisError("env is missing: give env, for example jax:pendulum")
     spec: Spec = envs.make(values["env"]).spec
@@ -242,7 +243,7 @@ def follow_rule(name: str, rule: Any, values: dict[str, Any]) -> Any:
 
 
 def groups(algorithm: type) -> dict[str, dict[str, Any]]:
-    """Returns the options of a run, of its algorithm and its hyper-parameters, with their types."""
+    """Returns {group: {name: type}} of the options of a run, its algorithm and its `Hyper`."""
     hints = typing.get_type_hints(Config).items()
     return {
         "train": {name: kind for name, kind in hints if name not in NOT_OPTIONS},
@@ -252,7 +253,7 @@ def groups(algorithm: type) -> dict[str, dict[str, Any]]:
 
 
 def place(known: dict[str, dict[str, Any]], name: str, written: str) -> tuple[str, str]:
-    """Returns where a name, `written` by the user, belongs: ("train" | "algo" | "hp", field)."""
+    """Returns the place of an option, ("train" | "algo" | "hp", field); `written` by the user."""
     prefix, dot, rest = name.partition(".")
     if dot and rest in known.get(prefix, ()):
         return prefix, rest

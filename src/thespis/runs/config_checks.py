@@ -1,4 +1,4 @@
-"""What follows from other choices of a run, and what is refused because it cannot work."""
+"""Fills in options that follow from others, and refuses combinations that cannot work."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from thespis.xla import threads
 if TYPE_CHECKING:
     from thespis.runs.config import Config
 
-COUNTS = 2**31  # steps and updates are 32-bit integers on devices
-CRITICS = 1000  # networks that are made and compiled one by one
+COUNTS = 2**31  # limit of steps and updates, which are 32-bit integers on devices
+CRITICS = 1000  # limit of networks, which are built and compiled one by one
 
 
 def complete(config: Config) -> Config:
-    """Returns the config with all that follows from its fields, or refuses what cannot work."""
+    """Returns the config with every default filled in, or refuses it if it cannot work."""
     require(config.env is not None, "env is missing: give --env, for example jax:pendulum")
     choices = fields(config.Algorithm, skip=("spec",))
     options: dict[str, Any] = {o.name: o.default for o in choices} | config.options
@@ -50,7 +50,7 @@ def complete(config: Config) -> Config:
         config.members % (devices * processes) == 0,
         f"devices = {devices} "
         + (f"of {processes} processes " if processes > 1 else "")
-        + f"cannot share {config.members} members evenly: give a divisor of that",
+        + f"cannot share {config.members} members evenly: give a divisor of {config.members}",
     )
     require(
         config.updates_per_step >= 0,
@@ -58,12 +58,12 @@ def complete(config: Config) -> Config:
     )
     require(
         steps * max(1, config.updates_per_step) < COUNTS,
-        f"steps = {steps}: give fewer than {COUNTS} steps and updates of a member",
+        f"steps = {steps}: give fewer than {COUNTS} steps and updates per member",
     )
     require(
         start <= config.buffer_size,
         f"learning_starts = {start} is more than buffer_size = {config.buffer_size} holds: "
-        "lower the one or raise the other",
+        "lower learning_starts, or raise buffer_size",
     )
     require(
         window <= start,
@@ -72,7 +72,7 @@ def complete(config: Config) -> Config:
     )
     require(
         start < steps,
-        f"steps = {steps} end before learning starts at {start}: raise steps, or lower "
+        f"steps = {steps} ends before learning starts at {start}: raise steps, or lower "
         "learning_starts",
     )
     other_names(config.log_keys)
@@ -85,28 +85,28 @@ def complete(config: Config) -> Config:
     )
     require(
         config.demos is None or imitates(config.Algorithm),
-        f"{config.algo} learns from no demonstrations: leave demos out, or take sqil",
+        f"{config.algo} does not learn from demonstrations: leave demos out, or use sqil",
     )
     config = config if config.tuner is None else with_tuner(config)
-    folder_name(config, "env")  # refuses a name that cannot be
+    folder_name(config, "env")  # refuses a name with unknown fields
     return config
 
 
 def with_eval_freq(config: Config, eval_env: JaxEnv | HostEnv) -> Config:
-    """Returns the config with the steps between evaluations that suit an environment, if not given.
+    """Returns the config with a default for `eval_freq` that suits the environment.
 
-    They are a twentieth of the run. In Python an environment step takes as long in an evaluation as
-    in training, so there they are multiples of that, and no fewer than an evaluation has itself.
+    It is a twentieth of the run. An environment in Python steps as slowly in an evaluation as in
+    training: there it is a multiple of that, and at least the steps of one evaluation.
     """
     if config.eval_freq is not None:
         return config
     every = max(1, config.steps // 20)
-    played = config.eval_episodes * longest(eval_env) if isinstance(eval_env, HostEnv) else 0
-    return dataclasses.replace(config, eval_freq=every * max(1, -(-played // every)))
+    steps = config.eval_episodes * longest(eval_env) if isinstance(eval_env, HostEnv) else 0
+    return dataclasses.replace(config, eval_freq=every * max(1, -(-steps // every)))
 
 
 def with_tuner(config: Config) -> Config:
-    """Returns the config with all fields of its tuner, or refuses it."""
+    """Returns the config with every field of its tuner filled in, or refuses it."""
     tuner = config.tuning
     if tuner.interval is None:
         tuner = dataclasses.replace(tuner, interval=max(1, config.steps // 20))
@@ -131,7 +131,7 @@ def with_tuner(config: Config) -> Config:
 
 
 def check_counts(name: str, value: Any) -> None:
-    """Refuses whole numbers that count nothing: of steps, layers, critics. Seeds alone may be 0."""
+    """Refuses counts (of steps, layers, critics, ...) below 1 or too large; seeds may be 0."""
     counts = [n for n in (value if isinstance(value, tuple) else [value]) if type(n) is int]
     require(
         name == "seeds" or min(counts, default=1) >= 1, f"{name} = {show(value)}: give at least 1"
@@ -141,6 +141,6 @@ def check_counts(name: str, value: Any) -> None:
 
 
 def default_threads(hidden: tuple[int, ...]) -> int:
-    """Returns the threads that the user asked XLA for, or else those that suit the networks."""
-    asked = os.environ.get("NPROC", "")
-    return int(asked) if asked.isdecimal() and int(asked) else threads.threads_for(hidden)
+    """Returns XLA's number of threads: $NPROC if it is set, else one that suits the networks."""
+    nproc = os.environ.get("NPROC", "")
+    return int(nproc) if nproc.isdecimal() and int(nproc) else threads.threads_for(hidden)

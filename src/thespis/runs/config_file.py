@@ -1,4 +1,4 @@
-"""The config of a run as a file, config.json: written once, and checked whenever it is read."""
+"""Writes and reads the config of a run, config.json, and checks it whenever it is read."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from thespis.runs.formats import FORMAT
 from thespis.tuning import hyper
 from thespis.values import Reference, convert
 
-TRUST = "trust"  # the field that is the user's alone: neither written nor read
-# Fields that old runs do not have.
+TRUST = "trust"  # the field that only the user may set: it is neither written nor read
+# Fields that runs of older versions lack.
 LATER = ("devices", "frame_stack", "tuner", "pbt", "schedule", "demos", "demo_episodes", "patience")
 LATER += ("skills_from", "skill_steps", "log_keys", "wandb", "name", "tags", "notes", "callbacks")
 LATER += ("mlflow", "trackio", "device")
 
 
 def write(folder: Path, config: Config, command: str) -> None:
-    """Writes enough to run it again, except for environments that have no name."""
+    """Writes all that is needed to run it again, except environments passed as objects."""
     fields = {name: value for name, value in vars(config).items() if name != TRUST}
     for name in ("env", "eval_env"):
         if fields[name] is not None and not isinstance(fields[name], str):
             fields[name], fields[f"{name}_given"] = envs.label(fields[name]), True
-    source = getattr(config.demos, "path", config.demos)  # the folder of a run, or what was given
+    source = getattr(config.demos, "path", config.demos)  # of a run its folder
     if isinstance(source, Path):
         fields["demos"] = str(source)
     elif source is not None and not isinstance(source, str):
         fields["demos"], fields["demos_given"] = type(source).__name__, True
     about = {"format": FORMAT, "command": command, "versions": versions()}
-    if registry.module_of(config.algo):  # so that nobody must import it to know
+    if registry.module_of(config.algo):  # so that readers need not import the algorithm
         about["judge"] = config.judge
     write_json(folder / "config.json", fields | about)
 
 
 def judge_of(folder: Path) -> str:
-    """Returns the metric that chooses the best policy, without any code that the run names."""
+    """Returns the metric that chooses the best policy, without importing code of the run."""
     saved = read_config(folder)
     if not registry.module_of(saved["algo"]):
         return read(folder)[0].judge
@@ -53,14 +53,14 @@ def judge_of(folder: Path) -> str:
 
 
 def read(folder: Path, trusted: bool = False) -> tuple[Config, dict[str, Any]]:
-    """Returns the config, and all that was written with it.
+    """Returns the config, and the whole content of config.json.
 
-    An algorithm MODULE:CLASS is imported, which not every run may ask for (trust.py).
+    An algorithm MODULE:CLASS is imported if the run is trusted, or else refused (trust.py).
     """
     saved = read_config(folder)
     if registry.module_of(saved["algo"]):
         trust.check(folder, saved, trusted)
-        registry.find(saved["algo"])  # or say what is wrong with it, and not with config.json
+        registry.find(saved["algo"])  # its errors are not about config.json
     try:
         return parse(saved), saved
     except (KeyError, TypeError, AttributeError, ValueError, ThespisError) as error:
@@ -69,9 +69,9 @@ def read(folder: Path, trusted: bool = False) -> tuple[Config, dict[str, Any]]:
 
 
 def parse(saved: dict[str, Any]) -> Config:
-    """Returns the config of what was written, every value checked: it may be changed by hand.
+    """Returns the config in a config.json, every value checked: users may have edited it.
 
-    Functions that options name are not looked up here.
+    Functions named by options are not imported here.
     """
     algorithm: Any = registry.find(saved["algo"])
     known = groups(algorithm)

@@ -1,4 +1,4 @@
-"""The names and texts that users may write for options, and what they mean here."""
+"""The names and values that users may write for options, and what they mean here."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from thespis.values import MOST, number, plain, show
 
 SEEDS = 2**31  # seeds are 32-bit integers on devices
 
-# Options that had another name in older versions, and runs.
+# Options that had another name in older versions and in runs written by these.
 RENAMED = {"allotment": "assignment"}
-# Names of Stable-Baselines3 and CleanRL: those that mean the same as one of ours ...
+# Names in Stable-Baselines3 and CleanRL: those that mean the same as one of ours ...
 ALIASES = {
     **RENAMED,
     "total_timesteps": "steps",
@@ -47,7 +47,7 @@ ALIASES = {
     "policy_noise": "target_noise",
     "wandb_project_name": "wandb",
 }
-# ... and those that `translate` must compute. What means nothing here is in other_libraries.py.
+# ... and those that `translate` converts. Names without a counterpart are in other_libraries.py.
 COMPUTED = {
     "learning_rate": str,
     "lr": str,
@@ -60,9 +60,9 @@ COMPUTED = {
 
 
 def translate(algorithm: type, values: dict[str, Any], form: str = "log") -> dict[str, Any]:
-    """Returns values by our names instead of those of other libraries, with our meaning.
+    """Returns the values with names of other libraries replaced by ours, and converted.
 
-    `form` is how the temperature is learned, unless the values say it (algos/temperature.py).
+    `form` is how the temperature is learned unless the values set it (algos/temperature.py).
     """
     values = other_libraries.networks(values)
     out: dict[str, Any] = {}
@@ -77,10 +77,10 @@ def translate(algorithm: type, values: dict[str, Any], form: str = "log") -> dic
     if "learning_rate" in out:
         rate = other_libraries.rate(out.pop("learning_rate"))
         rates = [name for name in hyper.declared(algorithm.Hyper) if name.endswith("_lr")]
-        out = {f"hp.{name}": rate for name in rates} | out  # a rate of its own wins
+        out = {f"hp.{name}": rate for name in rates} | out  # a network's own rate takes precedence
     if "dtype" in out:
         dtype = out.pop("dtype")
-        out = {"actor.dtype": dtype, "critic.dtype": dtype} | out  # one of its own wins
+        out = {"actor.dtype": dtype, "critic.dtype": dtype} | out  # as does its own dtype
     if "ent_coef" in out:
         out |= other_libraries.temperature(algorithm, out.pop("ent_coef"), form)
     if "target_entropy" in out:
@@ -90,13 +90,13 @@ def translate(algorithm: type, values: dict[str, Any], form: str = "log") -> dic
         every = other_libraries.train_freq(out.pop("train_freq", 1))
         envs = number("envs", out.get("envs", 1), whole=True)
         require(every >= 1, f"train_freq = {every}: give at least 1")
-        # A negative number of gradient steps is one for every environment step.
+        # In Stable-Baselines3, gradient_steps = -1 means one update per environment step.
         out["updates_per_step"] = 1.0 if updates < 0 else updates / (every * max(envs, 1))
     return out
 
 
 def as_written(ours: str, values: Iterable[str]) -> str:
-    """Returns the name that stands for one of ours among what was given."""
+    """Returns the name by which the user wrote one of our options."""
     return next((name for name in values if ALIASES.get(name, name) == ours), ours)
 
 
@@ -117,7 +117,7 @@ def member_seeds(seed: Any, seeds: Any, members: Any) -> tuple[int, ...]:
 
 
 def seed_list(text: Any) -> tuple[int, ...]:
-    """Returns the seeds that a number, a range such as "0-4", or a list of these stands for."""
+    """Returns the seeds in a number, a range such as "0-4", or a list of these."""
     texts = text.replace(",", " ").split() if isinstance(text, str) else plain(text)
     seeds: list[int] = []
     for text in texts if isinstance(texts, list) else [texts]:
@@ -140,17 +140,17 @@ def seed_list(text: Any) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def donor(init_from: str) -> tuple[str, list[str]]:
-    """Returns the run and the parts that RUN:PART[,PART] names; no parts mean all of them."""
+def parse_init_from(init_from: str) -> tuple[str, list[str]]:
+    """Splits RUN:PART[,PART] into the run and the parts; an empty list means all parts."""
     start = len(zoo.PREFIX) if zoo.is_named(init_from) else 0
     whole = ":" not in init_from[start:] or os.path.isdir(init_from)
     path, _, parts = (init_from, "", "") if whole else init_from.rpartition(":")
     return path, parts.split(",") if parts else []
 
 
-def actor_given(init_from: str | None) -> bool:
-    """Tells whether a whole actor comes from another run."""
+def loads_actor(init_from: str | None) -> bool:
+    """Returns whether `init_from` loads a whole actor from another run."""
     if init_from is None:
         return False
-    _, parts = donor(init_from)
+    _, parts = parse_init_from(init_from)
     return not parts or bool({"actor", "actor.params"} & set(parts))

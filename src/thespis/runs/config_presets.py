@@ -1,4 +1,4 @@
-"""What a preset and a tuner add to the options of a run."""
+"""The options of a run that come from a preset, and those of its tuner."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from thespis.values import convert, one_of
 
 
 def preset_of(algo: str, algorithm: Any, preset: Any) -> dict[str, Any]:
-    """Returns what a preset says for each group of options; nothing if there is none."""
+    """Returns {group: {name: value}} of a preset; nothing without one."""
     if preset is None:
         return {}
     if not isinstance(preset, str) or preset not in algorithm.presets:
         name = shown(preset)
         hint = or_all(name, algorithm.presets)
-        raise ThespisError(f"preset = {name}: {algo} has none of this name{hint}")
+        raise ThespisError(f"preset = {name}: {algo} has no preset of this name{hint}")
     return algorithm.presets[preset]
 
 
 def pop_tuner(values: dict[str, Any], preset: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """Takes the tuner out of the values -> its name and fields; None and nothing if there is none.
+    """Removes the tuner from the values and returns its name and fields, or (None, {}).
 
     `pbt` may be true, a dict of fields or a tuner; `tuner` a name; `pbt.FIELD` a single field.
     The preset's fields are used where the tuner has them.

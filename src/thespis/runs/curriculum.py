@@ -1,7 +1,7 @@
-"""Attributes of the environments of training that change on the way.
+"""Changes attributes of the training environments during a run (`Training.set_env`).
 
-All environments begin new episodes then, as where a run goes on: what runs is cut off as by a time
-limit, and no episode is of two kinds. Evaluations stay in the environment as the run was given it.
+All environments then begin new episodes, as in a resumed run: running episodes are truncated, so
+that no episode mixes two settings. Evaluations keep the environment that the run started with.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def plain(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a checkpoint can hold, the same before and after: lists are tuples."""
+    """Returns attributes as a checkpoint will restore them, with tuples for lists."""
     new = {}
     for name, value in attributes.items():
         try:
@@ -43,7 +43,7 @@ def frozen(value: Any) -> Any:
 
 
 def check(session: Session, attributes: dict[str, Any]) -> None:
-    """Refuses attributes that the environment of training does not have, or that change shapes."""
+    """Refuses attributes that the training environment does not have, or that change shapes."""
     if several():
         raise ThespisError("set_env: environments of several processes cannot be changed")
     env, driver = session.loop.env, session.driver
@@ -57,7 +57,7 @@ def check(session: Session, attributes: dict[str, Any]) -> None:
 
 
 def adjusted(env: Any, n: int, attributes: dict[str, Any]) -> Any:
-    """Returns a JAX environment with other attributes, if its spaces and states stay alike."""
+    """Returns a JAX environment with new attributes, which must not change spaces or states."""
     spec, name = env.spec, env.name
     if not isinstance(env, Adjustable):
         raise ThespisError(f"set_env: {name} has no attributes that can be set")
@@ -65,12 +65,12 @@ def adjusted(env: Any, n: int, attributes: dict[str, Any]) -> Any:
     shapes = lambda env: jax.eval_shape(lambda: env.reset(jax.random.key(0), n))
     if new.spec != spec or shapes(new) != shapes(env):
         text = ", ".join(f"{name}={shown(value)}" for name, value in attributes.items())
-        raise ThespisError(f"set_env({text}): {name} would have other spaces or states")
+        raise ThespisError(f"set_env({text}): it would change the spaces or states of {name}")
     return new
 
 
 def change(session: Session, attributes: dict[str, Any]) -> None:
-    """Sets attributes, and begins new episodes everywhere."""
+    """Sets attributes, and begins new episodes in all training environments."""
     install(session, attributes)
     session.faults.forget()
     if isinstance(session.driver, HostDriver):
@@ -78,12 +78,12 @@ def change(session: Session, attributes: dict[str, Any]) -> None:
         return
     text = ", ".join(f"{name} = {shown(value)}" for name, value in attributes.items())
     name = session.loop.env.name
-    session.reporter.note(f"step {session.step}: {name} is compiled anew with {text}")
+    session.reporter.note(f"step {session.step}: {name} is recompiled with {text}")
     session.learner = begin_episodes(session.loop, session.learner, session.seeds)
 
 
 def install(session: Session, attributes: dict[str, Any]) -> None:
-    """Lets the driver have environments with these attributes from now on."""
+    """Gives the driver environments with these attributes from now on."""
     driver = session.driver
     if not attributes:
         return
@@ -98,7 +98,7 @@ def install(session: Session, attributes: dict[str, Any]) -> None:
 
 
 def begin_episodes(loop: Loop, learner: Learner, seeds: Any) -> Learner:
-    """Returns the learner with new episodes in all JAX environments; `learner` is used up."""
+    """Returns the learner with new episodes in all JAX environments; `learner` is donated."""
 
     def begin(x: Learner, seeds):
         x = restart(loop, x, seeds, jnp.ones(seeds.shape, bool))

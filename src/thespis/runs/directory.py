@@ -23,12 +23,12 @@ from thespis.runs.naming import default_out, safe
 from thespis.runs.process import busy
 from thespis.values import convert
 
-JSON_BYTES = 2**26  # at most, of a JSON file
+JSON_BYTES = 2**26  # the largest JSON file that is read
 STATES = ("running", "stopped", "done", "failed")
 
 
 def create(out: Path | str | None, algo: str, name: str) -> Path:
-    """Makes `out/<algo>/<name>_<n>/` with the next free n; two processes never get the same one."""
+    """Creates `out/<algo>/<name>_<n>/` with the next free n, another one for every process."""
     name, parent = safe(name), path_of("out", default_out() if out is None else out) / safe(algo)
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
@@ -38,16 +38,16 @@ def create(out: Path | str | None, algo: str, name: str) -> Path:
             try:
                 (parent / f"{name}_{n}").mkdir()
                 return parent / f"{name}_{n}"
-            except FileExistsError:  # somebody was faster
+            except FileExistsError:  # another process was faster
                 n += 1
 
 
 def find(path: Path | str) -> Path:
-    """Returns the run folder at `path`, one that holds config.json, or that of zoo:NAME."""
+    """Returns the run folder at `path`, which must contain a config.json, or that of zoo:NAME."""
     path = zoo.located(path_of("run", path))
     config = path / "config.json"
     try:
-        if not config.is_dir() and os.path.lexists(config):  # whatever else it is, reading tells
+        if not config.is_dir() and os.path.lexists(config):  # reading it refuses other kinds
             return path
     except OSError as error:  # a name that no file can have
         raise ThespisError(f"no run at {shown(str(path))}: {error.strerror}") from error
@@ -60,9 +60,9 @@ def find(path: Path | str) -> Path:
 
 
 def below(start: Path, depth: int = 3) -> Iterator[Path]:
-    """Yields the runs down to three levels below a folder; none below /, where everything is.
+    """Yields the runs down to three levels below a folder; none below /, which takes too long.
 
-    Folders that come and go meanwhile, or may not be read, do not matter.
+    Folders that appear, vanish or may not be read are ignored.
     """
     for folder, inside, names in os.walk(start) if start != Path(start.anchor) else ():
         level = len(Path(folder).relative_to(start).parts)
@@ -81,15 +81,15 @@ def path_of(name: str, value: Any) -> Path:
 
 
 def status(folder: Path, state: str, step: int, **more: Any) -> None:
-    """Writes how far a run is: running, stopped, done or failed."""
+    """Writes status.json: the state of a run (running, stopped, done or failed) and its step."""
     write_json(folder / "status.json", {"state": state, "step": step, **more})
 
 
 def status_of(folder: Path | str) -> dict[str, Any]:
     """Returns `state` (running, stopped, done, failed or damaged) and `step` of a run.
 
-    What is said to be running but has no process any more was stopped, however it ended. Damaged
-    is one of which nobody can say; it may well go on.
+    A run whose file says running but which has no process any more is stopped, however it ended.
+    A run is damaged if its status.json cannot be read; it may still be resumed.
     """
     folder = find(folder)
     path = folder / "status.json"
@@ -103,7 +103,7 @@ def status_of(folder: Path | str) -> dict[str, Any]:
 
 
 def _status(path: Path) -> dict[str, Any] | None:
-    """Returns what a status.json says, or None if that makes no sense."""
+    """Returns the content of a status.json, or None if it is invalid."""
     try:
         content = read_json(path)
         known = (
@@ -115,7 +115,7 @@ def _status(path: Path) -> dict[str, Any] | None:
 
 
 def programs_of(folder: Path) -> dict[str, float]:
-    """Returns the seconds that each program took to compile, as far as they are known."""
+    """Returns the seconds that each program took to compile; nothing if they are not known."""
     return _programs(folder / "compiled.json") or {}
 
 
@@ -128,19 +128,19 @@ def _programs(path: Path) -> dict[str, float] | None:
 
 
 def repair_status(folder: Path, note: Callable[[str], None]) -> None:
-    """Makes way for new files where the old ones cannot be understood, and keeps those aside."""
+    """Renames files that cannot be read, so that new ones can take their place."""
     for name, reader in (("status.json", _status), ("compiled.json", _programs)):
         path = folder / name
         if os.path.lexists(path) and reader(path) is None:
-            note(f"{path} was damaged: it is written anew, and as it was it is {set_aside(path)}")
+            note(f"{path} was damaged: it is replaced, and the old file is now {set_aside(path)}")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Reads config.json, and checks what every reader relies on."""
+    """Reads config.json, and checks the fields that every reader relies on."""
     path = folder / "config.json"
     config = read_json(path)
     if not isinstance(config, dict):
-        raise ThespisError(f"{path} is not the config of a run: it is no object; restore it")
+        raise ThespisError(f"{path} is not the config of a run: it is not an object; restore it")
     formats.check(path, config.get("format", 1))
     seeds, schedule = config.get("seeds"), config.get("schedule") or []
     callbacks = config.get("callbacks") or []
@@ -161,13 +161,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _change(entry: Any) -> bool:
-    """Tells whether this is [step, {name: value}]."""
+    """Returns whether this is a pair [step, {name: value}]."""
     pair = isinstance(entry, list) and len(entry) == 2
     return pair and type(entry[0]) is int and isinstance(entry[1], dict)
 
 
 def how_to_resume(folder: Path, steps: str = "") -> str:
-    """Returns the command by which a run goes on; in Python if it needs objects."""
+    """Returns the command that resumes a run; a Python call if it needs objects."""
     config = read_json(folder / "config.json")
     objects = [name for name in ("env", "eval_env", "demos") if config.get(f"{name}_given")]
     if not all(map(plugins.is_reference, config.get("callbacks") or ())):
@@ -179,7 +179,7 @@ def how_to_resume(folder: Path, steps: str = "") -> str:
 
 
 def this_command() -> str:
-    """Returns the command of this process, as one would type it."""
+    """Returns the command line of this process, as it can be typed again."""
     program, *words = sys.argv or [""]
     return shlex.join([Path(program).name if Path(program).name == "thespis" else program, *words])
 

@@ -1,4 +1,4 @@
-"""What training would take, before it starts: memory, placement, compilation and time."""
+"""Estimates what a training needs before it starts: memory, devices, compilation and time."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from thespis.runs.sizes import Sizes
 from thespis.runs.trainer import Trainer
 from thespis.runs.tuning_rounds import refuse_fitness
 
-SECONDS = 3.0  # that each phase is measured for, about
+SECONDS = 3.0  # for which each phase is measured, roughly
 
 
 class Times(NamedTuple):
-    """Seconds of a whole run, by what it does; measured on its own programs."""
+    """Seconds of a whole run by phase, measured with its own programs."""
 
     compiling: float
     warm_up: float
@@ -39,7 +39,7 @@ class Times(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a run would take; `times` are None if nothing was tried out."""
+    """What a run needs; `times` is None if nothing was measured."""
 
     config: Config
     env: str
@@ -51,12 +51,12 @@ class Plan:
 
     @property
     def needed(self) -> int:
-        """The bytes of all members, and of the process they are in."""
+        """The bytes of all members, and of their process."""
         return sizes.base() + self.member.total * self.config.members
 
     @property
     def largest(self) -> int:
-        """The number of members that fit."""
+        """The largest number of members that fits in memory."""
         return max(0, self.memory - sizes.base()) // self.member.total
 
     @property
@@ -99,7 +99,7 @@ class Plan:
         lines = [
             f"{c.algo} on {self.env}: {c.steps:,} steps{many}",
             f"memory     {written(self.needed)} of {written(self.memory)}: {written(sizes.base())} "
-            f"whatever is trained; a member has {each}",
+            f"for any run; each member has {each}",
             f"placement  {on}, {share} member(s) on each, {c.threads} thread(s)",
             f"population {self.largest:,} members fit"
             + ("" if self.fits else f", not {c.members:,}: lower buffer_size or members"),
@@ -107,7 +107,7 @@ class Plan:
         if self.times is not None:
             t = self.times
             lines += [
-                f"compiling  {duration(t.compiling)} this time; programs are kept for the next",
+                f"compiling  {duration(t.compiling)} this time; programs are cached for the next",
                 f"time       {duration(t.total)}: warm-up {duration(t.warm_up)}, learning "
                 f"{duration(t.learning)}, evaluations {duration(t.evaluating)}",
                 f"speed      {self.steps_per_second:,.0f} steps of each member per second",
@@ -116,13 +116,13 @@ class Plan:
 
 
 def plan(config: Config, probe: bool = True) -> Plan:
-    """Computes sizes from shapes and, if it fits, times from a short run of the very programs."""
+    """Computes sizes from shapes and, if they fit, measures times in a short run (`probe`)."""
     one = dataclasses.replace(config, seeds=config.seeds[:1], hp={}, tuner=None, devices=1)
-    loop, _ = build(one)  # refuses what not even one member can have
+    loop, _ = build(one)  # refuses a member that does not fit by itself
     result = Plan(
         config=config,
         env=envs.label(loop.env),
-        member=sizes.of_member(loop),
+        member=sizes.member_sizes(loop),
         memory=sizes.memory(),
         platform=jax.default_backend(),
         devices=config.devices or 1,
@@ -135,11 +135,11 @@ def plan(config: Config, probe: bool = True) -> Plan:
         refuse_fitness(config, pieces[0])
     mesh = pieces[0].mesh
     result = dataclasses.replace(result, devices=1 if mesh is None else mesh.size)
-    return dataclasses.replace(result, times=tried(config, pieces) if probe else None)
+    return dataclasses.replace(result, times=measure(config, pieces) if probe else None)
 
 
-def tried(config: Config, pieces: tuple[Loop, Any]) -> Times:
-    """Measures every phase for a few seconds, and an evaluation."""
+def measure(config: Config, pieces: tuple[Loop, Any]) -> Times:
+    """Measures every phase for a few seconds, and one evaluation."""
     with (
         tempfile.TemporaryDirectory() as folder,
         closing(Trainer(config, pieces, Path(folder), Silent())) as trainer,
@@ -151,7 +151,7 @@ def tried(config: Config, pieces: tuple[Loop, Any]) -> Times:
         began = trainer.busy
         trainer.evaluate(trainer.policies, trainer.seeds, trainer.learner.clock.iteration)
         evaluating = max(trainer.busy - began, 0.0)
-        # There is always one at the end.
+        # The last evaluation is at the end, whatever eval_freq is.
         evaluations = -(-config.steps // (config.eval_freq or config.steps))
         return Times(trainer.ledger.seconds, warm_up, learning, evaluating * evaluations)
 

@@ -1,4 +1,4 @@
-"""What a run imitates: a file, or another run's policy, which plays new episodes all the time."""
+"""The demonstrations of a run: a file, or another run's policy, which keeps playing episodes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from thespis.runs.files import regular
 from thespis.xla.multihost import read
 from thespis.xla.placement import MEMBERS, SHARED, all_of, put, spread
 
-EPISODES = 10  # of an expert's, at a time
-HELD_OUT = 0.1  # of the episodes, never learned from
+EPISODES = 10  # that an expert plays at a time
+HELD_OUT = 0.1  # share of the episodes that is used for evaluation only
 
 
 class Demonstrations:
-    """The demonstrations of a run: shared by all members, the same on both sides of a resume.
+    """The demonstrations of a run, shared by all members and the same after a resume.
 
-    Of two or more episodes some are held out; a policy is judged by how it agrees with these.
+    Of two or more episodes some are held out, to measure how similarly a policy acts.
     """
 
     def __init__(self, config: Config, loop: Loop):
@@ -55,29 +55,29 @@ class Demonstrations:
         return label(self.source)
 
     def at(self, time: int) -> View:
-        """Returns what is learned from at that time; only an expert that plays on has new ones."""
+        """Returns the training demonstrations at that time; only those of an expert change."""
         if self.expert and time != self.time:
             self.put(self.expert(time))
         self.time = time
         return self.view
 
     def put(self, episodes: list[Episode]) -> None:
-        """Splits episodes into those to learn from and those to be judged by."""
+        """Splits episodes into those for training and those that are held out."""
         held = max(1, round(HELD_OUT * len(episodes))) if len(episodes) > 1 else 0
         learned, judged = episodes[: len(episodes) - held], episodes[len(episodes) - held :]
         self.view, self.held_out = map(self.placed, (learned, judged or episodes))
 
     def placed(self, episodes: list[Episode]) -> View:
-        """Puts episodes where members are; those of an expert have room for the longest.
+        """Puts episodes on the members' devices, padded to the longest if an expert plays them.
 
-        So programs compile once, and no episode depends on those before it.
+        So programs compile once, whatever the lengths of new episodes.
         """
         rows = len(episodes) * (longest(self.loop.env) + 1) if self.expert else None
         view = demonstrations.view(self.spec, episodes, rows)
         return put(self.loop.mesh, view, all_of(SHARED, view))
 
     def similarity(self, policies: FrozenPolicy) -> np.ndarray:
-        """Returns how similar every member [members] acts: see `recorder.similarity`."""
+        """Returns how similarly every member [members] acts: see `recorder.similarity`."""
         return read(self.judge(policies, self.held_out))
 
     @cached_property
@@ -92,13 +92,13 @@ class Demonstrations:
         return jax.jit(spread(self.loop.mesh, all_members, in_specs, MEMBERS))
 
     def pin(self, folder: Path) -> None:
-        """Notes in config.json what they are, or makes sure that they are still the same."""
+        """Writes their checksum to config.json, or checks it if there is one."""
         saved = read_json(folder / "config.json")
         known = saved.setdefault("demos_checksum", self.checksum)
         if known != self.checksum:
             raise ThespisError(
-                f"demos = {self.name} are not what {folder} began with (checksum "
-                f"{self.checksum[:12]}, not {known[:12]}): restore them"
+                f"demos = {self.name} has changed since {folder} began (checksum "
+                f"{self.checksum[:12]}, not {known[:12]}): restore it"
             )
         write_json(folder / "config.json", saved)
 
@@ -131,7 +131,7 @@ class Expert:
 
 
 def expert_of(source: Any, loop: Loop, episodes: int, trust: bool) -> Expert | None:
-    """Returns the expert of a run, given by its folder or opened; None for anything else."""
+    """Returns the expert if the source is a run or its folder, else None."""
     from thespis.runs.run import SavedRun
 
     if isinstance(source, str | Path):
@@ -144,13 +144,13 @@ def expert_of(source: Any, loop: Loop, episodes: int, trust: bool) -> Expert | N
 
 
 def chosen(episodes: list[Episode], n: int | None, name: str) -> list[Episode]:
-    """Returns the first n of them, or all."""
+    """Returns the first n episodes, or all if n is None."""
     if n is not None and n > len(episodes):
         raise ThespisError(f"demo_episodes = {n}: demos = {name} has {len(episodes)}; give fewer")
     return episodes[:n]
 
 
 def label(source: Any) -> str:
-    """Returns what demonstrations are called in config.json and in messages."""
+    """Returns the name of demonstrations for config.json and messages."""
     path = getattr(source, "path", source)
     return str(path) if isinstance(path, str | Path) else f"a {type(source).__name__}"

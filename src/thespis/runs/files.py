@@ -1,8 +1,8 @@
-"""The files of a run, which may come from a stranger, and writing that survives a crash.
+"""Reads files of runs that may be untrusted, and writes files such that they survive a crash.
 
 No symbolic link in a run is followed, so that nothing outside it is read, written or deleted; only
-regular files are opened, so that nothing waits for a pipe. A file is replaced as a whole, by way of
-a temporary one with a name of its own, which is locked while its process lives (not on Windows).
+regular files are opened, so that nothing waits for a pipe. A file is replaced as a whole, by
+renaming a temporary one, which is locked while its process lives (not on Windows).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from thespis.errors import ThespisError
 from thespis.runs import locks, zoo
 from thespis.xla.private_files import CAREFUL
 
-TEMPORARY = ".tmp-"  # how the names of unfinished files and folders begin
-LARGEST = 2**31  # bytes of a file that is read as a whole
+TEMPORARY = ".tmp-"  # prefix of the names of unfinished files and folders
+LARGEST = 2**31  # bytes of a file that may be read as a whole
 DAY = 86400.0
 
 ADVICE = {
     errno.ENOSPC: "free some space",
-    errno.EDQUOT: "your quota, of space or of files, is used up: delete some, or ask for more",
+    errno.EDQUOT: "your quota of space or files is used up: delete some files, or ask for more",
     errno.EACCES: "choose a folder you may write to",
     errno.EPERM: "choose a folder you may write to",
     errno.EROFS: "choose a folder you may write to",
@@ -38,7 +38,7 @@ ADVICE = {
 
 
 def inside(folder: Path, *names: str | Path) -> Path:
-    """Returns a path in a run's folder, which itself may be reached through links."""
+    """Returns a path in a run's folder, and refuses links below that folder."""
     path = folder
     for name in Path(*names).parts:
         path = path / name
@@ -49,23 +49,23 @@ def inside(folder: Path, *names: str | Path) -> Path:
 def refuse_link(path: Path) -> None:
     if path.is_symlink():
         raise ThespisError(
-            f"{path} is a symbolic link, and none is followed in a run: put what it leads to in "
-            "its place, or link the run's folder as a whole"
+            f"{path} is a symbolic link, and links inside a run are not followed: replace it by "
+            "its target, or link the whole folder of the run"
         )
 
 
 def output(folder: Path, wanted: Path | str | None, *names: str) -> Path:
-    """Returns where the user wants something written, or its place in the run by default."""
+    """Returns the path that the user wants to write to, by default one in the run's folder."""
     if not wanted:
         return inside(zoo.outputs(folder), *names)
     path = Path(wanted)
-    with suppress(ValueError):  # it is elsewhere
+    with suppress(ValueError):  # a path outside the run
         inside(folder, path.absolute().relative_to(folder.absolute()))
     return path
 
 
 def regular(path: Path) -> bool:
-    """Tells whether this is a file, and neither a link nor a pipe nor a device."""
+    """Returns whether this is a regular file: no link, pipe, folder or device."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
@@ -76,12 +76,12 @@ def regular(path: Path) -> bool:
 
 
 def read(path: Path, most: int = LARGEST) -> bytes:
-    """Returns the content of a regular file of at most so many bytes, or raises an OSError."""
+    """Returns the content of a regular file of at most `most` bytes, or raises an OSError."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than {most:,}")
-        return file.read(size)  # and not `most`: Python reserves what it is asked to read
+        return file.read(size)  # not `most`, which Python would allocate
 
 
 def open_regular(path: Path, mode: str = "rb") -> Any:
@@ -89,18 +89,18 @@ def open_regular(path: Path, mode: str = "rb") -> Any:
 
     def careful(name, flags):
         try:
-            if not CAREFUL and os.path.islink(name):  # Windows opens what it leads to
+            if not CAREFUL and os.path.islink(name):  # Windows would open its target
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             handle = os.open(name, flags | CAREFUL, 0o666)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise OSError(errno.ELOOP, "it is a symbolic link") from error
             if error.errno == errno.ENXIO:  # a pipe without a reader, or a socket
-                raise OSError(errno.ENXIO, "it is no regular file") from error
+                raise OSError(errno.ENXIO, "it is not a regular file") from error
             raise
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise OSError(errno.EINVAL, "it is no regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         return handle
 
     return open(path, mode, opener=careful)
@@ -117,9 +117,9 @@ def write(path: Path, data: bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Yields a new file that takes the place of `path` in the end, if nothing fails.
+    """Yields a new file that replaces `path` at the end, if nothing fails.
 
-    Its `name` is a path, for those who write by name; its suffix is that of `path`.
+    Its `name` is its path, for libraries that write by name; it has the suffix of `path`.
     """
     with writing(path):
         file = _new_file(path.parent, path.suffix)
@@ -136,7 +136,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def append(path: Path, data: bytes, durable: bool = False) -> None:
-    """Adds to a file and hands it to the system; if it is to be `durable`, to the disk."""
+    """Appends to a file and hands the data to the system; if `durable`, waits for the disk."""
     with writing(path), open_regular(path, "ab") as file:
         file.write(data)
         if durable:
@@ -144,9 +144,9 @@ def append(path: Path, data: bytes, durable: bool = False) -> None:
 
 
 def set_aside(path: Path, content: bytes | None = None) -> Path:
-    """Keeps what cannot be understood under another name -> where.
+    """Keeps an unreadable file under another name, and returns that name.
 
-    A copy of the `content` if there is any, else the thing itself, be it a link or a pipe.
+    It is a copy of the `content` if that is given, else the file itself, whatever its kind.
     """
     names = (path.with_name(f"{path.name}.damaged-{n}") for n in range(1, 10**9))
     aside = next(name for name in names if not os.path.lexists(name))
@@ -159,15 +159,15 @@ def set_aside(path: Path, content: bytes | None = None) -> Path:
 
 
 def sync(file: IO) -> None:
-    """Returns once the content is on the disk and not merely in the system's memory."""
+    """Returns once the content is on the disk, not only in the system's cache."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Returns once the names in a folder are on the disk: what makes a rename last.
+    """Returns once the names in a folder are on the disk, so that renames survive a crash.
 
-    Windows has no way to ask for it.
+    Windows has no such call.
     """
     if not locks.POSIX:
         return
@@ -180,13 +180,13 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns what the operating system refuses into one line that the user can act on."""
+    """Turns an error of the operating system into one line that the user can act on."""
     try:
         yield
     except OSError as error:
         advice = ADVICE.get(error.errno or 0, "check the path and the disk")
         if error.errno == errno.ENOSPC and _out_of_inodes(path):
-            advice = "there is space, but no inode for another file: delete files, many small ones"
+            advice = "the disk has space but no free inodes: delete files, best many small ones"
         reason = error.strerror or str(error)
         raise ThespisError(f"cannot write {path}: {reason}; {advice}") from error
 
@@ -203,19 +203,19 @@ def _out_of_inodes(path: Path) -> bool:
 
 
 def _new_file(folder: Path, suffix: str) -> BinaryIO:
-    """Opens a file that was not there, and locks it."""
+    """Creates and locks a file with a new name."""
     alone = lambda name, flags: os.open(name, flags | CAREFUL, 0o666)
     while True:
         file = open(folder / _name(suffix), "x+b", opener=alone)  # noqa: SIM115
         _lock(file.fileno() if locks.POSIX else None)
         if os.path.lexists(file.name):
             return file
-        file.close()  # before it was locked, somebody took it for left over
+        file.close()  # another process cleared it before it was locked
 
 
 @contextmanager
 def new_folder(parent: Path) -> Iterator[Path]:
-    """Yields a folder on the same file system, gone with all that is in it in the end."""
+    """Yields a temporary folder on the same file system, which is deleted at the end."""
     while True:
         folder = parent / _name()
         os.mkdir(folder, 0o700)
@@ -232,7 +232,7 @@ def new_folder(parent: Path) -> Iterator[Path]:
 
 
 def clear(folder: Path) -> None:
-    """Removes what killed processes have left in a folder; what a living one writes stays."""
+    """Removes temporary files that killed processes have left in a folder."""
     for here, folders, names in os.walk(folder):
         for name in (*folders, *names):
             if name.startswith(TEMPORARY):
@@ -249,14 +249,14 @@ def _remove_if_left(path: Path) -> None:
         try:
             if not _left(path, handle):
                 return
-            # Still locked, so that whoever has just made it notices.
+            # The lock is kept meanwhile, so that a process that has just created it notices.
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         finally:
             _close(handle)
 
 
 def _left(path: Path, handle: int | None) -> bool:
-    """Tells whether nobody has it locked; where there are no locks, whether it is old."""
+    """Returns whether no process has it locked; without locks, whether it is old."""
     try:
         if handle is not None:
             locks.take(handle, shared=True)
@@ -275,7 +275,7 @@ def _lock(handle: int | None) -> None:
 
 
 def _open(path: Path) -> int | None:
-    """Opens what is to be locked; None on Windows, which could not rename it then."""
+    """Opens a file or folder to lock it; None on Windows, which could not rename it then."""
     return os.open(path, os.O_RDONLY | CAREFUL) if locks.POSIX else None
 
 

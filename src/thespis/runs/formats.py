@@ -17,16 +17,16 @@ MOMENTS = {"first": "opt_state.mu", "second": "opt_state.nu", "count": "opt_stat
 
 
 def check(file: Any, number: Any) -> None:
-    """Refuses a run of a format that is not known here."""
+    """Refuses a run of an unknown format."""
     if type(number) is not int or not 1 <= number <= FORMAT:
         raise ThespisError(
-            f"{file} has format {shown(number)}, and this version of thespis knows 1 to {FORMAT}: "
+            f"{file} has format {shown(number)}, but this version of thespis reads 1 to {FORMAT}: "
             "update thespis"
         )
 
 
 def renamed(number: int, names: Iterable[str]) -> dict[str, str]:
-    """Returns the leaves of a checkpoint's part: their names of today, and those in the file."""
+    """Returns {current name: name in the file} of the leaves of a checkpoint's part."""
     names = list(names)
     if number >= 2:
         return dict(zip(names, names))
@@ -40,7 +40,7 @@ def is_moment(leaf: str) -> bool:
 
 
 def since_2(name: str, trained: set[str]) -> str:
-    """Returns the name of a leaf since format 2; what is `trained` had moments."""
+    """Returns the name of a leaf in format 2; `trained` are the parts with an optimiser state."""
     for owner in trained:
         rest = name.removeprefix(f"{owner}.")
         field, dot, leaf = rest.partition(".")

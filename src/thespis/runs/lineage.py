@@ -1,9 +1,9 @@
-"""The lineage of a population: who copied whom, and every tuned hyper-parameter before and after.
+"""The lineage of a population: which member copied which, and all tuned hyper-parameters.
 
     step,member,parent,score,age,before/gamma,...,after/gamma,...
 
-One row per member and exchange. A member that is replaced because something in it was not finite
-has a row of its own, without a score; so has every member where a callback changes what is tuned.
+There is one row per member and exchange. A member that is replaced because it was not finite adds
+a row without a score; so does every member if a callback changes tuned hyper-parameters.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LineageLog:
         saved: bytes | None = None,
         note: metrics.Note = lambda text: None,
     ):
-        """`saved` is the file's content of which a checkpoint knows: it begins with that."""
+        """Opens the file, cut back to the content `saved` in a checkpoint if there is any."""
         self.path, self.names = Path(folder) / FILE, tuple(names)
         header = [*COLUMNS, *(f"{when}/{n}" for when in ("before", "after") for n in names)]
         if saved is not None:
@@ -59,7 +59,7 @@ class LineageLog:
         files.append(self.path, rows, durable=True)
 
     def restore(self, saved: bytes, note: metrics.Note) -> None:
-        """Restores the file as a checkpoint has it; what differs from that is kept beside it."""
+        """Restores the content saved in a checkpoint; a file that differs from it is renamed."""
         try:
             content = files.read(self.path) if os.path.lexists(self.path) else None
         except OSError:
@@ -67,14 +67,17 @@ class LineageLog:
         if content == saved:
             return
         if content is None:
-            note(f"{self.path} was missing: it is as the checkpoint has it")
+            note(f"{self.path} was missing: it is restored from the checkpoint")
         elif not content.startswith(saved):
             aside = files.set_aside(self.path, content or None)
-            note(f"{self.path} was damaged: it is as the checkpoint has it, and as it was {aside}")
+            note(
+                f"{self.path} was damaged: it is restored from the checkpoint, and the old file is "
+                f"now {aside}"
+            )
         files.write(self.path, saved)
 
     def cut(self, rows: int) -> None:
-        """Keeps this many rows, as when a checkpoint was saved."""
+        """Keeps this many rows, the number when a checkpoint was saved."""
         header, lines = metrics.lines(self.path)
         files.write(self.path, b"".join(map(metrics.line, [header, *lines[:rows]])))
 
@@ -100,14 +103,14 @@ def read(folder: Path, members: int | None = None) -> dict[str, np.ndarray]:
     if not whole or not all(np.isfinite(table[name]).all() for name in changes):
         raise ThespisError(f"{path} is damaged: it lacks columns or values; restore it")
     if not ((table["parent"] >= 0) & (table["parent"] < most) & (table["parent"] % 1 == 0)).all():
-        raise ThespisError(f"{path} is damaged: it names parents that are no members; restore it")
+        raise ThespisError(f"{path} is damaged: it has parents that are not members; restore it")
     return table
 
 
 def ancestry(table: dict[str, np.ndarray], member: int) -> tuple[int, list[int]]:
-    """Returns the member from which this one descends, and the rows of that line, oldest first."""
+    """Returns the first ancestor of a member, and the rows of its line of descent, oldest first."""
     line, done = [], None
-    # Of one round the members stand in order, and parents are as they were before it.
+    # The rows of a round are sorted by member, and parents are members before that round.
     new = (np.diff(table["step"]) != 0) | (np.diff(table["member"]) <= 0)
     rounds = np.cumsum([0, *new])
     for row in reversed(range(len(table["step"]))):
@@ -118,15 +121,15 @@ def ancestry(table: dict[str, np.ndarray], member: int) -> tuple[int, list[int]]
 
 
 def schedule(folder: Path, member: int) -> tuple[dict[str, float], list[tuple[int, Any]]]:
-    """Returns the first hyper-parameters of a member's line, and [(step, those that changed)]."""
+    """Returns the first hyper-parameters of a member's line, and [(step, changes)]."""
     table, log = read(folder), metrics.read(folder / "metrics.csv", strict=True)
     first, rows = ancestry(table, member)
-    mine = np.flatnonzero(log["member"] == first)
+    first_rows = np.flatnonzero(log["member"] == first)
     prefix = "hparams/"
     now = {
-        name.removeprefix(prefix): float(log[name][mine[0]])
+        name.removeprefix(prefix): float(log[name][first_rows[0]])
         for name in log
-        if name.startswith(prefix) and len(mine)
+        if name.startswith(prefix) and len(first_rows)
     }
     start, changes = dict(now), []
     for row in rows:

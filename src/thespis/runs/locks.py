@@ -1,7 +1,7 @@
-"""Locks that end with the process that has them: by `flock`, on Windows by `msvcrt`.
+"""Locks that end with the process that holds them: `flock`, and `msvcrt` on Windows.
 
-Windows opens no folder, and neither renames nor deletes what is open. There, the lock of a folder
-is on a file among this user's temporary ones, and files that are to be renamed are not locked.
+Windows cannot open folders, nor rename or delete open files. There, a folder is locked by a file
+among the user's temporary files, and files that will be renamed are not locked.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-POSIX = fcntl is not None  # whether what is open may be a folder, be renamed and be deleted
-TAKEN = (errno.EACCES, errno.EDEADLK)  # how msvcrt says that another has the lock
+POSIX = fcntl is not None  # whether folders can be opened, and open files renamed and deleted
+TAKEN = (errno.EACCES, errno.EDEADLK)  # errors of msvcrt if another process holds the lock
 
 
 def open_folder(folder: Path) -> int:
-    """Opens what is locked in the name of a folder; who closes it gives the lock back."""
+    """Opens a handle on which to lock a folder; closing the handle releases the lock."""
     if POSIX:
         return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     import hashlib
@@ -31,10 +31,10 @@ def open_folder(folder: Path) -> int:
 
 
 def take(handle: int, shared: bool = False, wait: bool = False) -> None:
-    """Locks what is open, or raises a `BlockingIOError` if another has it.
+    """Locks an open handle, or raises a `BlockingIOError` if another process holds the lock.
 
-    Another `OSError` means that there are no locks here. Windows knows neither shared locks nor
-    patience: there, both arguments do nothing.
+    Any other `OSError` means that the file system has no locks. Windows has neither shared locks
+    nor waiting: there, both arguments are ignored.
     """
     if fcntl is not None:
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -43,8 +43,8 @@ def take(handle: int, shared: bool = False, wait: bool = False) -> None:
     import msvcrt
 
     try:
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore  # the first byte, if there or not
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore  # the first byte, even if empty
     except OSError as error:
         if error.errno in TAKEN:
-            raise BlockingIOError(errno.EAGAIN, "another process has the lock") from error
+            raise BlockingIOError(errno.EAGAIN, "another process holds the lock") from error
         raise

@@ -1,6 +1,6 @@
-"""Other names for metrics, for those who compare with other libraries.
+"""Other libraries' names for metrics, to compare runs with theirs.
 
-They hold where others read: in TensorBoard and on Weights & Biases. metrics.csv keeps ours.
+They are used in TensorBoard and on trackers; metrics.csv keeps ours.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETS = {
 
 
 def other_names(keys: Iterable[str]) -> dict[str, str]:
-    """Returns {our name: theirs} for names of sets and pairs OURS=THEIRS; the later wins."""
+    """Returns {our name: theirs} from names of sets and pairs OURS=THEIRS; later ones override."""
     names: dict[str, str] = {}
     for word in keys:
         ours, equals, theirs = word.partition("=")
@@ -53,5 +53,5 @@ def other_names(keys: Iterable[str]) -> dict[str, str]:
             raise ThespisError(f"log_keys = {word}: give OURS=THEIRS, or the name of a set{hint}")
     twice = [name for name in names.values() if list(names.values()).count(name) > 1]
     if twice:
-        raise ThespisError(f"log_keys: two metrics would be called {twice[0]}; name one otherwise")
+        raise ThespisError(f"log_keys: two metrics would be called {twice[0]}; rename one of them")
     return names

@@ -1,4 +1,4 @@
-"""What a row of metrics.csv holds: the columns, and their values for every member."""
+"""The rows of metrics.csv: their columns, and the values for every member."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from thespis.xla.multihost import read
 
 
 class Evaluation(NamedTuple):
-    """What came of an evaluation of all members."""
+    """The results of an evaluation of all members."""
 
     rows: list[dict[str, Any]]  # metrics of every member
     episodes: dict[str, np.ndarray]  # metrics of every episode [members, episodes]
-    scores: dict[str, np.ndarray]  # what members may be compared by [members]
+    scores: dict[str, np.ndarray]  # metrics by which members may be compared [members]
 
     @classmethod
     def from_episodes(
         cls, played: Episodes, rewards: tuple[str, ...], similarity: np.ndarray | None
     ) -> Evaluation:
-        """Returns the metrics of episodes; `rewards` names the numbers of a vector reward."""
+        """Returns the metrics of episodes; `rewards` are the names in a vector reward."""
         rest = {DIVERSITY: played.diversity, DEPENDENCE: played.dependence}
         episodes = {RETURN: played.returns, **{k: x for k, x in rest.items() if x is not None}}
         scores = {name: x.mean(1).astype(np.float32) for name, x in episodes.items()}
@@ -68,9 +68,9 @@ def training_rows(
     used: dict[str, np.ndarray],
     asked: dict[str, np.ndarray],
 ) -> list[dict[str, Any]]:
-    """Returns what is known of every member without an evaluation.
+    """Returns the metrics of every member that need no evaluation.
 
-    `used` and `asked` are hyper-parameters [members]: of the updates, and of the tuner.
+    `used` and `asked` are hyper-parameters [members]: those in updates, and those of the tuner.
     """
     transitions = read(learner.actors.transitions)
     members, envs = transitions.shape

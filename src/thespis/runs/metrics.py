@@ -1,4 +1,4 @@
-"""The metrics of a run: metrics.csv, from which every plot is made, mirrored to TensorBoard."""
+"""The metrics of a run: metrics.csv, the source of every plot, mirrored to TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ from thespis.runs import files
 from thespis.runs.files import write, writing
 
 Cells = list[str]  # one line of the file: step, member, then one cell per column
-Edges = tuple[float, ...]  # between which values are counted
+Edges = tuple[float, ...]  # of the bins of a histogram
 Note = Callable[[str], None]
 FIRST = ["step", "member"]
-EVENTS = "events.out.tfevents."  # how the names of TensorBoard's files begin
+EVENTS = "events.out.tfevents."  # prefix of the names of TensorBoard's files
 
 
 class MetricsLog:
     """Appends rows to `<folder>/metrics.csv`, one per (step, member), and to `tensorboard/`.
 
-    Nothing stays open between calls. The mirror is made anew from the csv whenever a log is
-    opened or cut, so the two cannot disagree. What has happened to the files meanwhile is
-    repaired, with a note.
+    Nothing stays open between calls. TensorBoard's files are rewritten from the csv whenever a log
+    is opened or cut, so the two cannot disagree. Damaged files are repaired, with a note.
     """
 
     def __init__(
@@ -45,7 +44,10 @@ class MetricsLog:
         note: Note = lambda text: None,
         last: float = math.inf,
     ):
-        """`names` are other names that columns have in TensorBoard; rows after `last` are lost."""
+        """Opens the log; `names` rename columns in TensorBoard, and `last` is the last valid step.
+
+        The caller cuts the log at that step afterwards.
+        """
         self.folder, self.names = Path(folder), names or {}
         self.histograms = Histograms(self.folder, histograms or {}, members, note)
         self.path = self.folder / "metrics.csv"
@@ -55,7 +57,7 @@ class MetricsLog:
         self._open(last)
 
     def _open(self, last: float = math.inf) -> None:
-        """Makes the file one with these columns."""
+        """Creates the file with these columns, or repairs it."""
         header = [*FIRST, *self.columns]
         assert len(set(header)) == len(header), "two columns have the same name"
         assert all(map(loggable, header))
@@ -66,7 +68,7 @@ class MetricsLog:
         return tuple(self.names.get(name, name) for name in self.columns)
 
     def extend(self, columns: Iterable[str]) -> None:
-        """Adds columns at the end, if they are not there; rows before have no value in them."""
+        """Adds missing columns at the end; earlier rows have no value in them."""
         new = tuple(name for name in columns if name not in self.columns)
         if new:
             self.columns += new
@@ -79,7 +81,7 @@ class MetricsLog:
         values: Mapping[str, Any],
         counts: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add one row and hand it to the system; columns without a value stay empty.
+        """Adds one row and hands it to the system; columns without a value stay empty.
 
         `counts` are those of histograms, if there are any.
         """
@@ -99,7 +101,7 @@ class MetricsLog:
             files.append(self._boards[member], events)
 
     def show(self, step: int, member: int, value: Callable[[], Any]) -> None:
-        """Adds an image or a histogram to TensorBoard alone."""
+        """Adds an image or a histogram to TensorBoard only."""
         if self._boards is None:
             self._mirror()
         if self._boards:
@@ -117,7 +119,7 @@ class MetricsLog:
             self.append(step, 0, row, counts.get(step))
 
     def cut(self, step: int) -> None:
-        """Forget all rows after `step`, as if the run had just come to it."""
+        """Removes all rows after `step`."""
         cut(self.path, step)
         self.histograms.cut(step)
         self._mirror(step)
@@ -128,20 +130,20 @@ class MetricsLog:
             files.append(path, b"", durable=True)
 
     def _mirror(self, last: float = math.inf) -> None:
-        """Writes the event files anew from the csv, with what was shown until the step `last`."""
+        """Rewrites the event files from the csv, with the images and histograms up to `last`."""
         root, several = self.folder / "tensorboard", self.members > 1
         folders = [root / f"member_{i}" if several else root for i in range(self.members)]
         if any(os.path.lexists(x) and (x.is_symlink() or not x.is_dir()) for x in (root, *folders)):
             aside = files.set_aside(root)
-            self.note(f"{root} has something else than folders: it is now {aside}")
+            self.note(f"{root} is not a plain folder: it is now {aside}")
         with writing(root):
-            there = [x for x in root.rglob(f"{EVENTS}*") if x.is_symlink() or not x.is_dir()]
+            existing = [x for x in root.rglob(f"{EVENTS}*") if x.is_symlink() or not x.is_dir()]
             try:
                 start = _record(file_version="brain.Event:2")
             except ImportError:
-                for old in there:
+                for old in existing:
                     old.unlink()
-                warnings.warn("no tensorboardX: metrics go to metrics.csv alone", stacklevel=3)
+                warnings.warn("no tensorboardX: metrics go to metrics.csv only", stacklevel=3)
                 self._boards = []
                 return
             content = [bytearray(start) for _ in range(self.members)]
@@ -150,12 +152,13 @@ class MetricsLog:
             for cells in self.histograms.lines:
                 content[int(cells[1])] += self.histograms.event(cells)
             for folder, events in zip(folders, content, strict=True):
-                old = (path for path in there if path.parent == folder)
-                shown = (x for path in old for x in _shown(path, last, self.histograms.edges))
-                events += b"".join(dict.fromkeys(shown))  # twice after a kill between these lines
+                old = (path for path in existing if path.parent == folder)
+                edges = self.histograms.edges
+                media = (x for path in old for x in _media_records(path, last, edges))
+                events += b"".join(dict.fromkeys(media))  # without duplicates of a killed process
                 folder.mkdir(parents=True, exist_ok=True)
                 files.write(folder / f"{EVENTS}new", bytes(events))
-            for old in there:
+            for old in existing:
                 if old.name != f"{EVENTS}new":
                     old.unlink()
             name = f"{EVENTS}{int(time.time())}.{socket.gethostname()}"
@@ -165,9 +168,9 @@ class MetricsLog:
 
 
 class Histograms:
-    """Appends counts between edges to `<folder>/histograms.csv`, if there are any to tell of.
+    """Appends the counts of histograms to `<folder>/histograms.csv`, if there are histograms.
 
-    A column is NAME:LOW:HIGH; rows are those of metrics.csv.
+    Columns are called NAME:LOW:HIGH; there is a row for each one of metrics.csv.
     """
 
     def __init__(self, folder: Path, edges: Mapping[str, Edges], members: int, note: Note):
@@ -186,7 +189,7 @@ class Histograms:
         return [cells for path in self.files for cells in lines(path)[1]]
 
     def append(self, step: int, member: int, counts: Mapping[str, Any]) -> Cells:
-        """Add one row."""
+        """Adds one row."""
         numbers = (str(int(n)) for name in self.edges for n in counts[name])
         cells = [str(step), str(member), *numbers]
         files.append(self.path, line(cells))
@@ -198,7 +201,7 @@ class Histograms:
 
     def counts(self, cells: Cells) -> dict[str, list[int]]:
         """Returns the counts of each histogram in a row, 0 where there is no number."""
-        numbers = (int(x) if _whole(x) else 0 for x in cells[2:])
+        numbers = (int(x) if _is_integer(x) else 0 for x in cells[2:])
         return {name: list(islice(numbers, len(e) - 1)) for name, e in self.edges.items()}
 
     def read_member(self, folder: Path, member: int) -> dict[int, dict[str, list[int]]]:
@@ -208,7 +211,7 @@ class Histograms:
         return {int(cells[0]): self.counts(cells) for cells in rows if int(cells[1]) == member}
 
     def event(self, cells: Cells) -> bytes:
-        """Returns an event of one row; values are taken to lie in the middle between edges."""
+        """Returns a TensorBoard event of one row; values count as the middles of their bins."""
         from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore
 
         counted = self.counts(cells).items()
@@ -217,17 +220,17 @@ class Histograms:
 
 
 def read(path: Path, members: int | None = None, strict: bool = False) -> dict[str, np.ndarray]:
-    """Returns every column as float64 [rows], NaN where a cell is empty; ignores a torn last line.
+    """Returns every column as float64 [rows], NaN where a cell is empty.
 
-    So is what is no number, or of none of the `members`; but if it is to be `strict`, that is an
-    error.
+    An incomplete last line is ignored. Cells that are not numbers and rows of other members than
+    `members` are ignored too, or an error if `strict`.
     """
     header, rows, bad = parse(path, load(path), members)
     numbers, wrong = to_numbers(rows)
     bad += wrong
     if bad and strict:
         raise ThespisError(
-            f"{path} is damaged: {bad} line(s) or cell(s) cannot be understood; restore it, or "
+            f"{path} is damaged: {bad} line(s) or cell(s) cannot be read; restore it, or "
             "resume the run, which repairs it"
         )
     columns = np.array(numbers, float).reshape(-1, len(header)).T
@@ -235,15 +238,15 @@ def read(path: Path, members: int | None = None, strict: bool = False) -> dict[s
 
 
 def cut(path: Path, step: float) -> None:
-    """Keep the complete lines of a csv whose first cell, the step, is at most `step`."""
+    """Keeps the complete lines of a csv whose first cell, the step, is at most `step`."""
     header, rows = lines(path)
-    kept = b"".join(line(cells) for cells in [header, *(r for r in rows if int(r[0]) <= step)])
-    if kept != load(path):
-        write(path, kept)
+    content = b"".join(line(cells) for cells in [header, *(r for r in rows if int(r[0]) <= step)])
+    if content != load(path):
+        write(path, content)
 
 
-def same(a: Path, b: Path) -> list[str]:
-    """Returns the differences between two metrics files, apart from the `time/` columns."""
+def differences(a: Path, b: Path) -> list[str]:
+    """Returns the differences between two metrics files, except in `time/` columns."""
     (columns_a, rows_a), (columns_b, rows_b) = lines(a), lines(b)
     if columns_a != columns_b:
         return [f"columns: {columns_a} != {columns_b}"]
@@ -264,7 +267,7 @@ class Lines(NamedTuple):
     header: Cells
     rows: list[Cells]
     bad: int
-    """How many lines are left out, since they cannot be understood."""
+    """The number of lines that are left out because they cannot be read."""
 
 
 def lines(path: Path) -> tuple[Cells, list[Cells]]:
@@ -280,12 +283,12 @@ def load(path: Path) -> bytes:
 
 
 def parse(path: Path, content: bytes, members: int | None = None) -> Lines:
-    """Splits into cells what is a complete line of one of the `members`."""
+    """Splits the complete lines of the `members` into cells."""
     header, *rows = _split(content)
     if header[:2] != FIRST or len(set(header)) < len(header):
         what = "does not begin with the columns step and member" if any(header) else "has no header"
         raise ThespisError(f"{path} {what}: restore it, or resume the run, which repairs it")
-    good = [row for row in rows if _understood(row, len(header), members)]
+    good = [row for row in rows if _is_complete(row, len(header), members)]
     return Lines(header, good, len(rows) - len(good))
 
 
@@ -293,24 +296,24 @@ def _split(content: bytes) -> list[Cells]:
     return [row.split(",") for row in content.decode("utf-8", "replace").split("\n")[:-1]] or [[]]
 
 
-def _understood(row: Cells, width: int, members: int | None) -> bool:
-    """Tells whether a line is whole; a crash of the machine may leave blocks of zeros instead."""
-    whole = len(row) == width and _whole(row[0]) and _whole(row[1])
-    return whole and (members is None or int(row[1]) < members)
+def _is_complete(row: Cells, width: int, members: int | None) -> bool:
+    """Returns whether a line is valid; a crash of the machine may leave blocks of zeros instead."""
+    valid = len(row) == width and _is_integer(row[0]) and _is_integer(row[1])
+    return valid and (members is None or int(row[1]) < members)
 
 
-def _whole(cell: str) -> bool:
+def _is_integer(cell: str) -> bool:
     return cell.isascii() and cell.isdigit() and len(cell) < 16
 
 
 def repair(
     path: Path, header: Cells, note: Note, members: int | None = None, last: float = math.inf
 ) -> None:
-    """Makes a log one that rows can be added to, whatever has happened to it.
+    """Creates a log, or repairs it such that rows can be appended.
 
-    What is understood stays, under its columns. If anything is not, it is left out, and the file
-    as it was is kept beside it. If rows after
-    the step `last` will be cut, columns that have no value before just go.
+    Readable cells stay in their columns. If any cannot be read, they are left out and the old file
+    is kept under another name. If rows after the step `last` will be cut, columns without a value
+    up to then are dropped silently.
     """
     if not os.path.lexists(path):
         write(path, line(header))
@@ -319,7 +322,7 @@ def repair(
         content = files.read(path)
     except OSError as error:
         aside = files.set_aside(path)
-        note(f"cannot read {path}: {error.strerror}; it begins anew, and what was there is {aside}")
+        note(f"cannot read {path}: {error.strerror}; a new file replaces it, and it is now {aside}")
         write(path, line(header))
         return
     first, *rows = _split(content)
@@ -327,38 +330,38 @@ def repair(
     renamed = len(first) == len(header) and len(absent) == 1 and absent[0] not in first
     names = header if renamed else first
     known = names[:2] == header[:2]
-    good = [row for row in rows if known and _understood(row, len(first), members)]
+    good = [row for row in rows if known and _is_complete(row, len(first), members)]
     bad, place = len(rows) - len(good), {name: i for i, name in enumerate(names)}
     cells = [[row[place[name]] if name in place else "" for name in header] for row in good]
     numbers, wrong = to_numbers(cells)
-    if wrong:  # what is no number makes way
+    if wrong:  # empty the cells that are not numbers
         cells = [
             ["" if x != x else cell for cell, x in zip(row, values, strict=True)]
             for row, values in zip(cells, numbers, strict=True)
         ]
-    bad, kept = bad + wrong, [header, *cells]
-    repaired = b"".join(map(line, kept))
-    gone = [name for name in names if name not in header]
-    if last < math.inf:  # others will be cut
-        told = [row for row in good if int(row[0]) <= last]
-        gone = [name for name in gone if any(row[place[name]] for row in told)]
+    bad += wrong
+    repaired = b"".join(map(line, [header, *cells]))
+    dropped = [name for name in names if name not in header]
+    if last < math.inf:  # later rows will be cut
+        valid = [row for row in good if int(row[0]) <= last]
+        dropped = [name for name in dropped if any(row[place[name]] for row in valid)]
     faults = {
-        f"{bad} line(s) or cell(s) that cannot be understood": bad,
-        f"columns that are no more ({', '.join(gone)})": gone and known,
+        f"{bad} line(s) or cell(s) that cannot be read": bad,
+        f"columns that are not used any more ({', '.join(dropped)})": dropped and known,
         "a damaged header": renamed or not known,
-        "a last line without an end": not content.endswith(b"\n"),
+        "an incomplete last line": not content.endswith(b"\n"),
     }
     if any(faults.values()):
-        what = " and ".join(fault for fault, there in faults.items() if there)
+        what = " and ".join(fault for fault, present in faults.items() if present)
         aside = files.set_aside(path, content)
-        note(f"{path} had {what}: it goes on without; as it was, it is {aside}")
+        note(f"{path} had {what}, which are left out; the old file is now {aside}")
     if repaired != content:
         write(path, repaired)
 
 
 def to_numbers(rows: list[Cells]) -> tuple[list[list[float]], int]:
-    """Returns the numbers of all cells, NaN where there is none, and how many are no numbers."""
-    with suppress(ValueError):  # most often all is well
+    """Returns the numbers in all cells, NaN for empty ones, and how many are not numbers."""
+    with suppress(ValueError):  # the usual case, and faster
         return [[float(cell or "nan") for cell in row] for row in rows], 0
     wrong, numbers = 0, []
     for row in rows:
@@ -373,7 +376,7 @@ def to_numbers(rows: list[Cells]) -> tuple[list[list[float]], int]:
 
 
 def loggable(name: Any) -> bool:
-    """Tells whether this may be the name of a column."""
+    """Returns whether this may be the name of a column."""
     return isinstance(name, str) and name != "" and not set(name) & set(',"\r\n')
 
 
@@ -382,7 +385,7 @@ def line(cells: Cells) -> bytes:
 
 
 def text(value: Any) -> str:
-    """Returns the shortest text that restores the number, taken as float32 if it is one."""
+    """Returns the shortest text that restores the number, as a float32 if it is exactly one."""
     exact = float(value)
     with np.errstate(over="ignore"):
         single = np.float32(exact)
@@ -393,7 +396,7 @@ def text(value: Any) -> str:
 
 
 def _event(tags: Sequence[str], cells: Cells) -> bytes:
-    """Returns an event of one row, made from its text: so rows added and rows read are alike."""
+    """Returns an event of one row, from its text, so that appended and rewritten rows agree."""
     from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore
 
     filled = [(name, cell) for name, cell in zip(tags, cells[2:], strict=True) if cell]
@@ -402,7 +405,7 @@ def _event(tags: Sequence[str], cells: Cells) -> bytes:
 
 
 def histogram_value(name: str, counts: Sequence[int] | np.ndarray, edges: Edges) -> Any:
-    """Returns counts between edges; values are taken to lie in the middle between them."""
+    """Returns a histogram as TensorBoard stores it; values count as the middles of their bins."""
     from tensorboardX.proto.summary_pb2 import HistogramProto, Summary  # pyright: ignore
 
     low, *limits = edges
@@ -419,8 +422,8 @@ def histogram_value(name: str, counts: Sequence[int] | np.ndarray, edges: Edges)
     return Summary.Value(tag=name, histo=HistogramProto(**about))
 
 
-def _shown(path: Path, last: float, own: Iterable[str]) -> Iterator[bytes]:
-    """Yields the records of a file that nothing else holds: images, and histograms but our own."""
+def _media_records(path: Path, last: float, skip: Iterable[str]) -> Iterator[bytes]:
+    """Yields the records that only an event file has: images, and histograms not to `skip`."""
     from tensorboardX.proto.event_pb2 import Event  # pyright: ignore
 
     try:
@@ -433,17 +436,17 @@ def _shown(path: Path, last: float, own: Iterable[str]) -> Iterator[bytes]:
         record, place = content[place : place + length + 16], place + length + 16
         try:
             event = Event.FromString(record[12:-4])
-        except Exception:  # it was torn or damaged
+        except Exception:  # incomplete or damaged
             return
         kinds = [(value.WhichOneof("value"), value.tag) for value in event.summary.value]
         if event.step <= last and any(
-            kind == "image" or (kind == "histo" and tag not in own) for kind, tag in kinds
+            kind == "image" or (kind == "histo" and tag not in skip) for kind, tag in kinds
         ):
             yield record
 
 
 def _record(**fields: Any) -> bytes:
-    """Returns an event between its length and the checksums of both."""
+    """Returns an event with its length and the checksums of both."""
     from tensorboardX.proto.event_pb2 import Event  # pyright: ignore
     from tensorboardX.record_writer import masked_crc32c
 

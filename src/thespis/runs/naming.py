@@ -1,4 +1,4 @@
-"""The name of a run's folder: the environment's, or the user's, in which fields may stand."""
+"""The name of a run's folder: that of the environment, or a template given by the user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from thespis.runs.config import Config
 
 FIELD = re.compile(r"\{([^{}]*)\}")
-LONGEST = 200  # bytes of a name, which a number follows
+LONGEST = 200  # bytes of a name, to which a number is appended
 LEFT_OUT = ("options", "hp", "pbt", "schedule", "trust", "name", "tags", "notes")
 
 
@@ -23,12 +23,12 @@ def default_out() -> str:
 
 
 def folder_name(config: Config, env: str) -> str:
-    """Returns a name that every file system takes, with the values of the fields in it."""
+    """Returns a name that is valid on every file system, with its fields filled in."""
     if config.name is None:
         return safe(env)
     name = safe(filled(config.name, values_of(config) | {"env": env}))
     if not name:
-        raise ThespisError(f"name = {shown(config.name)}: no letter of it can be in a file's name")
+        raise ThespisError(f"name = {shown(config.name)}: give letters or digits")
     return name
 
 
@@ -38,7 +38,7 @@ def filled(template: str, values: dict[str, Any]) -> str:
     def text(match: re.Match) -> str:
         field = match[1].replace("-", "_")
         if field not in values:
-            hint = did_you_mean(field, values) or "; give one of the run's, such as {env} or {seed}"
+            hint = did_you_mean(field, values) or "; give an option, such as {env} or {seed}"
             raise ThespisError(f"name = {shown(template)}: unknown field {match[0]}{hint}")
         return show(values[field])
 
@@ -48,7 +48,7 @@ def filled(template: str, values: dict[str, Any]) -> str:
 
 
 def values_of(config: Config) -> dict[str, Any]:
-    """Returns all that a name may hold, by the names that users write."""
+    """Returns the fields that a name may contain, with their values."""
     run = {name: x for name, x in vars(config).items() if name not in LEFT_OUT}
     tuner = {f"pbt.{name}": x for name, x in config.pbt.items()}
     run |= {"seed": config.seeds[0], "members": config.members}
@@ -56,6 +56,6 @@ def values_of(config: Config) -> dict[str, Any]:
 
 
 def safe(text: str) -> str:
-    """Replaces what file systems do not take, and cuts what is too long for them."""
+    """Replaces characters that file systems may not accept, and cuts a name that is too long."""
     text = re.sub(r"[^\w.+-]+", "-", text).strip(".-")
     return text.encode()[:LONGEST].decode(errors="ignore")

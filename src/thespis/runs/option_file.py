@@ -1,7 +1,7 @@
-"""Options of a run from a file: TOML that people write, or the config.json of another run.
+"""Options of a run from a file: TOML written by a user, or the config.json of another run.
 
-What is given beside the file wins over it, and the file over a preset. A file is data and may come
-from anybody: the code that it names is imported only if the user trusts it (trust.py).
+Options given explicitly override the file, and the file overrides a preset. A file may be
+untrusted: the code that it names is imported only if the user trusts it (trust.py).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from thespis.tuning import TUNERS
 from thespis.values import convert, fields, grouped
 
 MEMBERS = ("seed", "seeds", "members")
-RATIO = ("gradient_steps", "train_freq")  # which mean something only together with `envs`
-# Where the run is written; how the hyper-parameters of a rerun change; whom the run calls.
-APART = ("out", "schedule", "callbacks")
-ABOUT = ("format", "command", "resumes", "versions", "judge", trust.IDENTITY)  # of a config.json
+RATIO = ("gradient_steps", "train_freq")  # whose meaning depends on `envs`
+UNTYPED = ("out", "schedule", "callbacks")  # which are no fields of a run, algorithm or Hyper
+# Fields of a config.json that are not options.
+ABOUT = ("format", "command", "resumes", "versions", "judge", trust.IDENTITY)
 
 
 class OptionFile(NamedTuple):
-    """What a file says, by names such as hp.gamma; `run` is all of it if a run has written it."""
+    """The options in a file, by names such as hp.gamma; `run` is the content of a config.json."""
 
     path: Path
     algo: str | None
@@ -38,14 +38,14 @@ class OptionFile(NamedTuple):
 
 
 def read(path: Any) -> OptionFile:
-    """Reads a TOML or JSON file; a folder stands for the config.json of the run that it is."""
+    """Reads a TOML or JSON file, or the config.json in the folder of a run."""
     path = path_of("config", path)
     if path.is_dir():
         path /= "config.json"
     try:
         with path.open("rb") as file:
             text = file.read(JSON_BYTES).decode()
-        is_json = text.lstrip().startswith("{")  # as no TOML does
+        is_json = text.lstrip().startswith("{")  # TOML never does
         content = json.loads(text) if is_json else tomllib.loads(text)
         run = content if isinstance(content.get("options"), dict) else None
         algo = content["algo"] if isinstance(content.get("algo"), str) else None
@@ -58,7 +58,7 @@ def read(path: Any) -> OptionFile:
 
 
 def from_run(saved: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options that a config.json holds, without labels of what was an object."""
+    """Returns the options in a config.json, without the labels of objects."""
     objects = {name.removesuffix("_given") for name in saved if name.endswith("_given")}
     left_out = {*ABOUT, "options", *objects, *(f"{name}_given" for name in objects)}
     if saved.get("tuner") is None:
@@ -69,7 +69,7 @@ def from_run(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns {"critic.norm": ...} of tables within tables."""
+    """Flattens nested tables to {"critic.norm": ...}."""
     values = {}
     for name, value in table.items():
         name = prefix + str(name).replace("-", "_")
@@ -78,92 +78,93 @@ def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def find_algo(path: Any, trusted: bool) -> str:
-    """Returns the algorithm that a file names, if it may."""
+    """Returns the algorithm that a file names, if it is trusted."""
     file = read(path)
     require(file.algo, f'{file.path} has no algo: name the algorithm first, or add algo = "sac"')
     check_trust(file, {"algo": file.algo}, trusted)
     return str(file.algo)
 
 
-def merge(algo: Any, given: dict[str, Any], path: Any) -> tuple[Any, dict[str, Any]]:
-    """Returns the algorithm and all options: those given, and those of the file beside them."""
-    given = {name.replace("-", "_"): x for name, x in given.items()}
-    if given.get("env", ...) is None:
-        del given["env"]
-    trusted = bool(given.get("trust"))
+def merge(algo: Any, explicit: dict[str, Any], path: Any) -> tuple[Any, dict[str, Any]]:
+    """Returns the algorithm and all options: the explicit ones, and others from the file."""
+    explicit = {name.replace("-", "_"): x for name, x in explicit.items()}
+    if explicit.get("env", ...) is None:
+        del explicit["env"]
+    trusted = bool(explicit.get("trust"))
     if path is None:
         require(algo is not None, "name the algorithm, or a config file that does")
-        return algo, given
+        return algo, explicit
     file = read(path)
     algo = find_algo(path, trusted) if algo is None else algo
     algorithm = registry.find(registry.name_of(algo))
-    known, options = groups(algorithm), {n: x for n, x in given.items() if not of_tuner(n)}
+    known = groups(algorithm)
+    options = {n: x for n, x in explicit.items() if not is_tuner_option(n)}
     named = translate(algorithm, grouped(algorithm, options))
-    wins = {place(known, name, as_written(name, options)) for name in named}
+    overridden = {place(known, name, as_written(name, options)) for name in named}
     try:
-        values = remaining(algorithm, file.values, given, wins)
+        values = remaining(algorithm, file.values, explicit, overridden)
     except ThespisError as error:
         raise ThespisError(f"{file.path}: {error}") from error
-    if file.run is not None and {*MEMBERS} & {*given}:
-        values.pop("devices", None)  # which were those of other members
+    if file.run is not None and {*MEMBERS} & {*explicit}:
+        values.pop("devices", None)  # chosen for another number of members
     options = {n.removeprefix("algo."): x for n, x in values.items() if n.startswith("algo.")}
     named = {name: values[name] for name in ("env", "eval_env", "callbacks") if name in values}
     check_trust(file, named | {"options": options}, trusted)
-    return algo, values | given
+    return algo, values | explicit
 
 
 def remaining(
-    algorithm: type, file: dict[str, Any], given: dict[str, Any], wins: set[tuple[str, str]]
+    algorithm: type, file: dict[str, Any], explicit: dict[str, Any], overridden: set
 ) -> dict[str, Any]:
-    """Returns what a file says beside the places that are given, by our names with our types."""
+    """Returns a file's options that are not overridden, by our names and with our types."""
     require("trust" not in file, "trust is yours to give, not the file's: leave it out")
-    known, apart = groups(algorithm), (*MEMBERS, *RATIO, *APART)
-    values = {name: file[name] for name in APART if name in file}
-    said = {n: x for n, x in file.items() if n not in apart and not of_tuner(n)}
-    for name, value in translate(algorithm, said).items():
-        where = group, field = place(known, name, as_written(name, said))
-        if where not in wins:
-            if field in OBJECTS and group == "train":  # by their names alone
+    known, separate = groups(algorithm), (*MEMBERS, *RATIO, *UNTYPED)
+    values = {name: file[name] for name in UNTYPED if name in file}
+    options = {n: x for n, x in file.items() if n not in separate and not is_tuner_option(n)}
+    for name, value in translate(algorithm, options).items():
+        where = group, field = place(known, name, as_written(name, options))
+        if where not in overridden:
+            if field in OBJECTS and group == "train":  # a file can only name them
                 value = convert(field, str | None, value)
             value = typed(known, group, field, value)
             plain = group == "train" or name == "target_entropy"  # a total, or per dimension?
             values[field if plain else f"{group}.{field}"] = value
-    if ("train", "updates_per_step") not in wins:
+    if ("train", "updates_per_step") not in overridden:
         values |= {name: file[name] for name in RATIO if name in file}
-    return values | members_beside(file, given) | tuner_beside(file, given)
+    return values | members_from_file(file, explicit) | tuner_from_file(file, explicit)
 
 
-def members_beside(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a file says of the members: all, or what goes with the seed or number given."""
-    kept = MEMBERS
-    if {*MEMBERS} & {*given}:
-        kept = () if "seeds" in given else ("seed", "members")
-    return {name: file[name] for name in kept if name in file}
+def members_from_file(file: dict[str, Any], explicit: dict[str, Any]) -> dict[str, Any]:
+    """Returns a file's options of members that can be combined with the explicit ones."""
+    names = MEMBERS
+    if {*MEMBERS} & {*explicit}:
+        names = () if "seeds" in explicit else ("seed", "members")
+    return {name: file[name] for name in names if name in file}
 
 
-def tuner_beside(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a file says of the tuner; of another one than its own, the fields both have."""
-    whole, name = given.get("pbt"), given.get("tuner")
-    said = {n: x for n, x in file.items() if of_tuner(n)}
+def tuner_from_file(file: dict[str, Any], explicit: dict[str, Any]) -> dict[str, Any]:
+    """Returns a file's options of the tuner; if the tuner is overridden, those it has too."""
+    whole, name = explicit.get("pbt"), explicit.get("tuner")
+    options = {n: x for n, x in file.items() if is_tuner_option(n)}
     if whole is False:
         return {}
     if dataclasses.is_dataclass(whole):
         return {}
     if isinstance(whole, dict):
-        said = {n: x for n, x in said.items() if n.removeprefix("pbt.") not in whole}
+        options = {n: x for n, x in options.items() if n.removeprefix("pbt.") not in whole}
     if whole is None and name is None:
-        return said
+        return options
     name = name or "pbt"
     known = {f"pbt.{option.name}" for option in fields(TUNERS[name])} if name in TUNERS else ()
-    return {n: x for n, x in said.items() if n in known}
+    return {n: x for n, x in options.items() if n in known}
 
 
-def of_tuner(name: str) -> bool:
+def is_tuner_option(name: str) -> bool:
     return name.partition(".")[0] in ("tuner", "pbt")
 
 
 def check_trust(file: OptionFile, named: dict[str, Any], trusted: bool) -> None:
-    """Refuses code that a file names, unless the user trusts it or has trained that very run."""
+    """Refuses code that a file names, unless the user trusts it or has trained that run."""
     places = trust.places(named)
     if not places or trusted or (file.run is not None and trust.known(file.run)):
         return

@@ -1,4 +1,4 @@
-"""Writes the options of a run as TOML, each with what it means (read back by option_file.py)."""
+"""Writes the options of a run as TOML, each with its help (option_file.py reads them)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from thespis.values import UNSET, Option, fields
 WIDTH = 98
 EXAMPLES = {"env": "jax:pendulum", "demos": "runs/sac/jax-pendulum_1"}  # where none is given
 HEAD = (
-    "Options for `thespis train --config FILE`. The command line wins over them, and they win over "
-    "the preset. What is commented out follows from the others, or is not set."
+    "Options for `thespis train --config FILE`. They override the preset, and the command line "
+    "overrides them. Lines that are commented out follow from other options, or are not set."
 )
 
 
 def written(algo: Any, values: dict[str, Any]) -> str:
-    """Returns a file with every option of a run: as given, else of the preset, else by default."""
+    """Returns a TOML file with every option of a run: as given, from the preset, or the default."""
     out = values.get("out")
     config = gather(algo, {name: x for name, x in values.items() if name != "out"})
     algorithm: Any = config.Algorithm
@@ -41,22 +41,22 @@ def written(algo: Any, values: dict[str, Any]) -> str:
     if config.tuner:
         lines += ["", comment("How hyper-parameters are tuned."), f"tuner = {toml(config.tuner)}"]
     options = fields(algorithm, skip=("spec",))
-    taken = {option.name for option in (*run, *options)}  # which no table can be called
+    taken = {option.name for option in (*run, *options)}  # names that no table may have
     tables: dict[str, list[Option]] = {"": []}
     for option in options:
         table = option.name.rpartition(".")[0]
         tables.setdefault("" if table in taken else table, []).append(option)
-    lines += ["", comment(f"--- Static choices of {config.algo}.")]
+    lines += ["", comment(f"--- Static options of {config.algo}.")]
     for name, members in tables.items():
         lines += ["", f"[{name}]"] if name else []
         lines += entries(members, done.options, {}, preset.get("algo", ()), name)
-    lines += ["", comment("--- Hyper-parameters: a change never recompiles."), "", "[hp]"]
+    lines += ["", comment("--- Hyper-parameters: changing them never recompiles."), "", "[hp]"]
     hypers = fields(algorithm.Hyper)
     lines += entries(hypers, done.hp, {o.name: o.default for o in hypers})
     if config.tuner:
-        given = {o.name: o.default for o in fields(TUNERS[config.tuner])} | config.pbt
-        lines += ["", comment(f"--- Choices of the tuner {config.tuner}."), "", "[pbt]"]
-        lines += entries(fields(TUNERS[config.tuner]), given, done.pbt)
+        chosen = {o.name: o.default for o in fields(TUNERS[config.tuner])} | config.pbt
+        lines += ["", comment(f"--- Options of the tuner {config.tuner}."), "", "[pbt]"]
+        lines += entries(fields(TUNERS[config.tuner]), chosen, done.pbt)
     return "\n".join(lines) + "\n"
 
 
@@ -67,9 +67,9 @@ def entries(
     preset: Iterable[str] = (),
     table: str = "",
 ) -> list[str]:
-    """Returns the lines of options; what has no value is commented out, with what it is then.
+    """Returns the lines of options; one without a value is commented out, with its default.
 
-    A value that is None though the default or the preset has one is "none".
+    A value that is None although the default or the preset is not is written as "none".
     """
     lines = []
     for option in options:
@@ -90,7 +90,7 @@ def comment(text: str) -> str:
 
 
 def toml(value: Any) -> str:
-    """Returns a value as TOML writes it."""
+    """Returns a value in TOML's syntax."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml, value))}]"
     value = "none" if value is None else value  # TOML has no null

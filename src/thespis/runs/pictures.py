@@ -1,4 +1,4 @@
-"""Images and histograms that callbacks show, as TensorBoard and trackers take them."""
+"""Converts images and histograms of callbacks for TensorBoard and trackers."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def pixels(name: str, image: Any) -> np.ndarray:
     x = x[..., None] if x.ndim == 2 else x
     if x.ndim != 3 or x.shape[2] not in (1, 3, 4) or 0 in x.shape or x.dtype.kind not in "biuf":
         raise ThespisError(
-            f"log_image({name!r}): {x.dtype} of shape {x.shape} is no image: give [height, width] "
-            "or [height, width, 3]"
+            f"log_image({name!r}): {x.dtype} of shape {x.shape} is not an image: give "
+            "[height, width] or [height, width, 3]"
         )
     x = 255 * np.clip(np.nan_to_num(x), 0, 1) + 0.5 if x.dtype.kind in "bf" else np.clip(x, 0, 255)
     return x.astype(np.uint8)
 
 
 def image_value(name: str, image: np.ndarray) -> Any:
-    """Returns bytes [height, width, channels] as a value of an event of TensorBoard."""
+    """Returns an image, bytes [height, width, channels], as TensorBoard stores it."""
     from PIL import Image
     from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore
 
@@ -48,7 +48,7 @@ def image_value(name: str, image: np.ndarray) -> Any:
 
 
 def histogram(name: str, values: Any) -> tuple[np.ndarray, Edges]:
-    """Returns how many values lie between each two edges, and these."""
+    """Returns the counts and the edges of a histogram of the finite values."""
     x = np.asarray(values)
     if x.dtype.kind not in "biuf" or not np.isfinite(x).any():
         raise ThespisError(f"log_histogram({name!r}): there is no finite number to count")

@@ -1,4 +1,4 @@
-"""The process that trains: alone in its folder, and interruptible."""
+"""Locks the folder of a training process, and handles its signals."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keeps other processes from training in this folder; the lock ends with its owner."""
+    """Keeps other processes from training in this folder; the lock ends with this process."""
     handle = locks.open_folder(folder)
     try:
         try:
             locks.take(handle)
-        except BlockingIOError:  # perhaps by `busy`, which looks for a moment only
+        except BlockingIOError:  # perhaps `busy` holds it, for a moment only
             time.sleep(0.1)
             locks.take(handle)
     except BlockingIOError:
@@ -44,14 +44,14 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def busy(folder: Path) -> bool:
-    """Tells whether a process of this machine trains in this folder."""
+    """Returns whether a process of this machine trains in this folder."""
     handle = locks.open_folder(folder)
     try:
         locks.take(handle, shared=True)
         return False
     except BlockingIOError:
         return True
-    except OSError:  # a file system without locks: believe what is written
+    except OSError:  # a file system without locks: rely on status.json
         return True
     finally:
         os.close(handle)
@@ -62,13 +62,13 @@ def busy(folder: Path) -> bool:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Lets Ctrl-C and SIGTERM wait for the end of the block.
+    """Holds Ctrl-C and SIGTERM back until the end of the block.
 
-    A library that is interrupted while it is imported or starts may crash, or swallow it.
+    A library that is interrupted during its import or start may crash, or ignore the signal.
     """
     caught: list[int] = []
-    say = lambda number: print("thespis: ends when all is loaded", file=sys.stderr, flush=True)
-    with handled(lambda number, frame: caught.append(number)), heard(say):
+    answer = lambda number: print("thespis: stopping after loading", file=sys.stderr, flush=True)
+    with handled(lambda number, frame: caught.append(number)), answered(answer):
         yield
     if caught:
         signal.raise_signal(caught[0])
@@ -76,64 +76,64 @@ def held() -> Iterator[None]:
 
 @contextmanager
 def stoppable(note: Callable[[str], None]) -> Iterator[list[int]]:
-    """Puts Ctrl-C or SIGTERM into the list, once, and answers at once by a note.
+    """Yields a list to which the first Ctrl-C or SIGTERM is added, and answers it by a note.
 
-    A second one ends the command, even while XLA compiles; in Python it has its usual effect.
+    A second signal ends the command, even while XLA compiles; in Python it has its usual effect.
     """
     caught: list[int] = []
     times = itertools.count(1)
 
     def answer(number: int) -> None:
         if next(times) == 1:
-            note(f"{signal.Signals(number).name}: saving after this step; again to end at once")
+            note(f"{signal.Signals(number).name}: saving after this step; repeat it to end at once")
         elif compile_cache.keeping:
             os._exit(128 + number)
 
-    # Python's own handlers would end the command by another code, if they were back by then.
+    # If Python's own handlers were restored, they would end the command with another exit code.
     once = not compile_cache.keeping
-    with handled(lambda number, frame: caught.append(number), once), heard(answer):
+    with handled(lambda number, frame: caught.append(number), once), answered(answer):
         yield caught
 
 
 @contextmanager
-def handled(note: Callable[[int, Any], Any], once: bool = False) -> Iterator[None]:
-    """Calls `note` on a signal, between two instructions of Python; `once`, or every time."""
+def handled(handler: Callable[[int, Any], Any], once: bool = False) -> Iterator[None]:
+    """Calls `handler` on a signal, between two Python instructions; `once`, or every time."""
     before: dict[int, Any] = {}
 
-    def back() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def restore() -> None:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
     def call(number, frame) -> None:
-        note(number, frame)
+        handler(number, frame)
         if once:
-            back()
+            restore()
 
     try:
         for number in ENDING:
             before[number] = signal.signal(number, call)
-    except ValueError:  # not in the main thread: signals are somebody else's
+    except ValueError:  # only the main thread may handle signals
         before.clear()
     try:
         yield
     finally:
-        back()
+        restore()
 
 
 @contextmanager
-def heard(answer: Callable[[int], None]) -> Iterator[None]:
-    """Calls `answer` in a thread on every signal, even while a library keeps Python waiting."""
+def answered(answer: Callable[[int], None]) -> Iterator[None]:
+    """Calls `answer` in a thread on every signal, even while a library blocks Python."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    reader, tell = os.pipe()
+    reader, writer = os.pipe()
     if hasattr(os, "set_blocking"):  # not on Windows before Python 3.12
-        os.set_blocking(tell, False)
-    other = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+        os.set_blocking(writer, False)
+    other = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def listen() -> None:
         while number := os.read(reader, 1):
-            if other >= 0:  # an event loop wants to know, too
+            if other >= 0:  # pass it on, for instance to an event loop
                 os.write(other, number)
             if number[0] in ENDING:
                 answer(number[0])
@@ -144,6 +144,6 @@ def heard(answer: Callable[[int], None]) -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(other)
-        os.close(tell)
+        os.close(writer)
         thread.join()
         os.close(reader)

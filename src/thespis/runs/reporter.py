@@ -1,4 +1,4 @@
-"""Who is told how a run goes: what is asked of a reporter, and those that say little."""
+"""The protocol of reporters, which show a run's progress, and those that show little or none."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Counted = list[dict[str, tuple]] | None  # counts and edges of the histograms of
 
 @runtime_checkable
 class Reporter(Protocol):
-    """Somebody who watches; nothing depends on what it does."""
+    """Shows the progress of a run; results do not depend on it."""
 
     def compiling(self) -> None: ...
     def advance(self, step: int, total: int, elapsed: float, compiling: float) -> None: ...
     def row(self, step: int, rows: list[dict[str, float]], counted: Counted) -> None: ...
     def note(self, text: str) -> None: ...
     def media(self, step: int, member: int, name: str, image: Any, counted: Any) -> None:
-        """Shows an image [height, width, channels], or counts and edges of a histogram."""
+        """Shows an image [height, width, channels], or a histogram's counts and edges."""
         ...
 
 
 class Silent:
-    """Says only what must be known: notes, and how to go on."""
+    """Prints only notes, and how to resume a run that was stopped."""
 
     @contextmanager
     def watching(self, config, folder: Path | str, step: int = 0) -> Iterator[None]:
-        """Surrounds a run that goes on from `step`, however it ends."""
+        """Calls `begin` before a run that starts at `step`, and `end` however it ends."""
         self.begin(config, folder, step)
         try:
             yield
@@ -55,7 +55,7 @@ class Silent:
 
 
 class Mute(Silent):
-    """Says nothing: another process does."""
+    """Prints nothing, because another process does."""
 
     def note(self, text: str) -> None: ...
     def done(self, run, state: str, curve: Path | None) -> None: ...

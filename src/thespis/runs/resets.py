@@ -1,4 +1,4 @@
-"""Members that begin anew at some steps, if their algorithm says so."""
+"""Resets the networks of members at the steps that their algorithm sets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thespis.xla.program_cache import compiled
 
 
 class Resets:
-    """When members are reset, and the program that does it."""
+    """The iterations at which members are reset, and the program that resets them."""
 
     def __init__(self, config: Config, loop: Loop):
         self.config, self.loop = config, loop
@@ -27,7 +27,7 @@ class Resets:
         self.iterations = tuple(config.iterations(step) for step in steps)
 
     def __call__(self, x: Learner, hps: Any, seeds: Any, note: Note) -> Learner:
-        """Returns the learner after the resets of this iteration, as a rule none."""
+        """Returns the learner, reset if this iteration is one of those."""
         for number, iteration in enumerate(self.iterations):
             if iteration == x.clock.now:
                 state = collective(self.program, x.state, hps, seeds, np.int32(number))

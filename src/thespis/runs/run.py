@@ -1,4 +1,4 @@
-"""A run on disk: its metrics, its policies, and their evaluation."""
+"""A run on disk: reads its metrics and policies, and evaluates them."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from thespis.tuning import hyper
 from thespis.values import convert, counted, plain
 
 FRAMES = {"pandas": {}, "polars": {"nan_to_null": True}}  # libraries, and how they take NaN
-LATER = 2**30  # evaluations after training draw other start states than those during it
+LATER = 2**30  # offset of seeds: evaluations after training draw other start states than during it
 
 
 class SavedRun:
     """The folder of a run, opened for reading.
 
-    `env` and `eval_env` stand in for environments that were given as objects, not by name;
-    `eval_env` may also be another environment with the same spaces. `trust` lets it import code
-    that its config.json names.
+    `env` and `eval_env` replace environments that the run got as objects, not by name; `eval_env`
+    may also be another environment with the same spaces. `trust` allows importing code that its
+    config.json names.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SavedRun:
         self.env, self.eval_env = env, eval_env
         if demos is not None:
             self.config = dataclasses.replace(self.config, demos=demos)
-        self.signal = 0  # by which a training that has just ended was stopped
+        self.signal = 0  # the signal that has just stopped its training
         self.demos_missing = self.saved.get("demos_given") and demos is None
 
     def __repr__(self) -> str:
@@ -68,16 +68,16 @@ class SavedRun:
 
     @property
     def status(self) -> dict[str, Any]:
-        """`state` (running, stopped, done or failed) and `step`."""
+        """The `state` (running, stopped, done or failed) and the `step`."""
         return status_of(self.path)
 
     @property
     def metrics(self) -> dict[str, np.ndarray]:
-        """Columns of metrics.csv, NaN where there is no value."""
+        """The columns of metrics.csv, NaN where there is no value."""
         return metrics.read(self.path / "metrics.csv", self.config.members)
 
     def frame(self, library: str = "pandas") -> Any:
-        """Returns the same as a data frame of "pandas" or "polars", with the members' seeds.
+        """Returns the metrics as a data frame of "pandas" or "polars", with the members' seeds.
 
         It has one row per step and member.
         """
@@ -96,12 +96,12 @@ class SavedRun:
 
     @property
     def lineage(self) -> dict[str, np.ndarray]:
-        """Columns of lineage.csv: who copied whom, and every tuned hyper before and after."""
+        """The columns of lineage.csv: parents, and tuned hyper-parameters before and after."""
         return lineage.read(self.path, self.config.members)
 
     @property
     def parents(self) -> list[int]:
-        """Whom each member copied last; itself if nobody."""
+        """The member that each one copied last, or itself."""
         parents, table = list(range(self.config.members)), self.lineage
         for m, parent in zip(table["member"], table["parent"], strict=True):
             if m != parent:
@@ -109,7 +109,7 @@ class SavedRun:
         return parents
 
     def build(self, config: Config, training: bool = True) -> tuple[Loop, Any]:
-        """Returns (loop, environment of evaluations) of this run, or of a longer one."""
+        """Returns (loop, evaluation environment) for this run's config, or a longer one."""
         for name in ("env", "eval_env"):
             if getattr(self, name) is None and self.saved.get(f"{name}_given"):
                 raise ThespisError(
@@ -120,11 +120,11 @@ class SavedRun:
         pieces = build(config, self.env, self.eval_env, training)
         if self.env is not None:
             name, label = self.config.env, envs.label(pieces[0].env)
-            wanted = name if self.saved.get("env_given") else envs.label(name)
-            if label != wanted:
+            trained_on = name if self.saved.get("env_given") else envs.label(name)
+            if label != trained_on:
                 raise ThespisError(
-                    f"env = {label}: {self.path} was trained on {wanted}; leave env out, or pass "
-                    "another environment to play in as eval_env"
+                    f"env = {label}: {self.path} was trained on {trained_on}; leave env out, or "
+                    "pass another environment to play in as eval_env"
                 )
         return pieces
 
@@ -135,18 +135,18 @@ class SavedRun:
     # --- policies ---------------------------------------------------------------------------
 
     def member(self, number: int | str = "best", which: str = "last") -> int:
-        """Returns a member's number: as given, or whose "last" or "best" evaluation is the best."""
+        """Returns a member's number; "best" is the one with the best "last" or "best" score."""
         check_which(which)
         members, text = self.config.members, str(plain(number))
         if text == "best":
             return best_member(self.path, which)
         if not text.isdecimal() or int(text) >= members:
-            there = f"members 0 to {members - 1}" if members > 1 else "one member, 0"
-            raise ThespisError(f"member = {shown(text)}: {self.path} has {there}; or give best")
+            available = f"members 0 to {members - 1}" if members > 1 else "one member, 0"
+            raise ThespisError(f"member = {shown(text)}: {self.path} has {available}; or give best")
         return int(text)
 
     def chosen(self, member: int | str | None, which: str = "last") -> list[int]:
-        """Returns the numbers of one member, or of "all"."""
+        """Returns a list of one member's number, or of all members if None or "all"."""
         if member is None or str(plain(member)) == "all":
             return list(range(self.config.members))
         return [self.member(member, which)]
@@ -157,7 +157,7 @@ class SavedRun:
         if which == "best" and not checkpoint.latest(self.path / "best"):
             raise ThespisError(
                 f"{self.path} has no best policy: it was never evaluated, or only the last one was "
-                "kept; take last"
+                "kept; use last"
             )
         loop, _ = self.parts
         parts, manifest = self.read(which, {"state": state_shapes(self.config, loop)})
@@ -170,7 +170,7 @@ class SavedRun:
         return jax.tree.map(lambda x: x[member], self.policies(which))
 
     def state(self, which: str = "last") -> tuple[Any, Any]:
-        """Returns state and hyper-parameters of all members, at the "last" step or their "best"."""
+        """Returns the state and hyper-parameters of all members, at their "last" or "best" step."""
         policies = self.policies(which)
         return policies.state, policies.hp
 
@@ -179,14 +179,14 @@ class SavedRun:
         return self.read(which, {})[0]["hyper"]
 
     def read(self, which: str, shapes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Reads parts of the newest or the best checkpoint, with the hypers; and its manifest."""
+        """Returns parts of the newest or best checkpoint with the hypers, and its manifest."""
         folder = self.path / ("checkpoints" if which == "last" else "best")
         Hyper = self.config.Algorithm.Hyper
-        wanted = {**shapes, "hyper": hyper.fill(Hyper, {}, self.config.members)}
+        templates = {**shapes, "hyper": hyper.fill(Hyper, {}, self.config.members)}
         defaults = hyper.defaults(Hyper)
         for part, tree in shapes.items():
             defaults |= checkpoint.moments(part, tree)
-        path, parts = checkpoint.load_newest(folder, wanted, note, defaults)
+        path, parts = checkpoint.load_newest(folder, templates, note, defaults)
         return jax.tree.map(jnp.array, parts), checkpoint.manifest(path)
 
     def policy(
@@ -196,7 +196,7 @@ class SavedRun:
         stochastic: bool = False,
         skill: Any = None,
     ) -> Policy:
-        """Returns one member's policy, in the environment's units; `skill` is what it follows."""
+        """Returns one member's policy, in the environment's units; `skill` fixes its skill."""
         frozen = self.frozen(self.member(member, which), which)
         return Policy(self.parts[0], frozen, stochastic, skill)
 
@@ -207,10 +207,10 @@ class SavedRun:
         which: str = "last",
         seed: int = 0,
     ) -> dict[str, Any]:
-        """Plays greedy episodes in new environments -> mean_reward, std_reward, returns, lengths.
+        """Plays deterministic episodes; returns mean_reward, std_reward, returns and lengths.
 
-        Without a member (or of "all"), of all of them: the lists are then one per member. Vector
-        rewards are told by dimension too, as mean_rewards.
+        Without a member (or with "all"), all members are evaluated, and returns and lengths have
+        one list per member. For vector rewards, mean_rewards has the mean of every dimension.
         """
         episodes, seed = counted("episodes", episodes), seed_of(seed)
         chosen = self.chosen(member, which)
@@ -240,7 +240,7 @@ class SavedRun:
         stochastic: bool = False,
         seed: int = 0,
     ) -> list[Episode]:
-        """Records demonstrations of a member's policy: whole episodes in the run's environment."""
+        """Records demonstrations: whole episodes of a member's policy in the run's environment."""
         episodes, seed = counted("episodes", episodes), seed_of(seed)
         policy, loop = self.frozen(self.member(member, which), which), self.parts[0]
         mode = "explore" if stochastic else "greedy"
@@ -257,7 +257,7 @@ def check_which(which: Any) -> None:
 
 
 def seed_of(value: Any) -> int:
-    """Returns a seed of episodes after training."""
+    """Returns a valid seed for episodes after training."""
     seed = convert("seed", int, value)
     if not 0 <= seed < LATER:
         raise ThespisError(f"seed = {seed}: give a number from 0 to {LATER - 1}")
@@ -269,14 +269,14 @@ def note(text: str) -> None:
 
 
 class Policy:
-    """Acts on one observation, or on a batch of them; remembers what its algorithm must."""
+    """Acts on one observation, or on a batch of them; it keeps the algorithm's memory."""
 
     def __init__(
         self, loop: Loop, frozen: FrozenPolicy, stochastic: bool = False, skill: Any = None
     ):
         self.algo, self.env, self.frozen = loop.algo, loop.env, frozen
         self.mode: Mode = "explore" if stochastic else "greedy"
-        self.skill = skill  # of algorithms that have them; else drawn at the start of an episode
+        self.skill = skill  # if None, algorithms with skills draw one per episode
         self.skilled = capability(self.algo, WithSkills)
         if skill is not None and self.skilled is None:
             name = type(self.algo).__name__
@@ -292,9 +292,9 @@ class Policy:
         self.memory, self.time, self.seed = None, 0, seed
 
     def __call__(self, obs: Any) -> Any:
-        """Returns the action; both are as the environment has them, in its units and shapes.
+        """Returns the action for an observation, both in the environment's units and shapes.
 
-        Of several agents, a dict of the actions of those who are in the observation.
+        With several agents, it is a dict of the actions of the agents in the observation.
         """
         batch, alone = self.batch(obs)
         action, spec = self.act(batch), self.algo.spec
@@ -309,13 +309,13 @@ class Policy:
         }
 
     def act(self, obs: Any) -> np.ndarray:
-        """Returns the algorithm's own actions [n, ...] on a batch of observations."""
+        """Returns the actions [n, ...] in the algorithm's units, for a batch of observations."""
         action, self.memory = self.jitted(self.frozen, self.memory, obs, self.seed, self.time)
         self.time += 1
         return np.asarray(action)
 
     def at(self, frozen: FrozenPolicy) -> Policy:
-        """Returns the policy of another moment, which shares the compiled program with this one."""
+        """Returns a policy with other parameters, which shares the compiled program."""
         other = copy.copy(self)
         other.frozen = frozen
         other.reset()
@@ -332,30 +332,30 @@ class Policy:
 
 
 def same_shapes(spec: Any, batch: Any) -> bool:
-    """Tells whether arrays [n, ...] are as many of what a spec describes."""
+    """Returns whether arrays [n, ...] are a batch of the observations that a spec describes."""
     arrays = jax.tree.leaves(batch)
     shapes = [(len(arrays[0]), *s.shape) for s in jax.tree.leaves(spec)] if arrays[0].ndim else []
     return [x.shape for x in arrays] == shapes
 
 
 def misfit(env: Any, spec: Any, obs: Any) -> ThespisError:
-    """Returns the error about an observation that is not one of this environment."""
+    """Returns the error for an observation that does not fit this environment."""
     shape = lambda x: f"shape {np.shape(x)}" if hasattr(x, "shape") else shown(x)
-    wanted = jax.tree.map(lambda s: s.shape, spec)
+    expected = jax.tree.map(lambda s: s.shape, spec)
     what = shape(obs)
     if isinstance(obs, dict):
         what = ", ".join(f"{key}: {shape(x)}" for key, x in obs.items())
     first = isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict)
-    advice = "give the first part of what reset returned: obs, info = env.reset()"
+    advice = "give only the observation that reset returns: obs, info = env.reset()"
     if not first:
-        advice = f"{env.name} has {wanted}, and a batch of n has n in front of that"
+        advice = f"{env.name} has {expected}, and a batch has one more axis in front"
     return ThespisError(f"the policy cannot act on {what}: {advice}")
 
 
 def reader(env: Any, unseen: tuple[str, ...] = ()) -> Callable[[Any], tuple[Any, bool]]:
     """Returns a function: observation -> (batch for networks, whether it was a single one).
 
-    What is `unseen` of a dict is left out, be it there or not.
+    Keys of a dict that are `unseen` are left out, and may be missing.
     """
     visible = lambda tree: {k: x for k, x in tree.items() if k not in unseen} if unseen else tree
     if isinstance(env, Autoreset):

@@ -1,4 +1,4 @@
-"""A run that is being trained: how it begins, what it holds, and what it leaves on the disk."""
+"""The state of a run that is being trained: how it starts, and what it writes to the disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from thespis.xla.compile_times import CompileTimes
 
 
 class Session:
-    """All that a `Trainer` works on: `start`, `restore` or `adopt` give it members."""
+    """The state that a `Trainer` works on, set up by `start`, `restore` or `adopt`."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Session:
         self.seeds = jax.device_put(np.asarray(config.seeds, np.int32))
         self.tuning = Tuning(config, self.loop, self.seeds) if config.tuner else None
         self.hps = self.tuning.first if self.tuning else hyper_parameters(config)
-        self.used = self.hps  # by the newest updates
+        self.used = self.hps  # those of the newest updates
         self.evaluate = Evaluator(self.loop, eval_env, config.eval_episodes)
         driver = HostDriver if isinstance(self.loop.env, HostEnv) else DeviceDriver
         self.demos = Demonstrations(config, self.loop) if config.demos is not None else None
@@ -67,48 +67,48 @@ class Session:
         self.start_of_learning = self.iterations(config.learning_starts or 1)
         self.faults = Faults(config, self.loop, folder, self.start_of_learning)
         self.ledger = CompileTimes()
-        self.began, self.elapsed = time.monotonic(), 0.0  # elapsed before it began
-        self.announced: set[str] = set()  # what is said once
-        self.signal = 0  # by which it was stopped
+        self.began, self.elapsed = time.monotonic(), 0.0  # elapsed: seconds of earlier sessions
+        self.announced: set[str] = set()  # notes that are shown only once
+        self.signal = 0  # the signal that stopped it
         self.saved = -1  # the step of the newest checkpoint, once there is one
 
     # --- beginnings -------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Makes new members, and the first checkpoint of them."""
+        """Creates new members, and saves their first checkpoint."""
         self.learner = self.driver.init(self.seeds, self.hps, self.demos_at(0))
         if self.config.init_from:
             state = transplant(self.learner.state, self.config.init_from, self.reporter.note)
             self.learner = self.loop.place(dataclasses.replace(self.learner, state=state))
-        self.best = Best.none(self.learner.state, self.hps)
+        self.best = Best.empty(self.learner.state, self.hps)
         self.open_logs()
         self.callbacks.start()
         self.save()
 
     def restore(self, folder: Path) -> None:
-        """Goes on from the newest checkpoint of this folder that is whole."""
+        """Continues from the newest undamaged checkpoint in this folder."""
         lineage = self.load(folder, self.config.members)
         self.saved = self.step
         self.open_logs(lineage)
         self.cut_log()
 
     def adopt(self, folder: Path, members: int, member: int) -> None:
-        """Begins as one member of another run, with its past."""
+        """Starts as a copy of one member of another run, with its metrics so far."""
         self.load(folder, members, member)
         self.open_logs()
         try:
             self.log.copy_rows(folder, member, self.step)
         except ThespisError as error:
-            self.reporter.note(f"{error}; it goes on without its past")
+            self.reporter.note(f"{error}; the run continues without its earlier metrics")
         self.cut_log()
         self.save()
 
     def load(
         self, folder: Path, members: int, member: int | None = None
     ) -> tuple[int, bytes | None]:
-        """Takes over the newest whole checkpoint of a run of `members`: all of them, or one.
+        """Loads the newest undamaged checkpoint of a run of `members`: all of them, or one.
 
-        -> its lineage: the number of rows, and the file's content if it has that.
+        Returns its lineage: the number of rows, and the file's content if that was saved.
         """
         expected = self.config, self.loop, self.env_label, self.rounds, members, member
         loaded = snapshot.load(folder / "checkpoints", *expected, self.reporter.note)
@@ -123,7 +123,7 @@ class Session:
         return loaded.lineage
 
     def open_logs(self, lineage: tuple[int, bytes | None] = (0, None)) -> None:
-        """Opens metrics.csv, and lineage.csv of a tuned population with its past."""
+        """Opens metrics.csv and, for a tuned population, lineage.csv with its earlier rows."""
         if self.demos:
             self.demos.pin(self.folder)
         note, sums = self.reporter.note, self.learner.metric_sums
@@ -133,22 +133,22 @@ class Session:
         )
         repair_status(self.folder, note)
         names, members = other_names(self.config.log_keys), self.config.members
-        own = tuple(dict.fromkeys([*columns, *self.callbacks.memory.columns]))
+        every = tuple(dict.fromkeys([*columns, *self.callbacks.memory.columns]))
         edges = dict(sums.edges)
-        self.log = MetricsLog(self.folder, own, members, names, edges, note, self.last_row)
+        self.log = MetricsLog(self.folder, every, members, names, edges, note, self.last_row)
         self.logged = self.step, self.busy
         if self.tuning:
             self.tuning.open(self.folder, columns, lineage, self.hps, note)
 
     def demos_at(self, iteration: int) -> Any:
-        """Returns what is to be imitated then; an expert that plays on has new episodes sometimes.
+        """Returns the demonstrations at an iteration; an expert plays new ones per evaluation.
 
-        These too come at times that do not depend on the speed of the machine.
+        When it does so does not depend on the speed of the machine.
         """
         return self.demos and self.demos.at(iteration // self.timetable.every["eval"])
 
     def cut_log(self) -> None:
-        """Cuts metrics.csv at this step, without a row that only closed a shorter run."""
+        """Cuts metrics.csv at this step, without the extra row at the end of a shorter run."""
         self.log.cut(self.last_row)
 
     @property
@@ -165,7 +165,7 @@ class Session:
 
     @property
     def step(self) -> int:
-        """Rows of each member so far."""
+        """Environment steps of each member so far."""
         return self.iteration * self.config.envs
 
     def iterations(self, steps: int) -> int:
@@ -184,7 +184,7 @@ class Session:
         return self.step if self.record_due else self.step - 1
 
     def until_next(self, end: int) -> int:
-        """Returns how many iterations may be done at once, at most until `end`."""
+        """Returns how many iterations may run in one program, at most until `end`."""
         return min(self.timetable.until_next(self.iteration, end), self.loop.capacity)
 
     @property
@@ -197,14 +197,14 @@ class Session:
         """Seconds of training without compilation."""
         return self.spent - self.ledger.seconds
 
-    # --- what is left on the disk -----------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------
 
     @property
     def rounds(self) -> Any:
         return self.tuning and self.tuning.rounds
 
     def save(self) -> None:
-        """Writes a checkpoint of everything; none of members that are broken."""
+        """Writes a checkpoint of everything, unless a member is not finite."""
         if self.faults:
             return
         snapshot.refuse_not_finite(self.learner.state, f"{self.config.algo}, step {self.step}")
@@ -219,7 +219,7 @@ class Session:
         self.callbacks.fire("on_checkpoint")
 
     def write_status(self, state: str) -> None:
-        """Says in the folder how far the run is, and what was compiled for it."""
+        """Writes status.json, and compile times to compiled.json."""
         reason = self.callbacks.stopped if state == "done" else ""
         status(self.folder, state, self.saved, **({"reason": reason} if reason else {}))
         write_json(self.folder / "compiled.json", self.ledger.programs)

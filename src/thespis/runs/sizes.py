@@ -1,4 +1,4 @@
-"""How much memory members need, known from shapes alone before anything is compiled."""
+"""Computes the memory that members need, from shapes alone and before anything is compiled."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from thespis.core import HostEnv, Row
 from thespis.engine.loop import Loop
 from thespis.replay.ring import Replay
 
-BASE = 640 * 2**20  # Python, its libraries, and what XLA's compiler keeps once it has needed it
-STATES = 3  # copies of a member's state: as it is, as it was (to find faults), and at its best
+BASE = 640 * 2**20  # Python, its libraries, and memory that XLA's compiler does not give back
+STATES = 3  # copies of a member's state: the current, an earlier (to find faults), and the best
 
 
 class Sizes(NamedTuple):
@@ -23,15 +23,15 @@ class Sizes(NamedTuple):
 
     replay: int
     state: int  # networks, targets, moments and statistics
-    environments: int  # states of JAX environments; those of others are not known
+    environments: int  # states of JAX environments; the size of others is not known
 
     @property
     def total(self) -> int:
         return self.replay + STATES * self.state + self.environments
 
 
-def of_member(loop: Loop) -> Sizes:
-    """Returns the sizes of one member from shapes alone, of a replay of any size."""
+def member_sizes(loop: Loop) -> Sizes:
+    """Returns the sizes of one member from shapes alone, without allocating its replay."""
     algo, n, key = loop.algo, loop.envs, jax.random.key(0)
     hp = jax.tree.map(jnp.float32, algo.Hyper())
     state = jax.eval_shape(algo.init, key, hp)
@@ -59,17 +59,17 @@ def size(tree: Any) -> int:
 
 
 def base() -> int:
-    """Returns the bytes that a run needs beside its members, where they share one memory."""
+    """Returns the bytes of the process itself, if members share its memory."""
     return BASE if jax.default_backend() == "cpu" else 0
 
 
 def memory() -> int:
-    """Returns the bytes that members may share: of the devices, this machine or its container."""
+    """Returns the bytes available to members: of the devices, the machine or its container."""
     if jax.default_backend() != "cpu":
         stats = (device.memory_stats() or {} for device in jax.local_devices())
         limits = [x["bytes_limit"] for x in stats if "bytes_limit" in x]
         return sum(limits) or 2**63
-    if not hasattr(os, "sysconf"):  # Windows: nothing is refused
+    if not hasattr(os, "sysconf"):  # Windows: the size is not known, so nothing is refused
         return 2**63
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     container = Path("/sys/fs/cgroup/memory.max")

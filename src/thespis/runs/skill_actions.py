@@ -1,7 +1,7 @@
-"""Frozen skills as actions: a task, or a Gymnasium environment, whose steps are whole skills.
+"""Frozen skills as actions: a task, or a Gymnasium environment, in which an action is a skill.
 
-An outer agent chooses a skill, which then acts for some steps. So any algorithm learns on top of
-what a run of skills has learned: SAC if skills are points, Discrete SAC if they can be counted.
+An agent chooses a skill, which then acts for some steps. So any algorithm can learn on top of a
+run's skills: SAC if skills are continuous, Discrete SAC if they are one-hot.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from thespis.runs.skilled import Skilled
 
 
 def over_skills(env: Any, run: Any, hold: int) -> Any:
-    """Returns an environment whose actions are skills of a run, each kept for `hold` steps."""
+    """Returns an environment whose actions are skills of a run, each of which acts `hold` steps."""
     skilled = Skilled(run)
-    wanted, label = envs.label(skilled.env), envs.label(env)
-    if wanted != label:
+    there, here = envs.label(skilled.env), envs.label(env)
+    if there != here:
         raise ThespisError(
-            f"skills_from = {run.path} was trained on {wanted}, not on {label}: give env = {wanted}"
+            f"skills_from = {run.path} was trained on {there}, not on {here}: give env = {there}"
         )
     if isinstance(skilled.env, Autoreset):
         return Autoreset(SkillTask(skilled.env.task, skilled, hold))
@@ -47,7 +47,7 @@ def actions(skilled: Skilled) -> Box | Discrete:
 
 @dataclass(frozen=True, eq=False)
 class SkillTask(TaskWrapper):
-    """A JAX task: `hold` steps of the inner one, the sum of its rewards, until it terminates."""
+    """A JAX task of which a step is `hold` steps of the inner task, with their rewards summed."""
 
     skilled: Skilled
     hold: int
@@ -79,7 +79,7 @@ class SkillTask(TaskWrapper):
 
 
 class SkillEnv(gymnasium.Wrapper):
-    """The same for a Gymnasium environment; ends and limits are the inner one's."""
+    """The same for a Gymnasium environment; it ends when the inner one does."""
 
     def __init__(self, env: gymnasium.Env, skilled: Skilled, hold: int):
         super().__init__(env)

@@ -1,4 +1,4 @@
-"""Skills in use: one member of a run that learned some, told which one to follow."""
+"""Acts by the skills of a trained run, each chosen by the caller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thespis.errors import ThespisError
 
 
 class Skilled:
-    """One member of a run that learned skills; by default the one whose skills differ most."""
+    """One member of a run that learned skills; by default the best one."""
 
     def __init__(self, run: Any, member: int | str = "best", which: str = "last"):
         self.run, (loop, self.env) = run, run.parts
@@ -29,13 +29,13 @@ class Skilled:
         self.act = jax.jit(self._act)
 
     def skills(self, n: int, seed: int = 0) -> np.ndarray:
-        """Returns all skills that there are if they can be counted, else n of them [n, size]."""
+        """Returns all skills if they are one-hot, else n random ones [n, size]."""
         if self.algo.skill_kind == "one-hot":
             return np.eye(self.algo.skills, dtype=np.float32)
         return np.asarray(self.algo.draw_skills(random.key(seed), n))
 
     def skill(self, text: str) -> np.ndarray:
-        """Reads a skill as people write it: its number, or its coordinates such as 0.5,-1."""
+        """Parses a skill that a user wrote: its number, or its coordinates such as 0.5,-1."""
         size, kind = self.algo.skills, self.algo.skill_kind
         try:
             numbers = [float(x) for x in text.replace(",", " ").split()]
@@ -46,14 +46,14 @@ class Skilled:
                 raise ThespisError(f"skill = {text}: give a number from 0 to {size - 1}")
             return np.eye(size, dtype=np.float32)[int(numbers[0])]
         metra = self.algo.objective == "metra"
-        nowhere = metra and not any(numbers)
-        if len(numbers) != size or max(map(abs, numbers)) > 1 or nowhere:
+        no_direction = metra and not any(numbers)
+        if len(numbers) != size or max(map(abs, numbers)) > 1 or no_direction:
             also = ", not all 0" if metra else ""
             hint = f"give {size} numbers from -1 to 1{also}, such as 0.5,-1"
             raise ThespisError(f"skill = {text}: {hint}")
         return np.asarray(self.algo.nearest(jnp.array(numbers, jnp.float32)))
 
     def _act(self, obs, skill):
-        """Returns greedy actions [n, ...] of these skills [n, size], and what is stored of them."""
+        """Returns greedy actions [n, ...] of skills [n, size], and the extras stored with them."""
         memory = self.algo.follow(self.algo.memory(random.key(0), skill.shape[0]), skill)
         return self.policy.act(self.algo, memory, obs, random.key(0), "greedy")[::2]

@@ -1,4 +1,4 @@
-"""A run at one moment: all that a checkpoint must hold so that training goes on from there."""
+"""A snapshot of a run: all that a checkpoint must contain for training to continue from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from thespis.xla.placement import ROWS_OF_MEMBERS, to_device
 
 
 class Snapshot(NamedTuple):
-    """What training changes, and how long it took."""
+    """All that training changes, and the time that it took."""
 
     learner: Learner
     hps: Any
@@ -35,12 +35,12 @@ class Snapshot(NamedTuple):
     rounds: Any  # of a tuned population (tuning_rounds.py), or None
     lineage: tuple[int, bytes | None]  # rows of lineage.csv and its content, if that was saved
     elapsed: float  # seconds
-    programs: dict[str, float]  # seconds that each took to compile
-    callbacks: dict[str, Any] | None = None  # what these left (callbacks.py), if there are any
+    programs: dict[str, float]  # seconds that each program took to compile
+    callbacks: dict[str, Any] | None = None  # state of the callbacks (callbacks.py), if any
 
 
 def save(folder: Path, step: int, now: Snapshot, env: str) -> None:
-    """Writes a checkpoint of everything and removes all but the one before; `env` is its label."""
+    """Writes a checkpoint, and removes all but it and the one before; `env` is a label."""
     size, tuned = int(now.learner.replay.size), now.rounds is not None
     parts = split(now.learner, now.hps, now.best, now.rounds)
     parts["replay"] = by_row(lambda rows: Rows(rows, size), parts["replay"])
@@ -60,7 +60,7 @@ def refuse_not_finite(state: Any, where: str) -> None:
         if not np.isfinite(read(leaf)).all():
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             raise ThespisError(
-                f"{where}: {name} is not finite and not saved; try smaller learning rates or "
+                f"{where}: {name} is not finite, so it is not saved; try smaller learning rates or "
                 "rewards"
             )
 
@@ -75,26 +75,26 @@ def load(
     member: int | None,
     note: Note,
 ) -> Snapshot:
-    """Returns the newest whole checkpoint of a run of `members`: all of them, or one.
+    """Returns the newest undamaged checkpoint of a run of `members`: all of them, or one.
 
-    The shapes that are expected come from the config, and `rounds` has those of the tuner.
+    The expected shapes follow from the config, and those of the tuner from `rounds`.
     """
     learner, Hyper = blank(config, loop), config.Algorithm.Hyper
     hps = hyper.fill(Hyper, {}, config.members)
-    template = split(learner, hps, Best.none(learner.state, hps), rounds)
+    template = split(learner, hps, Best.empty(learner.state, hps), rounds)
     template = by_member(lambda x, axis: resize(x, axis, members), template)
 
     def expected(manifest: dict[str, Any]) -> dict[str, Any]:
-        info, wanted = manifest["info"], dict(template)
+        info, parts = manifest["info"], dict(template)
         if [type(info.get(k)) for k in ("rows", "elapsed", "env")] != [int, float, str]:
-            raise checkpoint.Damaged(f"a checkpoint in {folder} does not say what it is of")
+            raise checkpoint.Damaged(f"a checkpoint in {folder} is damaged: its info is invalid")
         if rounds is not None and "lineage" in manifest["parts"]:
-            wanted["lineage"] = checkpoint.shapes(folder, manifest, "lineage")
+            parts["lineage"] = checkpoint.shapes(folder, manifest, "lineage")
         cut = lambda x: resize(x, 0, info["rows"])
-        return wanted | {"replay": by_row(cut, wanted["replay"])}
+        return parts | {"replay": by_row(cut, parts["replay"])}
 
     defaults = hyper.defaults(Hyper)
-    defaults |= {f"hyper.{name}": x for name, x in defaults.items()}  # of the best policies
+    defaults |= {f"hyper.{name}": x for name, x in defaults.items()}  # for the best policies
     path, parts = checkpoint.load_newest(folder, expected, note, defaults, ("replay",))
     manifest = checkpoint.manifest(path)
     check_same(folder, path, manifest, env)
@@ -116,23 +116,23 @@ def load(
 
 
 def check_same(folder: Path, path: Path, manifest: dict[str, Any], env: str) -> None:
-    """Refuses a checkpoint of another environment, or another one than other processes read."""
+    """Refuses a checkpoint of another environment, or of another step than other processes'."""
     saved = manifest["info"]["env"]
     if saved != env:
         raise ThespisError(f"{path} was saved on env = {saved}, not {env}: resume with that one")
     steps = set(from_all(np.array(manifest["step"])).tolist())
     if len(steps) > 1:
         raise ThespisError(
-            f"processes read checkpoints of steps {sorted(steps)} in {folder.parent}: give all of "
-            "them the same files"
+            f"processes read checkpoints of steps {sorted(steps)} in {folder.parent}: give all "
+            "processes the same files"
         )
 
 
-# --- the parts of a checkpoint, by what is read together -------------------------------------
+# --- the parts of a checkpoint ----------------------------------------------------------------
 
 
 def split(x: Learner, hps: Any, best: Best, rounds: Any = None) -> dict[str, Any]:
-    """Returns the files of a checkpoint: playing needs the state alone, not the large replay."""
+    """Returns the parts, one file each, so that evaluation reads the state without the replay."""
     return ({} if rounds is None else {"tuning": rounds}) | {
         "state": x.state,
         "actors": {"actors": x.actors, "world": x.world},
@@ -144,13 +144,13 @@ def split(x: Learner, hps: Any, best: Best, rounds: Any = None) -> dict[str, Any
 
 
 def stored(replay: Replay) -> dict[str, Any]:
-    """Returns all of a replay but the tree of its priorities, which follows from the rest."""
+    """Returns a replay without the tree of its priorities, which follows from the rest."""
     p, names = replay.priorities, ("weight", "uses", "highest", "written")
     return vars(replay) | {"priorities": p and {name: getattr(p, name) for name in names}}
 
 
 def by_row(f: Callable, replay: dict[str, Any]) -> dict[str, Any]:
-    """Applies `f(leaf)` to every leaf [rows, members, ...] of what is stored of a replay."""
+    """Applies `f(leaf)` to every leaf [rows, members, ...] of a stored replay."""
     new, p = replay | {"rows": jax.tree.map(f, replay["rows"])}, replay["priorities"]
     if p is not None:
         new["priorities"] = p | {name: jax.tree.map(f, p[name]) for name in ("weight", "uses")}
@@ -178,9 +178,9 @@ def resize(x: Any, axis: int, size: int) -> jax.ShapeDtypeStruct:
 def grow(
     parts: dict[str, Any], capacity: int, rule: Rule | None, mesh: Mesh | None = None
 ) -> Replay:
-    """Puts stored rows into a ring of `capacity`, larger only if none was overwritten yet.
+    """Puts stored rows into a ring of `capacity`; only a ring that never wrapped may grow.
 
-    One leaf after another, so that no more than one of them is in memory twice.
+    It does so leaf by leaf, so that at most one of them is in memory twice.
     """
 
     def place(x: np.ndarray | Stored) -> jax.Array:

@@ -1,4 +1,4 @@
-"""When something is due in a run, counted in iterations."""
+"""The iterations at which events of a run are due."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from thespis.runs.config import Config
 
-RECORDS = ("log", "eval", "exchange")  # at which rows of metrics are written
+RECORDS = ("log", "eval", "exchange")  # events with a row of metrics
 
 
 @dataclass(frozen=True)
 class Timetable:
-    """What happens every so many iterations, and what happens once."""
+    """The periods of repeated events, and the iterations of single ones."""
 
     every: dict[str, int]
     """Iterations between logs, evaluations, checkpoints, a population's exchanges, callbacks."""
@@ -23,9 +23,9 @@ class Timetable:
     def from_config(
         cls, config: Config, resets: Sequence[int], callbacks: Mapping[str, int]
     ) -> Timetable:
-        """Returns the timetable of a run whose members are reset at these iterations.
+        """Returns the timetable of a run.
 
-        `callbacks` have their steps by name.
+        `resets` are iterations; `callbacks` are environment steps between calls, by name.
         """
         steps = {name: getattr(config, f"{name}_freq") for name in ("log", "eval", "checkpoint")}
         if config.tuner:
@@ -35,15 +35,15 @@ class Timetable:
         return cls(every, (*changes, *resets))
 
     def due(self, iteration: int, *names: str) -> bool:
-        """Tells whether one of these falls on this iteration."""
+        """Returns whether one of these events is due at this iteration."""
         return any(iteration % self.every[name] == 0 for name in names if name in self.every)
 
     def until_next(self, iteration: int, end: int) -> int:
-        """Returns the iterations until something is due, at most until `end`."""
+        """Returns the iterations until the next event, at most until `end`."""
         repeated = (n - iteration % n for n in self.every.values())
         return min(end - iteration, *repeated, *(n - iteration for n in self.once if n > iteration))
 
     def until_record(self, iteration: int) -> int:
-        """Returns the iterations until rows of metrics are written."""
+        """Returns the iterations until the next row of metrics."""
         names = (name for name in RECORDS if name in self.every)
         return min(self.every[name] - iteration % self.every[name] for name in names)

@@ -17,16 +17,16 @@ from thespis.runs.session import Session
 from thespis.runs.tuning_rounds import values
 from thespis.xla.multihost import from_all, read
 
-CHUNK_SECONDS = 0.5  # how long a program may run before signals and the progress bar are served
+CHUNK_SECONDS = 0.5  # how long a program may run before signals and the progress bar are handled
 
 
 class Trainer(Session):
-    """A run on its way: `start`, `restore` or `adopt`, then `run`."""
+    """Trains a run: call `start`, `restore` or `adopt`, then `run`."""
 
     # --- running ----------------------------------------------------------------------------
 
     def run(self, stop: list[int]) -> str:
-        """Trains until the end, or until `stop` is not empty -> "done" or "stopped"."""
+        """Trains until the end, or until `stop` is not empty; returns "done" or "stopped"."""
         total, start = self.iterations(self.config.steps), self.start_of_learning
         self.callbacks.start()
         reached, chunk = bool(self.callbacks.stopped), 1
@@ -36,7 +36,7 @@ class Trainer(Session):
             if signals.any():
                 self.signal = int(signals.max())
                 break
-            chunk = int(chunks[0])  # no two processes are equally fast
+            chunk = int(chunks[0])  # that of the first process: others measure other times
             self.prepare()
             if reached := bool(self.callbacks.stopped):
                 break
@@ -53,7 +53,7 @@ class Trainer(Session):
                 evaluates = self.due("eval", "exchange") or ends
                 evaluation = self.evaluate_members() if evaluates else None
                 self.write_rows(evaluation)
-                reached = evaluation is not None and self.is_enough(evaluation)
+                reached = evaluation is not None and self.should_stop(evaluation)
             else:
                 self.callbacks.step()
             self.callbacks.apply()
@@ -63,14 +63,14 @@ class Trainer(Session):
         if self.saved != self.step:
             self.save()
         if self.iteration >= total and not self.record_due:
-            self.write_rows(self.evaluate_members())  # not saved: no part of a longer run
+            self.write_rows(self.evaluate_members())  # not in a checkpoint: a longer run has none
         state = "done" if reached or self.iteration >= total else "stopped"
         self.write_status(state)
         self.callbacks.end(state)
         return state
 
     def epoch(self, length: int, learn: bool) -> float:
-        """Does `length` iterations -> the seconds they took, without compilation."""
+        """Does `length` iterations; returns the seconds they took, without compilation."""
         demos = self.demos_at(self.iteration)
         self.faults.remember(
             self.learner, demos, length, self.timetable.until_record(self.iteration)
@@ -84,14 +84,14 @@ class Trainer(Session):
         )
         if self.tuning:
             self.tuning.compare(values(self.used), self.step)
-        self.faults.look(self.learner, self.used, self.seeds)
+        self.faults.check_metrics(self.learner, self.used, self.seeds)
         return max(self.busy - begin, 1e-6)
 
     def prepare(self) -> None:
-        """Changes hyper-parameters and members, if it is time.
+        """Changes hyper-parameters and members if an exchange, schedule or reset is due.
 
-        Exchanges and resets are done when training goes on and not when they fall due: so a run
-        that ends there may yet become longer, and equals one that was meant to be long.
+        This happens before the next epoch rather than after the last one: so a run that ended here
+        and is then made longer equals one that was long from the start.
         """
         now = self.iteration
         if now in self.timetable.once:
@@ -109,7 +109,7 @@ class Trainer(Session):
         self.learner = self.resets(self.learner, self.hps, self.seeds, self.reporter.note)
 
     def announce_compiling(self, program: str) -> None:
-        """Says that a program is compiled now, if it was not before."""
+        """Reports that a program is compiled, the first time it is needed."""
         if program not in self.announced:
             self.announced.add(program)
             self.reporter.compiling()
@@ -117,7 +117,7 @@ class Trainer(Session):
     # --- evaluations and metrics ------------------------------------------------------------
 
     def evaluate_members(self) -> Evaluation:
-        """Plays episodes of all members, and keeps the policies that did better than before."""
+        """Evaluates all members, and saves the policies that are better than before."""
         self.announce_compiling("evaluation")
         played = self.play()
         similarity = self.demos.similarity(self.policies) if self.demos else None
@@ -130,11 +130,11 @@ class Trainer(Session):
         return evaluation
 
     def play(self) -> Episodes:
-        """Returns episodes of all members, their returns all finite."""
+        """Returns episodes of all members, after replacing members with returns not finite."""
         for attempt in (1, 2):
             time = self.learner.clock.iteration
             played = self.evaluate.play(self.policies, self.seeds, time)
-            self.faults.look_at_returns(played.returns, self.learner, self.hps)
+            self.faults.check_returns(played.returns, self.learner, self.hps)
             if not self.faults:
                 text = cut_short(self.evaluate.env, played.lengths)
                 if text and text not in self.announced:
@@ -142,7 +142,7 @@ class Trainer(Session):
                     self.reporter.note(text)
                 return played
             self.heal(now=True, attempt=attempt)
-        raise ThespisError(f"step {self.step}: evaluations are not finite, whoever plays")
+        raise ThespisError(f"step {self.step}: the returns of evaluations are not finite")
 
     def write_rows(self, evaluation: Evaluation | None) -> None:
         """Writes a row of metrics per member, and gives the tuner its scores."""
@@ -164,8 +164,8 @@ class Trainer(Session):
         counts, edges = [sums.histograms(m) for m in range(len(rows))], dict(sums.edges)
         for m, row in enumerate(rows):
             self.log.append(self.step, m, row, counts[m])
-        between = lambda mine: {name: (x, edges[name]) for name, x in mine.items()}
-        self.reporter.row(self.step, rows, [between(mine) for mine in counts])
+        with_edges = lambda histograms: {name: (x, edges[name]) for name, x in histograms.items()}
+        self.reporter.row(self.step, rows, list(map(with_edges, counts)))
         if complaining := capability(self.loop.algo, Complaining):
             for complaint in filter(None, map(complaining.complaint, rows)):
                 raise ThespisError(complaint)
@@ -174,8 +174,8 @@ class Trainer(Session):
         self.logged = now
         self.faults.forget()
 
-    def is_enough(self, evaluation: Evaluation) -> bool:
-        """Tells whether the wanted reward is reached, or nobody got better for too long."""
+    def should_stop(self, evaluation: Evaluation) -> bool:
+        """Returns whether `stop_reward` is reached, or `patience` is exhausted."""
         goal, patience = self.config.stop_reward, self.config.patience
         if goal is not None:
             reached = evaluation.scores[RETURN] >= goal
@@ -188,21 +188,21 @@ class Trainer(Session):
     # --- faults -----------------------------------------------------------------------------
 
     def heal(self, now: bool, attempt: int = 0) -> None:
-        """Lets broken members of a tuned population go on as copies; other runs end here.
+        """Replaces failed members of a tuned population by copies of others; other runs end.
 
-        Copies are made at times that do not depend on the speed of the machine.
+        When members are replaced does not depend on the speed of the machine.
         """
         if now:
-            self.faults.look_closer(self.learner, self.used, self.seeds)
-        sick = np.isin(np.arange(self.config.members), list(self.faults))
-        if sick.all() or (sick.any() and not self.tuning):
-            raise ThespisError(self.faults[int(np.flatnonzero(sick)[0])])
-        if sick.any() and now and self.tuning:
-            inputs = self.learner, self.hps, self.driver, sick, attempt
+            self.faults.check_states(self.learner, self.used, self.seeds)
+        failed = np.isin(np.arange(self.config.members), list(self.faults))
+        if failed.all() or (failed.any() and not self.tuning):
+            raise ThespisError(self.faults[int(np.flatnonzero(failed)[0])])
+        if failed.any() and now and self.tuning:
+            inputs = self.learner, self.hps, self.driver, failed, attempt
             self.learner, self.hps = self.tuning.heal(*inputs)
             self.used = self.hps
             for m, text in self.faults.items():
                 parent = self.tuning.parents[m]
-                self.reporter.note(f"{text}; member {m} goes on as a copy of member {parent}")
+                self.reporter.note(f"{text}; member {m} continues as a copy of member {parent}")
             self.faults.clear()
             self.faults.forget()

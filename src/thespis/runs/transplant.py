@@ -1,4 +1,4 @@
-"""Parts of another run's networks: what `init_from` names."""
+"""Copies parts of another run's networks into new members, as `init_from` asks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 from thespis.errors import ThespisError, or_all
 from thespis.runs import checkpoint
 from thespis.runs.best import best_member
-from thespis.runs.config_names import donor
+from thespis.runs.config_names import parse_init_from
 from thespis.runs.directory import find
 
 
 def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
-    """Returns `state` [members, ...] with parts of another run: RUN, or RUN:PART[,PART]."""
-    path, parts = donor(source)
+    """Returns `state` [members, ...] with parts replaced by those of RUN, or RUN:PART[,PART]."""
+    path, parts = parse_init_from(source)
     saved = arrays(find(path), note)
     parts = parts or sorted({name.split(".")[0] for name in saved})
     for part in parts:
@@ -40,16 +40,15 @@ def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
             + (f"what fits is {path}:{','.join(fit)}" if fit else "no other part fits either")
         )
     members = jax.tree.leaves(state)[0].shape[0]
-    one = best_member(find(path))
-    # Member by member if there are as many, else all from the best.
-    take = lambda x: x if len(x) == members else np.broadcast_to(x[one], (members, *x.shape[1:]))
+    best = best_member(find(path))
+    # Members are copied one to one if both runs have as many, else all are copies of the best.
+    take = lambda x: x if len(x) == members else np.broadcast_to(x[best], (members, *x.shape[1:]))
     leaves_here |= {name: jnp.array(take(x)) for name, x in taken.items()}
     return jax.tree.unflatten(jax.tree.structure(state), list(leaves_here.values()))
 
 
 def arrays(folder: Path, note: Callable[[str], None]) -> dict[str, np.ndarray]:
-    """Returns the newest state of a run by the names of its leaves [members, ...]."""
-
+    """Returns the newest state of a run as {name of leaf: array [members, ...]}."""
     saved = folder / "checkpoints"
     template = lambda manifest: {"state": checkpoint.shapes(saved, manifest, "state")}
     return checkpoint.load_newest(saved, template, note)[1]["state"]

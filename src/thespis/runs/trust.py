@@ -1,8 +1,8 @@
-"""Which code a run may name: a folder may come from anybody, a command comes from its user.
+"""Decides which code a run may import: its folder may come from anybody.
 
-What the user types may name any code. What a run says may name what Thespis itself knows. All
-else is imported only if the user trusts the run, or has trained it here with that very code
-from that very place: then a record in the user's state folder says so (see docs/security.md).
+Options that the user types may name any code. A run may name what is built into Thespis. All other
+code is imported only if the user trusts the run, or has trained it here with that code from the
+same place: then there is a record in the user's state folder (see docs/security.md).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ IDENTITY = "identity"  # of a run that names code, in its config.json
 
 
 def check(folder: Path, saved: dict[str, Any], trusted: bool, callbacks: bool = False) -> None:
-    """Refuses a run that names code which nobody but the run itself vouches for.
+    """Refuses a run that names code, unless it is `trusted` or `known`.
 
-    Its `callbacks` are code of which only training needs any.
+    Its `callbacks` count only where they will be imported, which is in training.
     """
     origins = places(saved, callbacks)
     if not origins or trusted or known(saved):
@@ -39,19 +39,19 @@ def check(folder: Path, saved: dict[str, Any], trusted: bool, callbacks: bool = 
 
 
 def places(saved: dict[str, Any], callbacks: bool = True) -> dict[str, tuple[str, str]]:
-    """Returns what in a config names code, with the module and the file it would come from."""
+    """Returns {option: (module, file)} of the code that a config would import."""
     named = code(saved) | (callback_code(saved) if callbacks else {})
     origins = {name: (m, plugins.origin(m)) for name, m in named.items()}
-    return {name: (m, file) for name, (m, file) in origins.items() if file}  # or nothing happens
+    return {name: (m, file) for name, (m, file) in origins.items() if file}  # of modules that exist
 
 
 def described(origins: dict[str, tuple[str, str]]) -> str:
-    """Returns what would be imported from where, for a message."""
+    """Describes what would be imported from where, for a message."""
     return ", ".join(f"{name} imports {m} from {file}" for name, (m, file) in origins.items())
 
 
 def code(saved: dict[str, Any]) -> dict[str, str]:
-    """Returns what in a config.json names code, and the module that would be imported."""
+    """Returns {option: module} of the options in a config.json that name code."""
     algo = saved.get("algo")
     modules = {f"algo = {algo}": registry.module_of(algo)} if isinstance(algo, str) else {}
     for name in ("env", "eval_env"):
@@ -65,36 +65,36 @@ def code(saved: dict[str, Any]) -> dict[str, str]:
 
 
 def callback_code(saved: dict[str, Any]) -> dict[str, str]:
-    """Returns the callbacks that a config.json names, and the modules of these."""
-    # As the config will read them, be they a list or one text.
+    """Returns {callback: module} of the callbacks that a config.json names."""
+    # Parsed as the config will be, which accepts a list or one string.
     names = convert("callbacks", tuple[str, ...], saved.get("callbacks") or ())
     named = filter(plugins.is_reference, names)
     return {f"callback = {name}": name.partition(":")[0] for name in named}
 
 
 def remember(folder: Path) -> None:
-    """Notes that this user trains this run here, with all the code that it names."""
+    """Records that this user trains this run here, with the code that it names."""
     saved = read_json(folder / "config.json")
     if not (code(saved) or callback_code(saved)) or known(saved):
         return
-    saved[IDENTITY] = secrets.token_hex(16)  # that nobody knows who sent the run
+    saved[IDENTITY] = secrets.token_hex(16)  # which the author of a run from elsewhere cannot know
     why = private_files.complaint(records())
     if why:
-        private_files.say(f"that you trained {folder} cannot be noted in {records()}: {why}")
+        private_files.say(f"cannot record in {records()} that you trained {folder}: {why}")
         return
     write_json(folder / "config.json", saved)
     private_files.write(record(saved), b"")
 
 
 def known(saved: dict[str, Any]) -> bool:
-    """Tells whether this user has trained this run here, with this code from where it is now."""
+    """Returns whether this user has trained this run here, with the same code in the same place."""
     if IDENTITY not in saved or not records().exists():
         return False
     return private_files.complaint(records()) is None and record(saved).is_file()
 
 
 def records() -> Path:
-    """Returns the folder of records: a file for each run, named after its digest."""
+    """Returns the folder of records, which has one file per run, named by a digest."""
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     return (home / "thespis" / "runs").absolute()
 

@@ -1,4 +1,4 @@
-"""A population's tuner at work in a run: rounds at its interval, healing, and their lineage."""
+"""Runs a population's tuner: exchanges at its interval, replacement of failed members, lineage."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ INHERITED = {f.name for f in dataclasses.fields(Inherit)} - {"interval", "fitnes
 
 
 class Rounds(eqx.Module):
-    """What the next round needs to know."""
+    """The state of tuning between rounds."""
 
-    memory: Any  # the tuner's own
+    memory: Any  # the tuner's own state
     born: Int[Array, "members"]  # the step at which a member was last replaced
     scores: Float[Array, "members n"]  # not finite where there is none yet
 
 
 class Tuning:
-    """The tuner of a run, and all that it has done."""
+    """The tuner of a run, its state and its lineage."""
 
     def __init__(self, config: Config, loop: Loop, seeds):
         self.loop, self.seeds, self.tuner = loop, seeds, config.tuning
         Hyper, members = config.Algorithm.Hyper, config.members
         self.names = tuning.varying(self.tuner, Hyper, config.hp)
-        self.placed = tuple(config.hp)  # hyper-parameters that belong to members' places
+        self.placed = tuple(config.hp)  # hyper-parameters that stay with a member's place
         key = population_key(seeds, Stream.BEGIN)
         first, memory = self.tuner.begin(key, Hyper, config.hp, members)
         self.first = resolve_schedule(config, first)
@@ -57,7 +57,7 @@ class Tuning:
         self.parents = np.arange(members)  # of the newest exchange
 
     def use(self, loop: Loop) -> None:
-        """Goes on with another environment."""
+        """Continues with another loop, whose environment has changed."""
         self.loop, self.programs = loop, Programs(loop)
 
     def open(
@@ -68,9 +68,9 @@ class Tuning:
         hps: Any,
         note: Note,
     ) -> None:
-        """Begins or goes on with lineage.csv, as a checkpoint has it: its number of rows, and them.
+        """Opens lineage.csv, cut back to the rows that a checkpoint has: their number and content.
 
-        Checkpoints older than that know the number alone. `columns` are those of metrics.csv.
+        Older checkpoints have only the number. `columns` are those of metrics.csv.
         """
         rows, saved = past
         check_fitness(self.tuner.fitness, columns)
@@ -80,40 +80,40 @@ class Tuning:
         self.asked = {name: x for name, x in values(hps).items() if name in self.names}
 
     def score(self, scores: np.ndarray) -> None:
-        """Keeps [members, n] for the next round; who has none now keeps the one before."""
+        """Stores scores [members, n] for the next round; members without one keep the last."""
         new = jnp.asarray(scores, jnp.float32)
-        kept = jnp.where(jnp.isfinite(new), new, self.rounds.scores)
-        self.rounds = dataclasses.replace(self.rounds, scores=kept)
+        newest = jnp.where(jnp.isfinite(new), new, self.rounds.scores)
+        self.rounds = dataclasses.replace(self.rounds, scores=newest)
 
     def round(self, x: Learner, hps: Any, driver: Any) -> tuple[Learner, Any]:
-        """Lets members exchange, unless somebody has no score yet; `x` is used up."""
+        """Does an exchange, unless a member has no score yet; `x` is donated."""
         scores = np.asarray(self.rounds.scores)
         if not np.isfinite(scores).all():
             return x, hps
         key = population_key(self.seeds, Stream.EXCHANGE, x.clock.now)
-        kept = {name: getattr(self.tuner, name) for name in INHERITED if hasattr(self.tuner, name)}
-        how = self.rounds, key, self.tuner, Inherit(**kept)
+        shared = {n: getattr(self.tuner, n) for n in INHERITED if hasattr(self.tuner, n)}
+        how = self.rounds, key, self.tuner, Inherit(**shared)
         return self.replace_members(x, hps, driver, *how, range(len(scores)), scores.mean(1))
 
-    def heal(self, x: Learner, hps: Any, driver: Any, sick: np.ndarray, attempt: int):
-        """Lets those who are sick become copies of any others, with all that these have."""
+    def heal(self, x: Learner, hps: Any, driver: Any, failed: np.ndarray, attempt: int):
+        """Replaces failed members by full copies of others, chosen at random."""
         key = population_key(self.seeds, Stream.HEAL + attempt, x.clock.now)
         before = self.rounds
-        broken = jnp.where(jnp.asarray(sick), jnp.nan, 0.0)[:, None]
-        alike = dataclasses.replace(before, scores=jnp.zeros_like(before.scores) + broken)
-        changes: dict[str, Any] = {"exploit": "truncation", "best": len(sick), "replaced": 0}
+        penalty = jnp.where(jnp.asarray(failed), jnp.nan, 0.0)[:, None]
+        equal = dataclasses.replace(before, scores=jnp.zeros_like(before.scores) + penalty)
+        changes: dict[str, Any] = {"exploit": "truncation", "best": len(failed), "replaced": 0}
         changes = {name: x for name, x in changes.items() if hasattr(self.tuner, name)}
-        how = alike, key, dataclasses.replace(self.tuner, **changes), Inherit()
-        x, hps = self.replace_members(x, hps, driver, *how, np.flatnonzero(sick), None)
+        how = equal, key, dataclasses.replace(self.tuner, **changes), Inherit()
+        x, hps = self.replace_members(x, hps, driver, *how, np.flatnonzero(failed), None)
         self.rounds = dataclasses.replace(before, born=self.rounds.born)
         return x, hps
 
     def replace_members(
         self, x: Learner, hps, driver, rounds: Rounds, key, tuner, what: Inherit, listed, scores
     ) -> tuple[Learner, Any]:
-        """Decides, the same in all processes, who becomes a copy of whom, and copies.
+        """Decides which members copy which, the same in all processes, and copies them.
 
-        Writes down what became of the members that are `listed`; `x` is used up.
+        It writes the `listed` members to lineage.csv; `x` is donated.
         """
         step = x.clock.now * self.loop.envs
         before, age = values(hps), step - np.asarray(rounds.born)
@@ -129,14 +129,14 @@ class Tuning:
         return x, hps
 
     def record(self, step: int, before: dict[str, np.ndarray], after: dict[str, Any]) -> None:
-        """Writes down that somebody else changed hyper-parameters: rows without a score."""
+        """Adds rows without a score for changes of hyper-parameters that callbacks made."""
         if any(not np.array_equal(before[name], after[name]) for name in self.names):
             members, age = np.arange(len(self.seeds)), step - np.asarray(self.rounds.born)
             self.asked = {name: after[name] for name in self.names}
             self.lineage.append(step, members.tolist(), members, None, age, before, after)
 
     def compare(self, used: dict[str, np.ndarray], step: int) -> None:
-        """Refuses to go on if updates were given other values than those that were asked for."""
+        """Raises an error if updates used other values than the tuner asked for."""
         for name in self.names:
             for m in np.flatnonzero(used[name] != self.asked[name]):
                 raise ThespisError(
@@ -146,13 +146,13 @@ class Tuning:
 
 
 def check_fitness(fitness: str, columns: list[str]) -> None:
-    """Refuses to compare members by what is no column of metrics.csv."""
+    """Refuses a fitness that is not a column of metrics.csv."""
     if fitness not in columns:
-        raise ThespisError(f"pbt.fitness = {fitness} is no metric{or_all(fitness, columns)}")
+        raise ThespisError(f"pbt.fitness = {fitness} is not a metric{or_all(fitness, columns)}")
 
 
 def refuse_fitness(config: Config, loop: Loop) -> None:
-    """Refuses a wrong `pbt.fitness` by the shapes of a run, before anything is compiled."""
+    """Refuses an unknown `pbt.fitness` before anything is compiled."""
     hps, imitating = hyper_parameters(config), config.demos is not None
     varying = tuning.varying(config.tuning, config.Algorithm.Hyper, config.hp)
     columns = partial(metric_rows.columns, loop.algo)
@@ -163,7 +163,7 @@ def refuse_fitness(config: Config, loop: Loop) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Programs:
-    """The compiled halves of an exchange, for environments that are JAX code or not."""
+    """The two compiled programs of an exchange, for JAX and host environments."""
 
     loop: Loop
 
@@ -190,10 +190,10 @@ class Programs:
         return jax.jit(copy, static_argnames="what", donate_argnums=0)
 
 
-def end_episodes(driver: HostDriver, who: np.ndarray) -> None:
-    """Begins new episodes in all host environments of some members, as after a time limit."""
+def end_episodes(driver: HostDriver, chosen: np.ndarray) -> None:
+    """Truncates the episodes in all host environments of the `chosen` members [members]."""
     step = driver.arrived
-    cut = np.asarray(step.truncated) | (who[:, None] & ~np.asarray(step.terminated))
+    cut = np.asarray(step.truncated) | (chosen[:, None] & ~np.asarray(step.terminated))
     driver.arrived = step._replace(truncated=cut)
     driver.envs.end(cut.reshape(-1))
 

@@ -1,4 +1,4 @@
-"""Exports skills: their networks as NumPy arrays, and a script that needs NumPy alone."""
+"""Exports skills: their networks as NumPy arrays, and a script that needs only NumPy."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from thespis.runs.skilled import Skilled
 from thespis.selection import DESCRIPTOR
 from thespis.skills import standalone
 
-PLAIN = "needs observations that are one vector"
+PLAIN = "needs observations that are a single vector"
 
 
 def export(skilled: Skilled, folder: Path | str) -> Path:
-    """Writes a folder with skills.npz and skills.py, which acts and predicts by it."""
+    """Writes a folder with the networks, skills.npz, and skills.py, which runs them."""
     folder, algo = Path(folder), skilled.algo
     state, box = skilled.state, algo.box
     layers = lambda name, net: {
@@ -28,7 +28,7 @@ def export(skilled: Skilled, folder: Path | str) -> Path:
     }
     base, coordinates = algo.views["policy_sees"]
     if base != "observation":
-        raise ThespisError("policy_sees = descriptor: only a policy of observations is exported")
+        raise ThespisError("policy_sees = descriptor: only policies of observations are exported")
     parts: dict[str, Any] = {
         **layers("actor", state.actor.params),
         "policy_sees": np.array(coordinates, int),
@@ -43,7 +43,7 @@ def export(skilled: Skilled, folder: Path | str) -> Path:
         parts |= {"obs.mean": flat[0], "obs.var": flat[1]}
     base, coordinates = algo.views["dynamics_sees"]
     metra = algo.objective == "metra"
-    if metra and (base == DESCRIPTOR or algo.views.describes_all):  # else goals do not tell enough
+    if metra and (base == DESCRIPTOR or algo.views.describes_all):  # else goals are not enough
         parts |= layers("representation", state.dynamics.params)
         parts |= {"representation_sees": np.array(coordinates, int)}
         parts |= {"one_hot": algo.skill_kind == "one-hot"}

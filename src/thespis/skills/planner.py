@@ -1,7 +1,7 @@
-"""Plans with skills that were learned without any task: chooses those that lead to a goal.
+"""Plans with skills that were learned without a task: chooses those that lead to a goal.
 
-The skill dynamics predict where a skill leads, and model-predictive path integral control looks
-for the best. Sharma et al. 2020, https://arxiv.org/abs/1907.01657, algorithm 2.
+The skill dynamics predict where a skill leads, and model-predictive path integral control searches
+for the best plan. Sharma et al. 2020, https://arxiv.org/abs/1907.01657, algorithm 2.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from thespis.errors import ThespisError
 from thespis.runs.skilled import Skilled
 from thespis.selection import DESCRIPTOR
 
-MOST = 10_000  # plans that are enumerated
+MOST = 10_000  # largest number of plans that are enumerated
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class Planner:
     horizon: int = 1
     """Number of skills in a plan."""
     hold: int = 10
-    """Steps for which each skill is kept."""
+    """Environment steps for which each skill acts."""
     candidates: int = 50
-    """Number of plans that are compared in a round."""
+    """Number of plans that are sampled per round."""
     rounds: int = 10
-    """Number of rounds; each draws plans around the best of the one before."""
+    """Number of rounds; each samples plans around the best of the round before."""
     sharpness: float = 10.0
-    """How much more the better plans of a round count (the inverse of a temperature)."""
+    """Inverse temperature of the weights of plans in a round."""
     variance: float = 1.5
     """Variance of plans in the first round; it shrinks to a tenth in the last."""
     smoothing: float = 0.9
-    """How much the noise of a skill in a plan follows that of the skill before."""
+    """Correlation of the noise of successive skills in a plan."""
 
 
 def predict(algo: Any, state: Any, hp: Any, x: Array, skill: Array) -> Array:
@@ -62,7 +62,7 @@ def predict(algo: Any, state: Any, hp: Any, x: Array, skill: Array) -> Array:
 
 
 def numbers(algo: Any, base: str, x: Array) -> Array:
-    """Returns the observation or the descriptor, from what the dynamics predict."""
+    """Returns the observation or the descriptor, from the dynamics' prediction."""
     predicted, coordinates = algo.views["predicts"]
     plain = isinstance(algo.spec.obs, jax.ShapeDtypeStruct)
     if (
@@ -81,7 +81,7 @@ def numbers(algo: Any, base: str, x: Array) -> Array:
 
 
 def lead(algo: Any, state: Any, x: Array, goal: Array) -> Float[Array, "... size"]:
-    """Returns METRA's skill from descriptors [..., n] to goals: the way in its representation."""
+    """Returns METRA's skill from descriptors [..., n] to goals: the direction between their phi."""
     base, coordinates = algo.views["dynamics_sees"]
     if base != DESCRIPTOR and not algo.views.describes_all:
         raise ThespisError(
@@ -104,7 +104,7 @@ def plan(
 ) -> Float[Array, "horizon size"]:
     """Returns the skills with the most predicted reward, a function [..., size] -> [...]."""
     if algo.objective == "metra":
-        raise ThespisError("metra predicts nothing: it pursues goals, and other plans need dads")
+        raise ThespisError("metra has no dynamics to plan with: it pursues goals only; use dads")
 
     def worth(skills: Float[Array, "plans horizon size"]) -> Array:
         """Returns the predicted sum of rewards."""
@@ -135,7 +135,7 @@ def plan(
         noise = jnp.sqrt(planner.variance * shrink) * smooth(noise, planner.smoothing)
         plans = jnp.clip(mean[None] + noise, -1, 1)
         value = worth(plans)
-        # The paper's rewards are metres; over their range, plans do not depend on the unit.
+        # The paper's rewards are metres; divided by their range, the unit does not matter.
         value = (value - value.max()) / jnp.maximum(value.max() - value.min(), 1e-12)
         weight = nn.softmax(planner.sharpness * value)
         return (weight[:, None, None] * plans).sum(0), None
@@ -145,7 +145,7 @@ def plan(
 
 
 def smooth(noise: Float[Array, "plans horizon size"], by: float) -> Array:
-    """Returns noise that follows the noise before it, with the same variance."""
+    """Returns noise that is correlated along the horizon, with the same variance."""
     keep, new = by, np.sqrt(1 - by**2)
     steps = [noise[:, 0]]
     for i in range(1, noise.shape[1]):
@@ -175,15 +175,16 @@ def pursue(
     seed: int = 0,
     blind: bool = False,
 ) -> Pursuit:
-    """Pursues goals [n, size] in descriptor space; `blind` draws skills at random instead.
+    """Pursues goals [n, size] in descriptor space; `blind` chooses random skills instead.
 
-    The score is minus the mean distance over an episode, in units of the goal's distance from
-    the origin: 0 if it was there at once, -1 if it never moved. It stays where an episode ends.
+    The score is minus the mean distance from the goal over an episode, in units of the goal's
+    distance from the origin: 0 if it is reached at once, -1 if the agent never moves. After the end
+    of an episode its last position counts.
     """
     algo, n = skilled.algo, len(goals)
     size = algo.views.sizes[DESCRIPTOR]
     if goals.ndim != 2 or goals.shape[1] != size:
-        raise ThespisError(f"goal = {goals.tolist()}: give {size} numbers, as the descriptor has")
+        raise ThespisError(f"goal = {goals.tolist()}: give {size} numbers, one per descriptor axis")
     span = min(steps or skilled.limit, skilled.limit)
     targets = jnp.asarray(goals, jnp.float32)
     planner = planner or Planner()

@@ -18,8 +18,8 @@ class Trajectories(NamedTuple):
 
     skills: np.ndarray  # [skills, size]
     descriptors: np.ndarray  # [skills, episodes, rows, size]
-    rewards: np.ndarray  # [skills, episodes, rows]: with each row, so the first are 0
-    diversity: np.ndarray  # the same: the intrinsic rewards
+    rewards: np.ndarray  # [skills, episodes, rows], those before each row: the first are 0
+    diversity: np.ndarray  # [skills, episodes, rows], the intrinsic rewards
     ends: np.ndarray  # [skills, episodes]: the last row of the episode
 
     @property

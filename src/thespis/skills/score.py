@@ -1,4 +1,4 @@
-"""Scores skills: whether they differ, can be predicted, and how far they reach."""
+"""Scores skills: how diverse, predictable and far-reaching they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thespis.runs.skilled import Skilled
 from thespis.skills.planner import predict
 from thespis.skills.rollout import Trajectories, rollout
 
-CELLS = 20  # along each side of the box that holds all trajectories
+CELLS = 20  # along each side of the box around all trajectories
 
 
 def score(skilled: Skilled, n: int = 100, episodes: int = 3, seed: int = 0) -> dict[str, float]:
@@ -21,7 +21,7 @@ def score(skilled: Skilled, n: int = 100, episodes: int = 3, seed: int = 0) -> d
 
 
 def judged(skilled: Skilled, played: Trajectories) -> dict[str, float]:
-    """Returns the scores of episodes that were played."""
+    """Returns the scores of the given episodes."""
     ends = played.end_points  # [skills, episodes, size]
     middle = ends.mean(1)
     between = np.sqrt(((middle - middle.mean(0)) ** 2).sum(-1).mean())
@@ -42,9 +42,10 @@ def judged(skilled: Skilled, played: Trajectories) -> dict[str, float]:
 
 
 def predictability(skilled: Skilled, played: Trajectories) -> dict[str, float]:
-    """Returns how well the skill dynamics predict single changes and whole paths.
+    """Returns how well the skill dynamics predict single steps and whole paths.
 
-    It returns {} unless they predict the descriptor from itself, so that a path can be followed.
+    It returns {} unless they predict the descriptor from the descriptor alone, so that they can be
+    iterated.
     """
     algo: Any = skilled.algo
     base, coordinates = algo.views["predicts"]
@@ -80,7 +81,7 @@ def predictability(skilled: Skilled, played: Trajectories) -> dict[str, float]:
 
 
 def cells(descriptors: np.ndarray) -> int:
-    """Returns how many cells were visited, of a grid over the box around all of them."""
+    """Returns the number of visited cells in a grid over the box around all descriptors."""
     places = descriptors.reshape(-1, descriptors.shape[-1])
     places = places[np.isfinite(places).all(-1)]
     low, high = places.min(0), places.max(0)

@@ -1,7 +1,7 @@
-"""Skills in NumPy alone: `Skills("skills.npz").act(obs, skill)`.
+"""Skills that need only NumPy: `Skills("skills.npz").act(obs, skill)`.
 
-Skills of DADS also have `.change(skill)`, what one step of them does, and those of METRA
-`.lead(place, goal)`, the skill to take.
+Skills of DADS also have `.change(skill)`, the expected effect of one step, and those of METRA
+`.lead(place, goal)`, the skill that leads to a goal.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import numpy as np
 
 
 class Skills:
-    """The policy of skills, and the model of what they change or where they lead."""
+    """The policy of skills, and the model of their effects."""
 
     def __init__(self, path: str | Path):
         with np.load(path, allow_pickle=False) as file:
             self.parts = dict(file)
 
     def act(self, obs: np.ndarray, skill: np.ndarray) -> np.ndarray:
-        """Returns the likeliest action on observations [..., n], in the environment's units."""
+        """Returns the mode of the policy for observations [..., n], in the environment's units."""
         p = self.parts
         if "obs.mean" in p:
             std = np.sqrt(np.clip(p["obs.var"], 1e-6, 1e6))
@@ -27,11 +27,11 @@ class Skills:
         inputs = np.asarray(obs)[..., p["policy_sees"]]
         mean, _ = np.split(self.network("actor", np.concatenate([inputs, skill], -1)), 2, -1)
         action = np.tanh(mean).reshape(*mean.shape[:-1], *p["low"].shape)
-        # As thespis.core.Box.to_env has it, which this file must do without.
+        # The same as thespis.core.Box.to_env, which this file must not import.
         return (0.5 * ((1 - action) * p["low"] + (1 + action) * p["high"])).astype(np.float32)
 
     def change(self, skill: np.ndarray) -> np.ndarray:
-        """Returns how one step of a skill [..., size] is expected to change the descriptor."""
+        """Returns the expected change of the descriptor in one step of a skill [..., size]."""
         p, parts = self.parts, int(self.parts["components"])
         raw = self.network("dynamics", np.asarray(skill))
         size = p["change.mean"].shape[0] if "change.mean" in p else raw.shape[-1] // parts - 1
@@ -52,7 +52,7 @@ class Skills:
         return way / np.maximum(np.linalg.norm(way, axis=-1, keepdims=True), 1e-6)
 
     def representation(self, descriptor: np.ndarray) -> np.ndarray:
-        """Returns where a descriptor [..., n] lies, in steps."""
+        """Returns METRA's representation phi of a descriptor [..., n], in units of steps."""
         p = self.parts
         inputs = np.asarray(descriptor)[..., p["representation_sees"]]
         if "seen.mean" in p:

@@ -67,16 +67,17 @@ class Inherit:
     interval: int | None = None
     """Environment steps between exchanges; by default a twentieth of the steps."""
     fitness: str | None = None
-    """Any metric of metrics.csv; by default what the algorithm is for: the mean return of an
-    evaluation, eval/skill_dependence of skills, eval/similarity of imitators."""
+    """Metric of metrics.csv to maximise; by default the objective of the algorithm: the mean return
+    of evaluations, eval/skill_dependence for skills, eval/similarity for imitation."""
     networks: Literal["parent", "own"] = "parent"
-    """Networks, targets and temperature of a replaced member."""
+    """Networks, targets and temperature of a replaced member: its parent's or its own."""
     optimizer: Literal["parent", "own", "fresh"] = "parent"
-    """Adam's moments of a replaced member; fresh ones are zero."""
+    """Adam's moments of a replaced member: its parent's, its own, or zero (fresh)."""
     normalizer: Literal["parent", "own"] = "parent"
-    """Running statistics of the observations of a replaced member."""
+    """Running statistics of a replaced member: its parent's or its own."""
     replay: Literal["own", "parent", "shared"] = "own"
-    """Replay of a replaced member; shared: one of which all members learn, all the time."""
+    """Replay buffer of a replaced member: its own or its parent's; shared is one buffer from which
+    all members learn all the time."""
 
     def __post_init__(self):
         for option in fields(type(self)):

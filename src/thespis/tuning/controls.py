@@ -17,7 +17,8 @@ class RandomSearch(Inherit):
     """A control: every member keeps what it drew. One that breaks is replaced, and draws again."""
 
     tuned: tuple[str, ...] | Mapping[str, Uniform | None] | None = None
-    """Hyper-parameters that are drawn, as NAME or NAME=KIND:LOW:HIGH; by default all not given."""
+    """Hyper-parameters to sample, as NAME or NAME=KIND:LOW:HIGH; by default all that are not
+    set."""
 
     def check(self, Hyper, members, episodes) -> None:
         priors(Hyper, self.tuned)

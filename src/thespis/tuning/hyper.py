@@ -1,7 +1,7 @@
 """Hyper-parameters as data: each is declared once, with its default, legal range and prior.
 
     class Hyper(eqx.Module):
-        gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount", low=0, high=1)
+        gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount factor", low=0, high=1)
 
 The command line reads the default and the help, populations and sweeps read the prior. The
 values are leaves of a pytree: a change never recompiles, and members may differ.

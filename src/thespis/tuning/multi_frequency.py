@@ -29,7 +29,7 @@ class MultiFrequencyPBT(PBT):
     """
 
     frequencies: tuple[int, ...] = (1, 5)
-    """Intervals after which each of the sub-populations, equal in size, exchanges."""
+    """Number of intervals between exchanges, for each of the equal sub-populations."""
 
     def check(self, Hyper, members, episodes) -> None:
         priors(Hyper, self.tuned)

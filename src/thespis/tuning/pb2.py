@@ -31,9 +31,9 @@ class PB2(PBT):
     """PBT whose copies get the hyper-parameters of which a Gaussian process expects most."""
 
     history: int = 10
-    """Rounds that the Gaussian process knows."""
+    """Number of rounds of data in the Gaussian process."""
     candidates: int = 256
-    """Hyper-parameters that are compared for every copy."""
+    """Number of candidates that are compared for every copy."""
 
     def begin(self, key, Hyper, fixed, members):
         hps, tuned = super().begin(key, Hyper, fixed, members)

@@ -34,24 +34,26 @@ class PBT(Inherit):
     """The worst members become copies of the best, with hyper-parameters a little different."""
 
     exploit: Literal["truncation", "t-test"] = "truncation"
-    """The worst copy the best; or each copies a random member that is significantly better."""
+    """Exploitation: the worst members copy the best (truncation), or a member copies a random one
+    that is significantly better (t-test)."""
     best: float = 0.25
-    """Members that are copied: a number of them, or a fraction below 1."""
+    """Members that are copied, as a number or a fraction below 1."""
     replaced: float = 0.25
-    """Members that are replaced: a number of them, or a fraction below 1; 0 for none."""
+    """Members that are replaced, as a number or a fraction below 1; 0 for none."""
     significance: float = 0.05
-    """Of the t-test: how likely a difference must at most be by chance."""
+    """Significance level of the t-test."""
     min_age: int = 0
     """Environment steps for which a new copy is not replaced again."""
     explore: Literal["perturb", "resample", "both"] = "both"
-    """How a copy's hyper-parameters change: a little, drawn anew, or by chance either."""
+    """Exploration: perturb a copy's hyper-parameters, resample them, or choose one of both at
+    random."""
     resample: float = 0.25
-    """With explore both, the probability that a hyper-parameter is drawn anew."""
+    """Probability that a hyper-parameter is resampled, with explore = both."""
     factors: tuple[float, ...] = (0.8, 1.25)
-    """What perturbs a rate: one of these, to a random power around 1."""
+    """Factors that perturb a hyper-parameter: one of these, to a random power around 1."""
     tuned: tuple[str, ...] | Mapping[str, Uniform | None] | None = None
-    """Hyper-parameters that change, as NAME or NAME=KIND:LOW:HIGH, such as
-    gamma=uniform:0.9:1 (kinds: uniform, log, one-minus-log); by default all that are not given."""
+    """Hyper-parameters to tune, as NAME or NAME=KIND:LOW:HIGH, such as gamma=uniform:0.9:1 (kinds:
+    uniform, log, one-minus-log); by default all that are not set."""
 
     def __post_init__(self):
         super().__post_init__()

@@ -82,13 +82,13 @@ class SharedState(Walk):
 MISTAKES = {
     LimitTerminates: ("ends", "terminate after exactly 30 steps", "truncated = True"),
     Endless: ("ends", "no episode ended in 1,000 steps", "give it a time limit"),
-    ResetsItself: ("final observation", "looks like the first of another", "resets by itself"),
-    ForgetsTheLast: ("final observation", "repeats the one before", "the last action led to"),
-    EndsInZeros: ("final observation", "all zeros", "the last action led to"),
+    ResetsItself: ("final observation", "looks like the first of another", "Thespis resets"),
+    ForgetsTheLast: ("final observation", "repeats the one before", "after the last action"),
+    EndsInZeros: ("final observation", "all zeros", "after the last action"),
     IgnoresSeed: ("seed", "the same seed and actions give another observation", "np_random"),
     SeedsAtEveryReset: ("start states", "every episode of a copy begins in the same", "np_random"),
-    OneSeedForAll: ("start states", "copies with different seeds begin alike", "super().reset"),
-    SharedState: ("copies", "does other things when there are more", "keep all state in self"),
+    OneSeedForAll: ("start states", "copies with different seeds begin in", "super().reset"),
+    SharedState: ("copies", "behaves differently when there", "keep all state in self"),
 }
 
 

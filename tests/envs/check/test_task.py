@@ -56,8 +56,8 @@ class Drift:
     ("fault", "name", "seen"),
     [
         ("start", "start", "TracerArrayConversionError"),
-        ("shape", "observations", "observe gives float32[1], not float32[2]"),
-        ("state", "step", "begins with [1] int32[] and goes on with [1] float32[]"),
+        ("shape", "observations", "observe returns float32[1], but obs is float32[2]"),
+        ("state", "step", "a state with [1] int32[], but step [1] float32[]"),
         ("flag", "step", "terminated is int32[]"),
         ("nan", "finite", "the obs is nan at index 0, copy 0, step 21"),
         ("resets", "final observation", "looks like the first of another"),

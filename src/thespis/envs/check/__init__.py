@@ -1,4 +1,4 @@
-"""Checks whether an environment keeps the library's contract: `thespis check-env`."""
+"""Checks whether an environment follows the library's contract: `thespis check-env`."""
 
 from thespis.envs.check.check import check_env
 

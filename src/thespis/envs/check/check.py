@@ -1,8 +1,8 @@
-"""Checks whether an environment keeps the library's contract: `thespis check-env`.
+"""Checks whether an environment follows the library's contract: `thespis check-env`.
 
-Every environment is played at random through its adapter, the same for all kinds (play.py).
-The functions of JAX tasks are traced for the types they return (task.py), and environments of
-Gymnasium are also stepped directly, before the adapter converts anything (inside.py).
+Every environment is played with random actions through its adapter (play.py). The functions of JAX
+tasks are also traced for the types they return (task.py), and Gymnasium environments are also
+stepped directly, before the adapter converts anything (inside.py).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from thespis.errors import one_line
 
 
 def check_env(env: Any, seed: int = 0) -> Report:
-    """Plays an environment at random and reports what is wrong: `print(check_env(MyEnv))`.
+    """Plays an environment with random actions and reports mistakes: `print(check_env(MyEnv))`.
 
-    `env` is whatever `train` takes: a name, a class, a function that makes one, or a JAX task.
+    `env` may be anything that `train` accepts: a name, a class, a factory function or a JAX task.
     """
     try:
         environment = envs.make(env)

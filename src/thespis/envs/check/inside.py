@@ -1,4 +1,4 @@
-"""Checks what Gymnasium environments return, before the adapter converts it."""
+"""Checks the values that Gymnasium environments return, before the adapter converts them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from thespis.envs.gymnasium import Gymnasium
 
 
 def check_inside(report: Report, env: Gymnasium, seed: int) -> None:
-    """Checks the forms, types and bounds of what an instance returns, and its own resets."""
+    """Checks the shapes, types and bounds of the values that an instance returns."""
     instance: Any = env.instance()
     try:
         with report.blame("reset", "reset(self, *, seed=None, options=None) returns (obs, info)"):
             first = instance.reset(seed=seed)
         if not (isinstance(first, tuple) and len(first) == 2 and isinstance(first[1], dict)):
-            said = f"reset returns {describe(first)}, not a pair"
-            report.stop("reset", said, "return (obs, info), info a dict")
+            text = f"reset returns {describe(first)}, not a pair"
+            report.stop("reset", text, "return (obs, info), where info is a dict")
         report.add("reset", "ok", "returns (obs, info)")
         fault = odd_observation(instance.observation_space, first[0])
         space = instance.action_space
@@ -29,7 +29,7 @@ def check_inside(report: Report, env: Gymnasium, seed: int) -> None:
         act = lambda i: corners[i] if i < len(corners) else legal_sample(instance, obs)
         obs, rows = first[0], 0
         for i in range(200):
-            with report.blame("step", "it must take every action of its action_space"):
+            with report.blame("step", "it must accept every action of its action_space"):
                 returned = instance.step(act(i))
             if odd := odd_step(returned, env.spec.reward_dim or 1):
                 report.stop("step", *odd)
@@ -39,17 +39,17 @@ def check_inside(report: Report, env: Gymnasium, seed: int) -> None:
             if terminated or truncated:
                 hidden = {"final_observation", "final_obs", "terminal_observation"} & set(info)
                 if hidden:
-                    said = f"info has {hidden.pop()!r}: the environment resets itself"
-                    fix = "return that one as the observation; Thespis resets by itself"
-                    report.stop("final observation", said, fix)
+                    text = f"info has {hidden.pop()!r}: the environment resets itself"
+                    fix = "return that as the observation; Thespis resets the environment"
+                    report.stop("final observation", text, fix)
                 if info.get("TimeLimit.truncated") and terminated:
-                    said = "info says TimeLimit.truncated, but it returns terminated"
-                    report.stop("ends", said, "return truncated = True instead")
+                    text = "info has TimeLimit.truncated, but step returns terminated"
+                    report.stop("ends", text, "return truncated = True instead")
                 obs, _ = instance.reset()
-        report.add("step", "ok", f"{rows} steps, at the bounds of the actions too")
+        report.add("step", "ok", f"{rows} steps, including actions at the bounds")
         if fault:
             report.stop("observations", *fault)
-        report.add("observations", "ok", "of the shape, type and bounds of their space")
+        report.add("observations", "ok", "shape, type and bounds match observation_space")
     finally:
         instance.close()
 
@@ -67,7 +67,7 @@ def legal_sample(instance: Any, obs: Any) -> Any:
 
 
 def odd_step(returned: Any, reward_dim: int) -> tuple[str, str] | None:
-    """Returns what is wrong with the form of what step returned, and how to fix it."""
+    """Returns what is wrong with the values that step returned, and how to fix it; or None."""
     if not isinstance(returned, tuple) or len(returned) != 5:
         return (
             f"step returns {describe(returned)}, not five",
@@ -87,12 +87,12 @@ def odd_step(returned: Any, reward_dim: int) -> tuple[str, str] | None:
     if not np.isfinite(numbers).all():
         return f"the reward is {reward}", "bound the state, or terminate before it diverges"
     if not isinstance(info, dict):
-        return f"info is a {type(info).__name__}", "return a dict, {} if there is nothing to say"
+        return f"info is a {type(info).__name__}", "return a dict, such as {}"
     return None
 
 
 def odd_observation(space: Any, obs: Any, name: str = "obs") -> tuple[str, str] | None:
-    """Returns why an observation does not belong to its space, and how to fix it."""
+    """Returns why an observation does not belong to its space, and how to fix it; or None."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         pairs = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
         for key, child in pairs:
@@ -106,8 +106,8 @@ def odd_observation(space: Any, obs: Any, name: str = "obs") -> tuple[str, str] 
     x = np.asarray(obs)
     if space.shape is not None and x.shape != space.shape:
         return (
-            f"{name} has shape {x.shape}, its space says {space.shape}",
-            "return that shape, or declare what it is",
+            f"{name} has shape {x.shape}, but observation_space has {space.shape}",
+            "return that shape, or change observation_space",
         )
     if x.dtype.kind not in "fiub":
         return f"{name} has the type {x.dtype}", "return numbers"
@@ -119,8 +119,8 @@ def odd_observation(space: Any, obs: Any, name: str = "obs") -> tuple[str, str] 
     if not np.isfinite(x.astype(np.float64)).all():
         return f"{name} is not finite", "bound the state, or terminate before it diverges"
     if isinstance(space, spaces.Box):
-        wide = 1e-4 * (1 + np.abs(x.astype(np.float64)))  # rounding is no fault
-        low, high = x < space.low - wide, x > space.high + wide
+        margin = 1e-4 * (1 + np.abs(x.astype(np.float64)))  # for rounding
+        low, high = x < space.low - margin, x > space.high + margin
         if (low | high).any():
             i = tuple(np.argwhere(low | high)[0])
             bounds = f"[{space.low[i]:g}, {space.high[i]:g}]"
@@ -129,5 +129,5 @@ def odd_observation(space: Any, obs: Any, name: str = "obs") -> tuple[str, str] 
                 "clip it, or widen the bounds of observation_space",
             )
     elif not space.contains(obs) and not space.contains(x.astype(space.dtype)):
-        return f"{name} is {obs!r}, which is not in {space}", "return what the space allows"
+        return f"{name} is {obs!r}, which is not in {space}", "return an element of the space"
     return None

@@ -1,4 +1,4 @@
-"""Checks what random play shows, in the same way for all kinds of environments."""
+"""Checks that play an environment with random actions, the same for all kinds of environments."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from thespis.core import AGENTS, MASK, Box, HostEnv, Spec, Step, longest
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.check.report import Report, Stop
 
-COPIES = 8  # environments that are played side by side
-SECONDS = 20.0  # that one play of a host environment may take
-FEW = 50  # rows of the plays that are only compared with each other
+COPIES = 8  # environments that are played in parallel
+SECONDS = 20.0  # time limit for one play of a host environment
+FEW = 50  # rows of plays that are only compared with each other
 
 
 # --- playing --------------------------------------------------------------------------------
 
 
 class Play(NamedTuple):
-    """The steps of random play, NumPy arrays [rows, copies, ...], and how long they took."""
+    """The steps of random play, NumPy arrays [rows, copies, ...], and their duration."""
 
     steps: Step
     seconds: float
@@ -39,7 +39,7 @@ class Play(NamedTuple):
 
 
 def player(env: Any, copies: int, rows: int) -> Callable[..., Play]:
-    """Returns a function that plays, given the seeds of the environment and of the actions."""
+    """Returns a function play(seed, action_seed), with seeds of environments and actions."""
     if isinstance(env, HostEnv):
         return lambda seed, action_seed=0: play_on_host(env, copies, rows, seed, action_seed)
     run = program(env, copies, rows)
@@ -54,7 +54,7 @@ def player(env: Any, copies: int, rows: int) -> Callable[..., Play]:
 
 
 def program(env: Autoreset, copies: int, rows: int) -> Callable:
-    """Returns a compiled function of the environment's key and the actions' key: all rows."""
+    """Returns a compiled function (key of environments, key of actions) -> all rows."""
 
     def advance(carry, t):
         state, step, k_world, k_choice = carry
@@ -73,13 +73,13 @@ def program(env: Autoreset, copies: int, rows: int) -> Callable:
 
 
 def mask_of(spec: Spec, obs: Any) -> Any:
-    """Returns which actions are legal; None if the observation does not say so."""
+    """Returns the mask of legal actions in an observation, or None if it has none."""
     obs = obs[AGENTS] if spec.agents else obs
     return obs.get(MASK) if isinstance(obs, dict) else None
 
 
 def random_action(spec: Spec, obs: Any, copies: int, key) -> jax.Array:
-    """Draws actions uniformly from those that are legal."""
+    """Samples actions uniformly from the legal ones."""
     if isinstance(spec.actions[0], Box):
         return random.uniform(key, (copies, *spec.action_shape), jnp.float32, -1.0, 1.0)
     legal = jnp.broadcast_to(spec.legal[None], (copies, *spec.legal.shape))
@@ -91,7 +91,7 @@ def random_action(spec: Spec, obs: Any, copies: int, key) -> jax.Array:
 def play_on_host(
     env: Any, copies: int, rows: int, seed: int, action_seed: int, others: int = 0
 ) -> Play:
-    """Plays some copies; `others` take the actions of the first one and are not reported."""
+    """Plays some copies, next to `others` that take the first one's actions and are ignored."""
     rng, seeds = np.random.default_rng(action_seed), [seed + i for i in range(copies)]
     reported = lambda step: jax.tree.map(lambda x: x[:copies], step)
     with closing(env.open(copies + others, [*seeds, *range(7, 7 + others)])) as opened:
@@ -118,13 +118,13 @@ def host_action(spec: Spec, obs: Any, copies: int, rng: np.random.Generator) -> 
 
 def check_play(report: Report, env: Any, seed: int) -> None:
     """Checks autoreset, ends, final observations, start states, seeds, copies and speed."""
-    # Two episodes at least, or as long as evaluations wait for an end.
+    # At least two episodes, or as long as evaluations wait for the end of one.
     rows = min(max(300, 2 * env.limit + 3), 2500) if env.limit else longest(env) + 1
     host = isinstance(env, HostEnv)
     copies = 2 if host else COPIES
     play = player(env, copies, rows)
-    briefly = player(env, copies, FEW) if host else play  # compiled programs are used again
-    fix = "fix what the message says: it was raised by the environment during random play"
+    briefly = player(env, copies, FEW) if host else play  # a compiled program is reused
+    fix = "fix the error, which the environment raised during random play"
     with report.blame("plays", fix):
         played = play(seed)
         starts = first_rows(env, seed)
@@ -145,7 +145,7 @@ def check_play(report: Report, env: Any, seed: int) -> None:
         with report.blame("copies", fix):
             alone, among = (play_on_host(env, 1, FEW, seed, 0, others) for others in (0, 3))
         report.add("copies", *independent(alone, among, same[0] == "ok"))
-    timed = played if host else again  # the first play of a program was compiled
+    timed = played if host else again  # the first play includes compiling
     speed = (timed.steps.terminated.size - copies) / max(timed.seconds, 1e-9)
     report.steps_per_second = round(speed, 1)
     where = "in one process" if host else f"{copies} copies in one program"
@@ -153,7 +153,7 @@ def check_play(report: Report, env: Any, seed: int) -> None:
 
 
 def first_rows(env: Any, seed: int) -> np.ndarray:
-    """Returns start states [starts, size], each with a seed of its own."""
+    """Returns observations of start states [starts, size]."""
     if not isinstance(env, HostEnv):
         first = jax.jit(lambda key: env.reset(key, 64)[1])(random.key(seed + 1))
         return Play(jax.tree.map(lambda x: np.asarray(x)[None], first), 0.0).obs[0]
@@ -179,12 +179,16 @@ def finite(played: Play) -> tuple:
 
 
 def autoreset(played: Play) -> tuple:
-    """Checks that an end is followed by a first row: no reward and no end, whatever the action."""
+    """Checks that the row after an end begins a new episode, with no reward and no end."""
     s = played.steps
     fix = "in the step after an end, return the first observation of a new episode and reward 0"
     both = s.terminated & s.truncated
     if both.any():
-        return "wrong", "an end is both terminated and truncated", "let termination win"
+        return (
+            "wrong",
+            "an end is both terminated and truncated",
+            "return truncated = False if it is terminated",
+        )
     after = np.asarray(s.final)[:-1]
     if not after.any():
         return "cannot say", "no episode ended"
@@ -193,11 +197,11 @@ def autoreset(played: Play) -> tuple:
         return "wrong", f"the row after an end has reward {np.ravel(reward)[0]:g}, not 0", fix
     if np.asarray(s.final)[1:][after].any():
         return "wrong", "an episode ends in its first row", fix
-    return "ok", f"after {int(after.sum())} ends, new episodes in the next step"
+    return "ok", f"new episodes start in the step after an end ({int(after.sum())} times)"
 
 
 def ends(played: Play, env: Any) -> tuple:
-    """Checks that time limits truncate: a termination says that no reward can follow."""
+    """Checks that time limits truncate: after a termination no reward could follow."""
     s, obs = played.steps, played.obs
     lengths, clock = [], np.zeros(s.terminated.shape, int)
     for copy in range(s.terminated.shape[1]):
@@ -213,8 +217,16 @@ def ends(played: Play, env: Any) -> tuple:
             return "cannot say", f"{message}; its limit is {env.limit}"
         fix = "give it a time limit (gymnasium.wrappers.TimeLimit, or return truncated = True)"
         if len(s.terminated) > longest(env):
-            return "wrong", f"{message}, where evaluations cut it: it names no time limit", fix
-        return "cannot say", f"{message}, and it names no time limit", f"if it never ends, {fix}"
+            return (
+                "wrong",
+                f"{message}, the longest that evaluations play: it has no known time limit",
+                fix,
+            )
+        return (
+            "cannot say",
+            f"{message}, and it has no known time limit",
+            f"if it never ends, {fix}",
+        )
     terminated = [n for n, over in lengths if over]
     truncated = len(lengths) - len(terminated)
     if len(lengths) >= 5 and not truncated and len(set(terminated)) == 1 and terminated[0] > 1:
@@ -224,8 +236,8 @@ def ends(played: Play, env: Any) -> tuple:
                 "wrong",
                 f"all {len(lengths)} episodes terminate after exactly {length} steps, and "
                 "observations do not show the time",
-                "return truncated = True for a time limit (terminated only where the task is "
-                "over for good), or observe the time that is left",
+                "return truncated = True at a time limit (terminated only if the task itself has "
+                "ended), or add the remaining time to observations",
             )
     length = np.mean([n for n, _ in lengths])
     return "ok", (
@@ -234,7 +246,7 @@ def ends(played: Play, env: Any) -> tuple:
 
 
 def shows_time(obs: np.ndarray, clock: np.ndarray) -> float:
-    """Returns how well the observation predicts the time, linearly: R^2 in other copies."""
+    """Returns how well observations predict the time linearly: R^2 on held-out copies."""
     split = max(1, obs.shape[1] // 2)
     sides = [
         (obs[:, part].reshape(-1, obs.shape[-1]), clock[:, part].reshape(-1).astype(float))
@@ -249,7 +261,7 @@ def shows_time(obs: np.ndarray, clock: np.ndarray) -> float:
 
 
 def final_observation(played: Play, starts: np.ndarray) -> tuple:
-    """Checks that the last observation is where the action led, not the next episode's first."""
+    """Checks that the last observation of an episode is its own, not the next one's first."""
     obs, s = played.obs, played.steps
     over = np.argwhere(np.asarray(s.final)[1:]) + np.array([[1, 0]])
     if not len(over):
@@ -257,12 +269,12 @@ def final_observation(played: Play, starts: np.ndarray) -> tuple:
     last, before = (obs[over[:, 0] - back, over[:, 1]] for back in (0, 1))
     going = ~np.asarray(s.final)[1:] & ~np.asarray(s.final)[:-1]
     moving = (obs[1:] != obs[:-1]).any(-1)[going]
-    fix = "return the observation that the last action led to; Thespis resets by itself"
+    fix = "return the observation after the last action; Thespis resets the environment"
     if len(over) > 1 and (last == before).all() and moving.mean() > 0.9:
         return "wrong", "the last observation of an episode repeats the one before it", fix
     if len(over) > 1 and not last.any() and before.any(-1).mean() > 0.9:
         return "wrong", "the last observation of an episode is all zeros", fix
-    # How far from the start states, in their own deviations.
+    # Distance from the start states, in units of their standard deviation.
     centre, spread = starts.mean(0), starts.std(0) + 1e-6 * (1 + np.abs(starts).max(0))
     far = lambda x: np.median(np.mean(np.abs(x - centre) / spread, -1))
     like_a_start, walked = far(last) <= 2 * far(starts), far(before) > 4 * far(starts)
@@ -286,21 +298,22 @@ def start_states(played: Play, starts: np.ndarray) -> tuple:
     if again and differ and all((a == b).all() for a, b in again):
         return (
             "wrong",
-            "every episode of a copy begins in the same state, though those of other seeds do not",
+            "every episode of a copy begins in the same state, though copies differ by seed",
             "seed in reset only if a seed is given, and keep drawing from self.np_random",
         )
     if not differ and len(np.unique(starts, axis=0)) > 1:
         return (
             "wrong",
-            "copies with different seeds begin alike, though later episodes do not",
+            "copies with different seeds begin in the same state, though later episodes differ",
             "call super().reset(seed=seed) and draw from self.np_random, or from the key",
         )
     kinds = len(np.unique(starts, axis=0))
-    return "ok", f"{kinds} kinds in {len(starts)} starts" if kinds > 1 else "always the same one"
+    several = f"{kinds} different ones in {len(starts)} starts"
+    return "ok", several if kinds > 1 else "always the same one"
 
 
 def same_again(one: Play, two: Play) -> tuple:
-    rows = min(len(one.obs), len(two.obs))  # the clock may have ended one of them
+    rows = min(len(one.obs), len(two.obs))  # the time limit may have ended one earlier
     for name, a, b in (
         ("observation", one.obs, two.obs),
         ("reward", *(np.asarray(p.steps.reward) for p in (one, two))),
@@ -319,12 +332,12 @@ def same_again(one: Play, two: Play) -> tuple:
 
 def independent(alone: Play, among: Play, repeats: bool) -> tuple:
     if not repeats:
-        return "cannot say", "a seed does not fix what happens"
+        return "cannot say", "episodes are not reproducible by their seed"
     if same_again(alone, among)[0] == "ok":
-        return "ok", "copies do not disturb each other"
+        return "ok", "copies do not influence each other"
     return (
         "wrong",
-        "a copy does other things when there are more of them",
+        "a copy behaves differently when there are more copies",
         "keep all state in self, none in the class, in globals or in files",
     )
 
@@ -332,4 +345,4 @@ def independent(alone: Play, among: Play, repeats: bool) -> tuple:
 def actions_matter(one: Play, other: Play) -> tuple:
     if same_again(one, other)[0] == "ok":
         return "cannot say", "other actions changed nothing", "check that step uses its action"
-    return "ok", "other actions lead elsewhere"
+    return "ok", "other actions have other results"

@@ -13,7 +13,7 @@ Verdict = Literal["ok", "wrong", "cannot say"]
 
 
 class Check(NamedTuple):
-    """The verdict on one property: what happened and, where it is wrong, how to fix that."""
+    """The verdict on one property, with a message and, if it is wrong, how to fix it."""
 
     name: str
     verdict: Verdict
@@ -46,13 +46,13 @@ class Report:
         self.checks.append(Check(name, verdict, message, fix))
 
     def stop(self, name: str, message: str, fix: str = "") -> NoReturn:
-        """Adds what is wrong, and ends the checks."""
+        """Adds a failed check, and ends the checks."""
         self.add(name, "wrong", message, fix)
         raise Stop
 
     @contextmanager
     def blame(self, name: str, fix: str) -> Iterator[None]:
-        """Reports whatever is raised inside as a failure of this check."""
+        """Reports an exception in the block as a failure of this check."""
         try:
             yield
         except Exception as error:
@@ -63,4 +63,4 @@ class Report:
 
 
 class Stop(Exception):
-    """Something is so wrong that further checks would mean nothing."""
+    """Raised when a failure makes further checks meaningless."""

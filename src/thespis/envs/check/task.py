@@ -1,4 +1,4 @@
-"""Checks what the functions of a JAX task return, without running them."""
+"""Checks the values that the functions of a JAX task return, without running them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thespis.envs.check.report import Report
 
 
 def check_task(report: Report, env: Autoreset) -> None:
-    """Checks shapes and types of what the functions return, by tracing them."""
+    """Checks the shapes and types of returned values, by tracing the functions."""
     task, key = env.task, random.key(0)
     names = [n for n in ("obs", "action", "limit") if not hasattr(task, n)]
     if names:
@@ -26,20 +26,20 @@ def check_task(report: Report, env: Autoreset) -> None:
         state = jax.eval_shape(task.start, key)
     with report.blame("observations", "observe(state) returns one observation"):
         obs = jax.eval_shape(task.observe, state)
-    wanted = jax.tree.map(shape_of, task.obs)
-    if (got := jax.tree.map(shape_of, obs)) != wanted:
-        fix = f"declare what observe returns, or return what obs declares: {wanted}"
-        report.stop("observations", f"observe gives {got}, not {wanted}", fix)
-    report.add("observations", "ok", f"{wanted}")
+    expected = jax.tree.map(shape_of, task.obs)
+    if (got := jax.tree.map(shape_of, obs)) != expected:
+        fix = f"change obs to match observe, or return {expected}"
+        report.stop("observations", f"observe returns {got}, but obs is {expected}", fix)
+    report.add("observations", "ok", f"{expected}")
     action = jax.eval_shape(lambda: env.rescale(sample_of(env.spec))[0])
     with report.blame("step", "step(state, action) returns (state, reward, terminated)"):
         after, reward, terminated = jax.eval_shape(task.step, state, action)
     for a, b in itertools.zip_longest(named_shapes(state), named_shapes(after)):
         if a != b:
-            said = f"the state begins with {a or 'nothing'} and goes on with {b or 'nothing'}"
-            report.stop("step", said, "return a state of the same types as start does")
-    expected = "float32[]" if env.spec.reward_dim is None else f"float32[{env.spec.reward_dim}]"
-    for name, x, want in (("reward", reward, expected), ("terminated", terminated, "bool[]")):
+            text = f"start returns a state with {a or 'nothing'}, but step {b or 'nothing'}"
+            report.stop("step", text, "return a state of the same shapes and types as start")
+    reward_type = "float32[]" if env.spec.reward_dim is None else f"float32[{env.spec.reward_dim}]"
+    for name, x, want in (("reward", reward, reward_type), ("terminated", terminated, "bool[]")):
         if shape_of(x) != want:
             report.stop("step", f"{name} is {shape_of(x)}", f"return it as {want}")
     report.add("step", "ok", "keeps the types of its state; reward and terminated are scalars")
@@ -55,6 +55,6 @@ def named_shapes(tree: Any) -> list[str]:
 
 
 def sample_of(spec: Spec) -> jax.Array:
-    """Returns an action of zeros, as algorithms give it."""
+    """Returns an action of zeros, as algorithms return it."""
     continuous = isinstance(spec.actions[0], Box)
     return jnp.zeros((1, *spec.action_shape), jnp.float32 if continuous else jnp.int32)

@@ -52,11 +52,11 @@ class Chart {
   whole(line) { return this.spec.series.find(other => other.group === line.group && other.bold) || line; }
 
   describe() {
-    const told = this.spec.series.filter(line => line.bold).map(line => {
+    const summaries = this.spec.series.filter(line => line.bold).map(line => {
       const y = array(Object.values(line.by)[0].y);
       return `${line.name} goes from ${number(y[0])} to ${number(y[y.length - 1])}`;
     });
-    return `${this.spec.title}: ${told.join("; ")}. Arrow keys read values, plus and minus zoom, Escape shows all.`;
+    return `${this.spec.title}: ${summaries.join("; ")}. Arrow keys read values, plus and minus zoom, Escape shows all.`;
   }
 
   get axis() { return this.fixed ? "steps" : view.axis; }
@@ -79,7 +79,7 @@ class Chart {
     return { x: array(x), y: array(y), low: low == null ? null : array(low), high: high == null ? null : array(high) };
   }
 
-  some(line) { // the statistic over those runs of a group that are not hidden
+  some(line) { // the statistic over the visible runs of a group
     const members = this.spec.series.filter(other => other.group === line.group && !other.bold && other.by[this.axis] && shown(other));
     const key = `${this.axis} ${members.map(member => this.spec.series.indexOf(member))}`;
     this.known ??= new Map();
@@ -91,7 +91,7 @@ class Chart {
 
   get end() { return Math.max(1e-9, ...this.lines.map(line => line.x[line.x.length - 1] ?? 0)); }
 
-  get start() { // a logarithmic axis begins with the first that has a logarithm
+  get start() { // a logarithmic axis starts at the first positive value
     if (this.along !== SCALES.log) return 0;
     const first = Math.min(...this.lines.map(line => line.x.find(x => x > 0) ?? Infinity));
     return Number.isFinite(first) && first < this.end ? first : this.end / 10;
@@ -175,7 +175,7 @@ class Chart {
       return;
     }
     let low = laid[0], high = laid[laid.length - 1];
-    if (this.spec.floor) { // what failed shall not squeeze the rest
+    if (this.spec.floor) { // failed runs must not compress the others
       const usual = laid[Math.floor(0.05 * laid.length)];
       low = Math.max(low, usual - 0.5 * (high - usual));
     }
@@ -303,15 +303,15 @@ class Chart {
     faint.sort((a, b) => a.far - b.far);
     const near = faint.length && faint[0].far < 14 ? faint[0] : null;
     near?.line.mark.classList.add("near");
-    const told = [...bold.slice(0, 12), ...near ? [near] : []];
-    if (!told.length) return this.leave();
-    const at = told[0].at, step = told[0].line.step ? value : told[0].line.x[told[0].i];
+    const marked = [...bold.slice(0, 12), ...near ? [near] : []];
+    if (!marked.length) return this.leave();
+    const at = marked[0].at, step = marked[0].line.step ? value : marked[0].line.x[marked[0].i];
     this.over.replaceChildren(
       s("line", { class: "cursor", x1: at, x2: at, y1: this.pad.top, y2: this.floor }),
-      ...told.map(one => s("circle", { class: "dot", colour: colour(one.line.colour), cx: one.at, cy: one.y, r: one.line.bold ? 4.5 : 3.5 })));
+      ...marked.map(one => s("circle", { class: "dot", colour: colour(one.line.colour), cx: one.at, cy: one.y, r: one.line.bold ? 4.5 : 3.5 })));
     this.say(at, [
       h("i", {}, this.axis === "time" ? duration(step) : `${whole(step)} steps`),
-      ...told.map(({ line, i }) => h("div", {}, h("span", { colour: colour(line.colour) }), `${line.name} `, h("b", {}, number(line.y[i])),
+      ...marked.map(({ line, i }) => h("div", {}, h("span", { colour: colour(line.colour) }), `${line.name} `, h("b", {}, number(line.y[i])),
         line.raw && h("i", {}, ` smoothed, ${number(line.raw[i])} as logged`), line.low && h("i", {}, ` [${number(line.low[i])}, ${number(line.high[i])}]`))),
     ]);
   }

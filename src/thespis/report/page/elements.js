@@ -1,6 +1,6 @@
-// --- what is remembered, also when a live page loads itself again ---------------------------
+// --- the view, which is kept when a live page reloads itself -------------------------------
 
-for (const { programs, config } of data.runs) // names in them are a stranger's: they inherit nothing
+for (const { programs, config } of data.runs) // their keys may be untrusted: no prototype
   for (const named of [programs, config, ...Object.values(config)]) Object.setPrototypeOf(named, null);
 const runs = data.runs, one = runs.length === 1 ? runs[0] : null;
 const place = "thespis " + location.pathname;
@@ -8,7 +8,7 @@ const view = { axis: "steps", zoom: null, hidden: [], live: true, smooth: 0, log
 try { Object.assign(view, JSON.parse(sessionStorage.getItem(place) || "{}")); } catch {}
 function remember() { try { sessionStorage.setItem(place, JSON.stringify(view)); } catch {} }
 
-const followers = []; // who draws what depends on the view
+const followers = []; // functions that redraw what depends on the view
 function change(changes) {
   Object.assign(view, changes);
   remember();

@@ -1,6 +1,6 @@
 // --- histograms over time -------------------------------------------------------------------
 
-class Spread extends Chart { // a column per stretch of steps, a row per bin, the darker the more of the values are there
+class Spread extends Chart { // a column per range of steps and a row per bin, darker the more values it has
   constructor(spec) {
     super(spec, "small");
     followers.push(() => { this.figure.hidden = !shown(spec); });

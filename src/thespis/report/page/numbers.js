@@ -1,4 +1,4 @@
-"use strict"; // These scripts are put into the page one after another, as one.
+"use strict"; // These scripts are concatenated into one in the page.
 const data = JSON.parse(document.getElementById("data").textContent);
 
 // --- numbers ------------------------------------------------------------------------------
@@ -47,12 +47,12 @@ function decades(low, high, count) { // round logarithms within a range of them
   return found.length > count + 2 ? found.filter(x => Math.abs(x - Math.round(x)) < 1e-6) : found;
 }
 
-function logarithms(low, high, count) { // round numbers between two logarithms, evenly spread if those are near each other
+function logarithms(low, high, count) { // round numbers between two logarithms, evenly spread if these are close
   const found = decades(low, high, count).map(x => +(10 ** x).toPrecision(12));
   return found.length > 2 ? found : steps(10 ** low, 10 ** high, count);
 }
 
-// How values are laid out along an axis: forwards, backwards, and where the rules are.
+// Scales of an axis: the transformation, its inverse, and the ticks.
 const SCALES = {
   linear: { to: y => y, back: y => y, ticks: steps },
   log: { to: Math.log10, back: y => 10 ** y, ticks: logarithms },
@@ -78,7 +78,7 @@ function symmetric(values) { // logarithmic on both sides of 0, which has no log
 
 // --- statistics ---------------------------------------------------------------------------
 
-function smoothed(y, weight) { // a moving average that forgets; it begins anew after a gap
+function smoothed(y, weight) { // an exponential moving average, which restarts after a gap
   const found = new Float32Array(y.length);
   for (let i = 0, sum = 0, mass = 0; i < y.length; i++) {
     if (Number.isFinite(y[i])) {
@@ -90,7 +90,7 @@ function smoothed(y, weight) { // a moving average that forgets; it begins anew 
   return found;
 }
 
-function nearest(x, value, before) { // the place of the nearest, or of the last before
+function nearest(x, value, before) { // the index of the nearest value, or of the last one before
   let low = 0, high = x.length - 1;
   if (high < 0) return -1;
   while (high - low > 1) {
@@ -111,14 +111,14 @@ function iqm(values) { // as thespis.report.statistics
   return sorted.reduce((sum, x, i) => sum + x * Math.max(0, Math.min(i + 1, 0.75 * n) - Math.max(i, 0.25 * n)), 0) / (0.5 * n);
 }
 
-function combine(lines, { iqm: robust, tuned }) { // the statistic of some lines, and its interval if they are two seeds or more
+function combine(lines, { iqm: robust, tuned }) { // the statistic of some lines, with an interval if there are two seeds or more
   const start = Math.max(...lines.map(line => line.x[0])), end = Math.min(...lines.map(line => line.x[line.x.length - 1]));
   let x = [...new Set(lines.flatMap(line => [...line.x]))].filter(x => x >= start && x <= end).sort((a, b) => a - b);
   if (x.length > 250) x = Array.from({ length: 250 }, (_, i) => x[Math.round(i * (x.length - 1) / 249)]);
   const values = x.map(at => lines.map(line => between(line, at))), statistic = robust ? iqm : mean;
   const found = { x: Float64Array.from(x), y: Float32Array.from(values, statistic), low: null, high: null };
   if (!robust || tuned || lines.length < 2) return found;
-  let state = 1; // of a generator of numbers, so that the same runs have the same interval
+  let state = 1; // of a random number generator, so that the same runs have the same interval
   const draw = n => { state = (Math.imul(state, 1664525) + 1013904223) >>> 0; return Math.floor(state / 2 ** 32 * n); };
   const draws = Array.from({ length: 400 }, () => lines.map(() => draw(lines.length)));
   const ends = values.map(seeds => {

@@ -36,7 +36,7 @@ function live() {
     || [...document.querySelectorAll("video")].some(video => !video.paused);
   setInterval(async () => {
     if (!view.live || busy()) return;
-    if (data.edition) { // who serves the page tells whether there is a new one
+    if (data.edition) { // ask the server whether there is a new version
       try {
         const answer = await fetch(location.href, { method: "HEAD", cache: "no-store" });
         button.textContent = answer.ok ? "Live" : "Not served";

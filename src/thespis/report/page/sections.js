@@ -16,9 +16,9 @@ function state(run) { // and why a callback ended it
 
 function tags(run) { return run.tags.map(tag => h("span", { class: "tag" }, tag)); }
 
-function commands(run) { // the one that began it, and those that went on
+function commands(run) { // the one that started it, and those that resumed it
   return run.commands.map((command, i) => h("div", { class: "command" }, h("code", {}, command.split(" ").flatMap(word => [h("span", {}, word), " "]).slice(0, -1)),
-    copier(command, i ? "Copy the command that went on" : "Copy the command")));
+    copier(command, i ? "Copy the command that resumed it" : "Copy the command")));
 }
 
 // --- one run ---
@@ -54,8 +54,8 @@ const ago = run => {
   return run.active == null ? "–" : `${Math.max(0, Math.floor(seconds / size))} ${unit} ago`;
 };
 
-// Of the table of runs: the name of a column, what it is sorted by, what it shows, and whether phones do without it.
-const words = name => ["run", "state"].includes(name); // in a column, not numbers
+// Columns of the table of runs: name, value to sort by, text, and whether it is hidden on phones.
+const words = name => ["run", "state"].includes(name); // columns of text, not numbers
 const COLUMNS = [
   ["run", run => `${run.name || ""} ${run.title} ${run.path}`.trim().toLowerCase(), named],
   ["last return", run => run.last, run => number(run.last)],
@@ -70,7 +70,7 @@ const COLUMNS = [
 
 const kind = (name, minor) => `${words(name) ? "" : "number"} ${minor ? "minor" : ""}`;
 
-function named(run) { // with a switch
+function named(run) { // the name of a run, with a switch
   const box = h("input", { type: "checkbox", onchange: () => show([run.path], box.checked) });
   box.checked = visible(run.path);
   followers.push(() => { box.checked = visible(run.path); });
@@ -95,7 +95,7 @@ function overview() {
   const sought = () => rows.filter(([, row]) => !row.hidden).map(([run]) => run.path);
   const follow = () => {
     const { column, down } = view.sort || {}, value = COLUMNS[column]?.[1], words = view.find.toLowerCase().split(/\s+/);
-    const compare = (a, b) => (a == null) - (b == null) || (a < b ? -1 : a > b ? 1 : 0) * (down ? -1 : 1); // what is unknown comes last
+    const compare = (a, b) => (a == null) - (b == null) || (a < b ? -1 : a > b ? 1 : 0) * (down ? -1 : 1); // unknown values come last
     const sorted = value ? [...rows].sort(([a], [b]) => compare(value(a), value(b))) : rows;
     heads.forEach((head, i) => head.setAttribute("aria-sort", i !== column ? "none" : down ? "descending" : "ascending"));
     sorted.forEach(([run, row], i) => {
@@ -113,7 +113,7 @@ function overview() {
     scrolling("Runs", h("thead", {}, h("tr", {}, heads, h("th", { scope: "col", class: "number" }, "command"))), body));
 }
 
-// --- any number of them ---
+// --- any number of runs ---
 
 function members() {
   const rows = runs.flatMap(run => run.members.map(row => [
@@ -146,7 +146,7 @@ function metrics() {
     ...spreads.length ? grid("Distributions: the stronger the colour, the more of the values", spreads) : []);
 }
 
-const FEW = 8; // runs that have a column each
+const FEW = 8; // most runs with a column each
 
 function programs() {
   const names = new Map();
