@@ -13,7 +13,7 @@ from thespis.envs.registry import TASKS
 from thespis.errors import ThespisError
 from thespis.runs import checkpoint, trust, zoo
 from thespis.runs.build import build, state_shapes
-from thespis.runs.config_names import donor
+from thespis.runs.config_names import parse_init_from
 from thespis.runs.directory import read_config
 from thespis.runs.transplant import arrays, transplant
 
@@ -97,8 +97,11 @@ def test_a_policy_is_exported_and_nothing_is_written_into_the_package(tmp_path, 
 
 
 def test_others_start_from_one():
-    assert donor("zoo:jax-pendulum") == ("zoo:jax-pendulum", [])
-    assert donor("zoo:jax-pendulum:actor,critic") == ("zoo:jax-pendulum", ["actor", "critic"])
+    assert parse_init_from("zoo:jax-pendulum") == ("zoo:jax-pendulum", [])
+    assert parse_init_from("zoo:jax-pendulum:actor,critic") == (
+        "zoo:jax-pendulum",
+        ["actor", "critic"],
+    )
     run = thespis.load("zoo:jax-pendulum")
     blank = state_shapes(run.config, build(run.config)[0])
     state = transplant(blank, "zoo:jax-pendulum:actor", print)
