@@ -1,6 +1,7 @@
 """The trained policies that come with the package: small, harmless, and as good as they say."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from thespis.runs.transplant import arrays, transplant
 
 GYMNASIUM = ["Acrobot-v1", "CartPole-v1", "MountainCarContinuous-v0", "Pendulum-v1"]
 SIZES = {"--env", "--steps", "--hidden", "--batch-size", "--preset"}
+TWIN = {"--init-from", "--updates-per-step"}  # of a task of Gymnasium and the same in JAX
 
 
 def files() -> dict[str, float]:
@@ -45,7 +47,15 @@ def test_they_were_trained_by_the_commands_of_the_script_with_defaults_presets_a
     commands = {remaking.name_of(x): f"thespis train {x}" for x in remaking.COMMANDS}
     assert {one.name: one.command for one in thespis.zoo()} == commands
     for command in commands.values():
-        assert {word for word in command.split() if word.startswith("--")} <= SIZES
+        words = {word for word in command.split() if word.startswith("--")}
+        assert words <= SIZES | (TWIN if "--init-from zoo:jax-" in command else set())
+
+
+def test_the_page_on_them_has_their_figures():
+    text = Path(remaking.__file__).parents[1].joinpath("docs", "zoo.md").read_text("utf-8")
+    for one in thespis.zoo():
+        figures = f"{one.mean_reward:,.2f} | {one.std_reward:,.2f} | {one.steps:,} steps"
+        assert f"| `{one.name}` | {one.algo} | {figures} |" in text
 
 
 def test_they_are_listed_in_80_columns(capsys):
@@ -121,5 +131,5 @@ def test_one_is_not_resumed_and_another_name_is_told():
         thespis.resume("zoo:jax-pendulum", progress=False)
     with pytest.raises(ThespisError, match="unknown policy 'zoo:jax-pendulm'.*jax-pendulum"):
         thespis.load("zoo:jax-pendulm")
-    with pytest.raises(ThespisError, match="has no best policy.*use last"):
+    with pytest.raises(ThespisError, match="has no best policy.*only the last"):
         thespis.load("zoo:jax-pendulum").policy(which="best")
