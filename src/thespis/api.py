@@ -134,7 +134,8 @@ def train(
     with held():
         algo, options = option_file.merge(algo, {"env": env} | options, config)
         in_file = options.pop("out", None)
-        options = {"devices": 1, "threads": 1} | options if ray else options
+        grouped = bool(ray) and options.get("collectors") is None
+        options = {"devices": 1, "threads": 1} | options if grouped else options
         config, out = configs.make(algo, options), in_file if out is None else out
         names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
         config = dataclasses.replace(config, callbacks=names)
@@ -148,7 +149,7 @@ def train(
         config = dataclasses.replace(config, threads=threads)
     with held():
         choose_device(config.device)
-        pieces = build(config, training=not ray)
+        pieces = build(config, training=not grouped)
         config = with_eval_freq(config, pieces[1])
     if pieces[0].mesh is None and (config.devices or 1) > 1 and not pieces[0].side_by_side:
         reporter.note(
@@ -246,9 +247,10 @@ def resume(
             remember(folder)
         reporter.note(f"{folder} is done at step {done}; to train on: {how_to_resume(folder, 'N')}")
         return run
-    if ray and not (folder / GROUPS).is_dir():
+    grouped = bool(ray) and config.collectors is None
+    if grouped and not (folder / GROUPS).is_dir():
         raise ThespisError(f"{folder} was trained without ray: resume it without")
-    if not ray:
+    if not grouped:
         refuse_without_replay(run)
     warn_of_changes(run, config, reporter)
     if callbacks is None:
@@ -258,7 +260,7 @@ def resume(
     config = dataclasses.replace(config, callbacks=names)
     folder = folder if multihost.leads() else shadow(folder)
     with trainer_for(config, chosen, ray, None, deadline) as make:
-        pieces = run.build(config, training=not ray or config.collectors is not None)
+        pieces = run.build(config, training=not grouped)
         return finish(config, pieces, folder, reporter, partial(go_on, run=run), chosen, make)
 
 
@@ -346,10 +348,10 @@ def trainer_for(
     config: Config, callbacks: Any, ray: Any, group: int | None, deadline: float | None
 ) -> Iterator[Callable[..., Any]]:
     """Yields what makes the trainer of a run: in this process, or the head of groups on Ray."""
-    groups = ray and config.collectors is None
-    if not groups and (group, deadline) != (None, None):
+    grouped = bool(ray) and config.collectors is None
+    if not grouped and (group, deadline) != (None, None):
         raise ThespisError("group and deadline are for groups on ray: give ray without collectors")
-    if groups:
+    if grouped:
         from thespis.cluster.head import on_ray
 
         with on_ray(config, callbacks, ray, group, deadline) as make:
@@ -467,8 +469,8 @@ def derive(
     with new_folder(out, config, pieces[0].env) as folder:
         saved = {name: x for name, x in run.saved.items() if name != "resumes"}
         write_json(folder / "config.json", saved | changed)
-        make = trainer_for(config, None)
-        return finish(config, pieces, folder, reporter, restore, callbacks, make)
+        with trainer_for(config, callbacks, None, None, None) as make:
+            return finish(config, pieces, folder, reporter, restore, callbacks, make)
 
 
 def fail(folder: Path, error: BaseException) -> None:

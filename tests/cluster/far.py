@@ -42,12 +42,18 @@ class Falling(Lives):
     fault = "yes"
 
 
-class Sleepy(Lives):
-    """Waits 10 ms in every step, as for a simulator elsewhere."""
+class Meeting(Lives):
+    """Waits in every step for those of three other processes, without end of episodes."""
 
     def step(self, action):
-        time.sleep(0.01)
-        return super().step(action)
+        self.steps += 1
+        folder = os.environ["JAX_FAR_MARK"]
+        open(f"{folder}/{self.steps}-{os.getpid()}", "w").close()
+        end = time.monotonic() + 600
+        while sum(name.startswith(f"{self.steps}-") for name in os.listdir(folder)) < 4:
+            assert time.monotonic() < end, "the others do not step"
+            time.sleep(0.01)
+        return self.seen(action[0]), 1.0, False, False, {}
 
 
 class Deadly(Lives):

@@ -11,7 +11,7 @@ from jax import random
 
 import thespis
 from tests.cluster.dated import Dated
-from tests.cluster.far import Deadly, FakeRay, Falling, Lives, Sleepy
+from tests.cluster.far import Deadly, FakeRay, Falling, Lives, Meeting
 from tests.engine.clerks import Clerk, assert_equal, rows_of
 from tests.small import arguments
 from thespis.cluster import collectors
@@ -291,19 +291,19 @@ def test_real_collectors_train_though_one_is_killed(tmp_path, monkeypatch):
     assert run.metrics["train/n_updates"][-1] == 240
 
 
-def fps(tmp_path, count):
-    given = {"env": Sleepy, "envs": count, "collectors": count, "steps": 900 * count}
-    given |= {"updates_per_step": 0, "log_freq": 300 * count, "learning_starts": 100 * count}
-    given |= {"checkpoint_freq": 900 * count, "eval_freq": 900 * count, "eval_episodes": 1}
-    given["buffer_size"] = given["steps"]
-    run = thespis.train("sac", out=tmp_path, **arguments(hidden=(8, 8)) | given)
-    return run.metrics["time/fps"][-1]
-
-
 @pytest.mark.slow
-def test_eight_real_collectors_give_six_times_the_rows_of_one(tmp_path):
+@pytest.mark.posix
+def test_real_collectors_step_at_the_same_time(tmp_path, monkeypatch):
+    """No step of these ends before all four are in it."""
     pytest.importorskip("ray")
-    assert fps(tmp_path, 8) > 6 * fps(tmp_path, 1)
+    monkeypatch.setenv("JAX_FAR_MARK", str(tmp_path))
+    stage = Stage(Meeting, count=ENVS)
+    try:
+        learner = stage.train(10)
+    finally:
+        stage.driver.close()
+    assert learner.clock.iteration == 10
+    assert len(list(tmp_path.iterdir())) >= 9 * ENVS
 
 
 @pytest.mark.slow
