@@ -19,8 +19,8 @@ PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 DEMO := train sac --env jax:pendulum --steps 20000 --algo.hidden 64 64
 
-.PHONY: help setup demo docs test test-thorough test-slow test-faults test-browser test-wheel mutants browser bench lint format \
-  build release clean
+.PHONY: help setup demo docs test test-thorough test-slow test-faults test-browser test-wheel mutants browser bench zoo lint \
+  format build release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -63,6 +63,9 @@ browser:
 
 bench: .venv/.dev ## speed against other libraries, into docs/benchmarks.md; about an hour
 	$(BIN)/python benchmarks/run.py --save docs/benchmarks.md $(ARGS)
+
+zoo: .venv/.dev ## train the policies of thespis zoo again; some eleven CPU-minutes
+	$(BIN)/python benchmarks/zoo.py $(ARGS)
 
 lint: .venv/.dev ## style, layers and types
 	$(BIN)/ruff check

@@ -549,6 +549,29 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "parents[member] = member":
             "parents[member] = 0",
     }),
+    # --- sweeps ---
+    ("report/sweep_results.py", "tests/report/test_sweep_results.py", {
+        'names, done = choices_of(rows), [row for row in rows if row["state"] == "done"]':
+            "names, done = choices_of(rows), list(rows)",
+        "for k, found in settings.items() if len(found) == len(every)}":
+            "for k, found in settings.items()}",
+        "cells[i][j].append(row[\"iqm\"])":
+            "cells[i][j] = [row[\"iqm\"]]",
+    }),
+    ("sweeps/samplers.py", "tests/sweeps/test_samplers.py", {
+        "rng = np.random.default_rng([plan.sampler_seed, plan.algo.index(algo)])":
+            "rng = np.random.default_rng([0, plan.algo.index(algo)])",
+        "x = math.exp(coordinate) if isinstance(prior, LogUniform) else coordinate":
+            "x = -coordinate if isinstance(prior, LogUniform) else coordinate",
+        "        for job in self.jobs:\n            plan.check(job)":
+            "        for job in self.jobs[:1]:\n            plan.check(job)",
+    }),
+    ("sweeps/plan.py", "tests/sweeps/test_plan.py tests/sweeps/test_samplers.py", {
+        "if places and not trusted:":
+            "if not places and not trusted:",
+        'options["seeds"] = list(self.seeds)':
+            'options["seeds"] = list(self.seeds)[:1]',
+    }),
 ]
 # fmt: on
 

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from thespis.runs.callbacks import Training as Training
     from thespis.runs.dump import reproduce as reproduce
     from thespis.runs.run import Policy as Policy
+    from thespis.runs.zoo import zoo as zoo
+    from thespis.sweeps.sweep import Sweep as Sweep
+    from thespis.sweeps.sweep import sweep as sweep
     from thespis.tuning import PB2 as PB2
     from thespis.tuning import PBT as PBT
     from thespis.tuning import MultiFrequencyPBT as MultiFrequencyPBT
@@ -70,6 +73,8 @@ _HOMES = {
     "thespis.runs.callbacks": ("Callback", "Training"),
     "thespis.runs.dump": ("reproduce",),
     "thespis.runs.run": ("Policy",),
+    "thespis.runs.zoo": ("zoo",),
+    "thespis.sweeps.sweep": ("Sweep", "sweep"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -17,17 +17,19 @@ from thespis import envs
 from thespis.engine.loop import Loop
 from thespis.errors import ThespisError
 from thespis.report.progress import Terminal, in_notebook
-from thespis.runs import callbacks as hooks
-from thespis.runs import checkpoint, config_file, files, option_file
+from thespis.runs import callback_names as hooks
+from thespis.runs import checkpoint, config_file, files, option_file, zoo
 from thespis.runs import config as configs
 from thespis.runs import estimate as plans
 from thespis.runs.build import SCHEDULE, build, spans_run, state_shapes
+from thespis.runs.callbacks import Callback
 from thespis.runs.config import DIVERSITY, RETURN, Config
 from thespis.runs.config_checks import with_eval_freq
 from thespis.runs.config_names import seed_list
 from thespis.runs.directory import (
     GROUPS,
     create,
+    create_at,
     how_to_resume,
     resumes_of,
     status,
@@ -108,6 +110,7 @@ def train(
     *,
     config: Any = None,
     out: str | Path | None = None,
+    folder: str | Path | None = None,
     progress: bool = True,
     callbacks: Any = None,
     ray: str | bool | None = None,
@@ -123,15 +126,16 @@ def train(
     algorithm (`hidden`, `batch_size`, ...) and hyper-parameters (`gamma`, `actor_lr`, ...). With
     `members=8, pbt=True` (or `pbt=PBT(...)`) it is a population that tunes itself. `config` is a
     file with some or all of these, or the folder of a run that has them; what is given here wins.
-    The run is a new folder in `out`, by default $THESPIS_RUNS, or else `runs`. `callbacks` are
-    called at events of the run (docs/callbacks.md). With `ray`, True or the address of a cluster,
-    members train in groups of `group` there, and exchanges wait `deadline` seconds for those that
-    are late, or else for all (docs/scale.md).
+    The run is a new folder in `out`, by default $THESPIS_RUNS, or else `runs`; or it is `folder`
+    itself. `callbacks` are called at events of the run (docs/callbacks.md). With `ray`, True or the
+    address of a cluster, members train in groups of `group` there, and exchanges wait `deadline`
+    seconds for late groups, or else for all; `collectors` are there, too (docs/scale.md).
     """
     with held():
         algo, options = option_file.merge(algo, {"env": env} | options, config)
         in_file = options.pop("out", None)
-        options = {"devices": 1, "threads": 1} | options if ray else options
+        grouped = bool(ray) and options.get("collectors") is None
+        options = {"devices": 1, "threads": 1} | options if grouped else options
         config, out = configs.make(algo, options), in_file if out is None else out
         names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
         config = dataclasses.replace(config, callbacks=names)
@@ -145,7 +149,7 @@ def train(
         config = dataclasses.replace(config, threads=threads)
     with held():
         choose_device(config.device)
-        pieces = build(config, training=not ray)
+        pieces = build(config, training=not grouped)
         config = with_eval_freq(config, pieces[1])
     if pieces[0].mesh is None and (config.devices or 1) > 1 and not pieces[0].side_by_side:
         reporter.note(
@@ -163,10 +167,10 @@ def train(
         )
     with (
         trainer_for(config, chosen, ray, group, deadline) as make,
-        new_folder(out, config, pieces[0].env) as folder,
+        new_folder(out, config, pieces[0].env, folder) as place,
     ):
-        config_file.write(folder, config, this_command())
-        return finish(config, pieces, folder, reporter, callbacks=chosen, make=make)
+        config_file.write(place, config, this_command())
+        return finish(config, pieces, place, reporter, callbacks=chosen, make=make)
 
 
 def plan(
@@ -212,10 +216,13 @@ def resume(
     be on other `devices` and in other processes than before, also on another kind of `device`; by
     default it is the run's, if there is one. `demos` are needed only if they were given as an
     object, or are elsewhere now. `callbacks` take the place of the run's own, which are made again
-    if none are given. `trust` is for runs of others that name code of their own. Runs that were
-    trained with `ray` need it again, with any address and `deadline`.
+    if none are given. `trust` is for runs of others that name code of their own. Groups that were
+    trained with `ray` need it again, with any address and `deadline`; for collectors it is the
+    address of their cluster.
     """
     run = Run(path, env, eval_env, demos, trust)
+    if zoo.owns(run.path):
+        refuse_without_replay(run)
     reporter = speaker(progress)
     config, folder, done = run.config, run.path, step_of(newest(run.path))
     share = config.members // threads.process_index_and_count()[1]
@@ -240,9 +247,10 @@ def resume(
             remember(folder)
         reporter.note(f"{folder} is done at step {done}; to train on: {how_to_resume(folder, 'N')}")
         return run
-    if ray and not (folder / GROUPS).is_dir():
+    grouped = bool(ray) and config.collectors is None
+    if grouped and not (folder / GROUPS).is_dir():
         raise ThespisError(f"{folder} was trained without ray: resume it without")
-    if not ray:
+    if not grouped:
         refuse_without_replay(run)
     warn_of_changes(run, config, reporter)
     if callbacks is None:
@@ -252,7 +260,7 @@ def resume(
     config = dataclasses.replace(config, callbacks=names)
     folder = folder if multihost.leads() else shadow(folder)
     with trainer_for(config, chosen, ray, None, deadline) as make:
-        pieces = run.build(config, training=not ray)
+        pieces = run.build(config, training=not grouped)
         return finish(config, pieces, folder, reporter, partial(go_on, run=run), chosen, make)
 
 
@@ -339,16 +347,21 @@ def pull(
 def trainer_for(
     config: Config, callbacks: Any, ray: Any, group: int | None, deadline: float | None
 ) -> Iterator[Callable[..., Any]]:
-    """Yields what makes the trainer of a run: in this process, or the head of others on Ray."""
-    if not ray:
-        if (group, deadline) != (None, None):
-            raise ThespisError("group and deadline are for ray: give ray, or leave them out")
-        yield Trainer
-        return
-    from thespis.cluster.head import on_ray
+    """Yields what makes the trainer of a run: in this process, or the head of groups on Ray."""
+    grouped = bool(ray) and config.collectors is None
+    if not grouped and (group, deadline) != (None, None):
+        raise ThespisError("group and deadline are for groups on ray: give ray without collectors")
+    if grouped:
+        from thespis.cluster.head import on_ray
 
-    with on_ray(config, callbacks, ray, group, deadline) as make:
-        yield make
+        with on_ray(config, callbacks, ray, group, deadline) as make:
+            yield make
+    elif config.collectors is not None:
+        from thespis.cluster import collectors
+
+        yield partial(collectors.trainer, ray)
+    else:
+        yield Trainer
 
 
 def finish(
@@ -357,7 +370,7 @@ def finish(
     folder: Path,
     reporter: Silent,
     restore: Callable[[Any], None] = lambda trainer: None,
-    callbacks: Iterable[hooks.Callback] = (),
+    callbacks: Iterable[Callback] = (),
     make: Callable[..., Any] = Trainer,
 ) -> Run:
     """Trains from the start or what is restored to the end, and leaves plots and a report of it."""
@@ -446,7 +459,7 @@ def derive(
     out: str | Path | None,
     reporter: Silent,
     restore: Callable[[Any], None] = lambda trainer: None,
-    callbacks: Iterable[hooks.Callback] = (),
+    callbacks: Iterable[Callback] = (),
 ) -> Run:
     """Trains a run made of another one, in a folder of its own."""
     warn_of_changes(run, config, reporter)
@@ -456,7 +469,8 @@ def derive(
     with new_folder(out, config, pieces[0].env) as folder:
         saved = {name: x for name, x in run.saved.items() if name != "resumes"}
         write_json(folder / "config.json", saved | changed)
-        return finish(config, pieces, folder, reporter, restore, callbacks)
+        with trainer_for(config, callbacks, None, None, None) as make:
+            return finish(config, pieces, folder, reporter, restore, callbacks, make)
 
 
 def fail(folder: Path, error: BaseException) -> None:
@@ -496,13 +510,18 @@ def speaker(progress: bool) -> Silent:
 
 
 @contextmanager
-def new_folder(out: str | Path | None, config: Config, env: Any) -> Iterator[Path]:
+def new_folder(
+    out: str | Path | None, config: Config, env: Any, chosen: str | Path | None = None
+) -> Iterator[Path]:
     """Makes the folder of a run, and removes it if the run could not even begin.
 
-    Of several processes only the first keeps its own.
+    It may be `chosen`. Of several processes only the first keeps its own.
     """
     name = folder_name(config, envs.label(env))
-    folder = create(out, config.algo, name) if multihost.leads() else shadow()
+    if not multihost.leads():
+        folder = shadow()
+    else:
+        folder = create(out, config.algo, name) if chosen is None else create_at(chosen)
     try:
         yield folder
     finally:
@@ -562,9 +581,10 @@ def refuse_without_replay(run: Run) -> None:
         )
     saved = checkpoint.latest(run.path / "checkpoints")
     if saved and not any((path / "replay.safetensors").exists() for path in saved):
+        path = f"{zoo.PREFIX}{run.path.name}" if zoo.owns(run.path) else run.path
         raise ThespisError(
-            f"{run.path} cannot be resumed: it has no replay, as runs that were shared without; "
-            f"start from its weights: thespis train {run.config.algo} --init-from {run.path} ..."
+            f"{path} cannot be resumed: it has no replay, as runs that were shared without; "
+            f"start from its weights: thespis train {run.config.algo} --init-from {path} ..."
         )
 
 

@@ -129,7 +129,7 @@ def fields(cls: type, prefix: str = "", skip: tuple[str, ...] = ()) -> list[Opti
     A field that is a dataclass itself and has a `group` in its metadata is one option for each of
     its own fields, such as critic.norm.
     """
-    kinds, helps, options = typing.get_type_hints(cls), docstrings(cls), []
+    kinds, helps, options = type_hints(cls), docstrings(cls), []
     for f in dataclasses.fields(cls):
         if f.name in skip:
             continue
@@ -140,6 +140,12 @@ def fields(cls: type, prefix: str = "", skip: tuple[str, ...] = ()) -> list[Opti
             about = f.metadata.get("help", helps.get(f.name, ""))
             options.append(Option(prefix + f.name, kinds[f.name], about, f.default))
     return options
+
+
+@functools.cache  # a sweep makes thousands of configs
+def type_hints(cls: type) -> dict[str, Any]:
+    """Returns the types of a class's fields, by name."""
+    return typing.get_type_hints(cls)
 
 
 def last(option: Option) -> str:

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import random
 from optax import ScaleByAdamState
 
@@ -617,6 +618,11 @@ def member(tree, i: int):
 def named(options: dict[str, Any]) -> str:
     """What pytest calls a test of these options."""
     return "-".join(f"{name}={value}" for name, value in options.items()) or "defaults"
+
+
+def thorough(cases: list) -> list:
+    """Cases for `make test-thorough` alone."""
+    return [pytest.param(case, marks=pytest.mark.thorough) for case in cases]
 
 
 def effects(parts: dict[str, Any], changed) -> dict[str, set[str]]:

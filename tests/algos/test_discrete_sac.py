@@ -476,6 +476,7 @@ class Strict(gymnasium.Env):
         return self.seen(), float(action), self.time == 10, False, {}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("undrawn")
 def test_a_gymnasium_environment_that_refuses_illegal_actions_is_trained_and_evaluated(tmp_path):
     small = {"hidden": (8,), "batch_size": 16, "learning_starts": 100, "epsilon_start": 0.5}

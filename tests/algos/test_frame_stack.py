@@ -110,6 +110,7 @@ def test_windows_hold_stacks_too():
     assert found.reward.shape == (3, 2)
 
 
+@pytest.mark.thorough
 def test_what_is_acted_on_is_what_is_learned_from():
     """The stacks of acting equal those that the replay gives for the same rows."""
     env = Autoreset(Pendulum(limit=6))

@@ -27,10 +27,17 @@ def scalars(values=HYPER):
 midway = reference.midway
 
 
+# Choices that do not touch each other share an update; each alone is for the thorough.
 OPTIONS = [
     {},
+    {"hidden": (4, 4), "critic_hidden": (4,), "temperature": "linear", "critics": 1},
+    {"action": 1, "temperature": "fixed", "ignore_done": True, "normalize_observations": True},
+    {"critics": 3, "critic_loss": "half-mean"},
+    SAC.presets["qdax"]["algo"],
+    SAC.presets["di-engine"]["algo"] | {"hidden": (4,)},
+]
+ALONE = [
     {"action": 1},
-    {"hidden": (4, 4), "critic_hidden": (4,)},
     {"hidden": (4,), "critic_hidden": (4, 4)},
     {"std": "softplus"},
     {"log_derivative": "epsilon"},
@@ -41,16 +48,13 @@ OPTIONS = [
     {"critics": 1},
     {"critics": 3},
     {"critics": 1, "critic_loss": "half-mean"},
-    {"critics": 3, "critic_loss": "half-mean"},
     {"ignore_done": True},
     {"drop_truncated": True},
     {"normalize_observations": True},
-    SAC.presets["qdax"]["algo"],
-    SAC.presets["di-engine"]["algo"] | {"hidden": (4,)},
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=reference.named)
+@pytest.mark.parametrize("options", OPTIONS + reference.thorough(ALONE), ids=reference.named)
 def test_update_is_what_numpy_computes(options, monkeypatch):
     algo, hp = make(**options), scalars()
     n = algo.spec.action.size

@@ -53,6 +53,7 @@ def test_none_is_near_the_best_before_an_episode_has_ended():
     np.testing.assert_array_equal(near_best(Returns.none(3), HOT, 0.5, -1e6), [0, 0, 0])
 
 
+@pytest.mark.thorough
 def test_the_loop_tells_whole_returns():
     """Those of the rewards that the replay holds, for every member of its own."""
     env = Autoreset(PointMass(limit=5))

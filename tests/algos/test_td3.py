@@ -48,19 +48,22 @@ def branching(monkeypatch):
 
 OPTIONS = [
     {"delay": 2},
-    {"delay": 1, "action": 1},
     {"delay": 3, "order": "simultaneous"},
+    {"delay": 1, "critics": 3, "ignore_done": True, "normalize_observations": True},
+    TD3.presets["qdax"]["algo"],
+]
+ALONE = [
+    {"delay": 1, "action": 1},
     {"delay": 3, "critic_target": "every"},
     {"delay": 2, "order": "simultaneous", "critic_target": "every"},
     {"delay": 1, "critics": 1},
     {"delay": 1, "critics": 3, "ignore_done": True},
     {"delay": 1, "drop_truncated": True},
     {"delay": 1, "normalize_observations": True},
-    TD3.presets["qdax"]["algo"],
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=reference.named)
+@pytest.mark.parametrize("options", OPTIONS + reference.thorough(ALONE), ids=reference.named)
 def test_updates_are_what_numpy_computes(options, monkeypatch, branching):
     """From the first update to just after the second of the actor."""
     algo, hp = make(**options), scalars()

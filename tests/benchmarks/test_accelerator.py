@@ -9,6 +9,7 @@ from benchmarks import accelerator
 from thespis.runs import estimate
 
 
+@pytest.mark.thorough
 def test_figures_are_filed_with_their_device_and_versions(tmp_path, monkeypatch):
     monkeypatch.setattr(estimate, "SECONDS", 0.01)
     monkeypatch.setattr(accelerator, "QUICK", accelerator.QUICK | {"dtype": ("bfloat16",)})

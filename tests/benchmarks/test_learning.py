@@ -358,6 +358,7 @@ def test_an_arm_without_all_its_cells_has_no_score(table, choose, tmp_path):
 ARMS = [arm for arm in Table.read().arms.values() if arm.library == "thespis"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("arm", ARMS, ids=lambda arm: arm.name)
 def test_the_command_accepts_every_arm_of_thespis(arm, monkeypatch, capsys):
     words = [*shlex.split(arm.options), "--env", "jax:pendulum", "--no-probe", "--json"]

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.browser.driver import Browser, missing
-from tests.report.pages import histograms, run
+from tests.report.pages import histograms, run, sweep
 from thespis.report.report import report, watch
 from thespis.report.serve import LivePage, Server
 from thespis.runs.process import alone
@@ -360,7 +360,7 @@ def test_nothing_in_a_run_becomes_part_of_the_page(browser, tmp_path):
     folders = [run(tmp_path / "a", more=(metric,), **said), run(tmp_path / "b" / "<i>x", algo=evil)]
     histograms(folders[0], 4, name=metric)
     (folders[0] / "compiled.json").write_text(json.dumps({evil: 1.0, "__proto__": 2.0}))
-    status = {"state": "failed", "step": 1, "error": evil}
+    status = {"state": "failed", "step": 1, "error": evil, "reason": evil}
     (folders[1] / "status.json").write_text(json.dumps(status))
     for given in ([folders[0]], folders, [tmp_path]):
         browser.open(report(given, tmp_path / "page.html"))
@@ -454,3 +454,23 @@ def test_videos_too_large_for_the_page_play_from_beside_it(browser, tmp_path):
         Path(browser.run("return document.querySelector('#videos a').href")).name
         == "one%20video.gif"
     )
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_sweep_has_a_table_and_a_heat_map(browser, tmp_path, width, dark):
+    browser.size(width, phone=width < 500)
+    browser.dark(dark)
+    browser.open(report([sweep(tmp_path / "rates_1")]))
+    assert browser.errors() == []
+    assert wider(browser) <= 0
+    cells = "return [...document.querySelectorAll('#sweep .heat td')].map(e => e.textContent)"
+    assert len(browser.run(cells)) == 3 * 2
+    browser.run(
+        "const e = document.getElementById('heat'); e.selectedIndex = 2;"
+        "e.dispatchEvent(new Event('change'))"
+    )
+    assert len(browser.run(cells)) == 2 * 2
+    best = "return document.querySelector('#sweep .command code').textContent"
+    assert browser.run(best) == "thespis train td3 --env jax:pendulum --critic-lr 0.0003"
+    assert "the curtain fell" in browser.run("return document.querySelector('#sweep').textContent")

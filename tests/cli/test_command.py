@@ -258,7 +258,12 @@ def test_a_damaged_config_is_one_line_for_every_command(trained, tmp_path, compl
 
 @undrawn
 @pytest.mark.parametrize(
-    "text", ["", "time,member\n1,0\n", "step,member,eval/mean_reward\n\u00b2,0,=1\n3,8,1\n"]
+    "text",
+    [
+        pytest.param("", marks=pytest.mark.thorough),
+        pytest.param("time,member\n1,0\n", marks=pytest.mark.thorough),
+        "step,member,eval/mean_reward\n\u00b2,0,=1\n3,8,1\n",
+    ],
 )
 def test_a_damaged_log_stops_nobody_who_does_not_need_it(trained, tmp_path, complain, say, text):
     copy = shutil.copytree(trained.path, tmp_path / "damaged" / "run")

@@ -87,5 +87,12 @@ def test_runs_are_completed_and_no_name_of_one_is_run_as_code(shell):
     assert "runs/sac/jax-pendulum_1" in shell("thespis train sac --init-from runs/s")
 
 
+def test_policies_of_the_zoo_are_completed_by_name_and_where_runs_are(shell):
+    assert shell("thespis zoo jax-pend") == ["jax-pendulum"]
+    found = "jax-pendulum" if shell.name == "bash" else "zoo:jax-pendulum"
+    assert shell("thespis eval zoo:jax-pend") == [found]
+    assert shell("thespis train sac --init-from zoo:jax-pend") == [found]
+
+
 def test_an_unknown_shell_is_refused(complain):
     assert "unknown shell 'bsh'; did you mean bash" in complain("completion", "bsh")

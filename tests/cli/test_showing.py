@@ -121,6 +121,17 @@ def test_runs_fit_a_terminal_of_80_columns(several, say, monkeypatch):
     assert any("12,000" in line and "td3" in line for line in say("runs"))
 
 
+def test_runs_tell_why_a_callback_ended_one(several, say):
+    folder = several / "sac" / "jax-pendulum_1"
+    status = json.loads((folder / "status.json").read_text())
+    text = "EarlyStop: good\nenough"  # a stranger may have written it
+    (folder / "status.json").write_text(json.dumps(status | {"reason": text}))
+    assert say("runs")[-1] == "runs/sac/jax-pendulum_1 was ended by EarlyStop: good enough"
+    told = json.loads(say("runs", "--json", "--filter", "algo=sac", "pendulum")[0])["runs"]
+    assert [run["reason"] for run in told] == ["EarlyStop: good enough"]
+    assert "ended by" not in " ".join(say("runs", "--filter", "td3"))
+
+
 def test_runs_are_sorted_and_filtered(several, say):
     a, b, c = "sac/jax-pendulum_1", "td3/jax-pendulum_1", "sac/lr-0.001_1"
     assert listed(say, "--sort", "best") == [a, c, b]

@@ -202,6 +202,7 @@ def test_an_environment_that_fails_is_named_with_the_step(fault, message, capsys
     assert main(["eval", folder, "--episodes", "1"]) in (0, 2)  # it may fail again by itself
 
 
+@pytest.mark.thorough
 @undrawn
 def test_a_really_full_disk_loses_nothing(trained, tmp_path):
     """The system lets the child write no file larger than its first checkpoints."""

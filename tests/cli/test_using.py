@@ -32,6 +32,15 @@ def test_play(trained, say):
     assert os.path.getsize("video.gif") > 10_000
 
 
+def test_a_policy_of_the_zoo_is_played_and_evaluated_like_a_run(say):
+    told = json.loads(say("zoo", "jax-grid", "-o", "walk.gif", "--json")[0])
+    assert told["recorded"]["episodes"] == 100
+    assert told["returns"][0] == pytest.approx(told["recorded"]["mean_reward"], abs=0.1)
+    assert os.path.getsize("walk.gif") > 5_000
+    found = json.loads(say("eval", "zoo:jax-grid", "--episodes", "3", "--json")[0])
+    assert len(found["returns"]) == 3
+
+
 @pytest.mark.slow
 def test_eval_and_play_take_one_member_the_best_or_all(population, say):
     three = ["eval", population.path, "--episodes", "2", "--json"]

@@ -301,6 +301,7 @@ def test_small_arrays_cross_into_compiled_code_as_one_of_each_type():
     assert len(apart.pack(tree)) == 6
 
 
+@pytest.mark.thorough
 def test_one_core_learns_what_two_do(monkeypatch):
     learners = []
     for n in (1, 2):

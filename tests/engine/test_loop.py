@@ -246,8 +246,11 @@ def test_changing_hypers_seeds_or_epoch_length_compiles_nothing(algorithm):
 
 @pytest.mark.parametrize(
     "make",
-    [partial(clerks, *MANY), partial(agents, TD3, 2), partial(agents, SAC, 2)],
-    ids=["clerks", "TD3", "SAC"],
+    [
+        pytest.param(partial(clerks, *MANY), id="clerks"),
+        pytest.param(partial(agents, TD3, 2), id="TD3"),
+        pytest.param(partial(agents, SAC, 2), id="SAC", marks=pytest.mark.thorough),
+    ],
 )
 def test_members_side_by_side_are_the_same_but_for_rounding(make):
     """As on accelerators: a dozen steps, of which each has its updates."""

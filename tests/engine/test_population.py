@@ -113,6 +113,7 @@ def test_members_begin_with_states_and_replays_of_their_own():
     np.testing.assert_array_equal(p.age, [0] * 4)
 
 
+@pytest.mark.thorough
 def test_given_hypers_are_everybodys():
     make = jax.jit(lambda seeds: population.begin(sac().loop, PBT(), seeds, {"tau": 0.5}).hps)
     hps = make(sac().seeds)
@@ -138,6 +139,7 @@ def test_training_is_that_of_the_loop_and_ages_the_members():
     assert same(x, q.learner)
 
 
+@pytest.mark.thorough
 def test_evaluation_also_in_another_environment_changes_nothing():
     p, other = past(), Autoreset(Pendulum(limit=7))
     before = jax.tree.map(np.array, p)

@@ -11,7 +11,13 @@ from tests.faults.__main__ import CAMPAIGNS, page, run
 from tests.faults.common import ROOT, plain
 
 pytestmark = pytest.mark.posix
-SHORT = [name for name, campaign in CAMPAIGNS.items() if campaign.short]
+SHORT = [
+    pytest.param(
+        name, marks=[pytest.mark.thorough] if name == "kills" else []
+    )  # the trainer's test kills, too
+    for name, campaign in CAMPAIGNS.items()
+    if campaign.short
+]
 
 
 def check(found):

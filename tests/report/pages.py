@@ -1,11 +1,14 @@
 """Run folders made up for reports: any number of members, evaluations and columns."""
 
 import base64
+import itertools
 import json
 import re
 from itertools import pairwise
 
 import numpy as np
+
+from thespis.report import sweep_results
 
 HYPERS = ("actor_lr", "critic_lr", "alpha_lr", "gamma", "tau", "reward_scale")
 
@@ -86,6 +89,29 @@ def histograms(folder, rows, members=1, name="rollout/actions/0", edges=(-1, 0, 
         counts[-1 if 2 * i >= rows else 0] = 10
         lines += [",".join(map(str, [500 * (i + 1), m, *counts])) for m in range(members)]
     (folder / "histograms.csv").write_text("\n".join(lines) + "\n")
+
+
+def sweep(folder, algos=("sac", "td3"), envs=("jax:pendulum",), seeds=range(3)):
+    """A sweep over three rates and two batch sizes: the second rate and TD3 do best, one fails."""
+    rows = []
+    table = itertools.product(algos, envs, ("0.0001", "0.0003", "0.001"), ("64", "256"))
+    for i, (algo, env, rate, batch) in enumerate(table):
+        row = {"job": f"{i:03d}-{algo}", "algo": algo, "env": env, "critic_lr": rate}
+        row |= {
+            "batch_size": batch,
+            "command": f"thespis train {algo} --env {env} --critic-lr {rate}",
+        }
+        if i == 1:
+            rows.append(row | {"state": "failed", "error": "the curtain fell"})
+            continue
+        high = -300 + 60 * (rate == "0.0003") + 30 * (algo == "td3") + 10 * (batch == "256")
+        values = np.linspace(-1000, high, 6)[:, None] - np.arange(len(seeds))
+        place = folder / "jobs" / row["job"]
+        run(place, seeds, 6, algo, env, values=values, hp={"critic_lr": float(rate)})
+        rows.append(row | sweep_results.measured(place, "eval/mean_reward") | {"state": "done"})
+    (folder / "sweep.toml").write_text('metric = "eval/mean_reward"\n')
+    sweep_results.write(folder, rows)
+    return folder
 
 
 def data(file):

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,16 @@ def test_a_page_tells_the_configuration_the_command_and_why_a_run_failed(tmp_pat
     assert (facts["elapsed"], facts["compiled"]) == (13.0, 2.5)
     assert facts["programs"] == {"epoch": 2.2, "init": 0.3}
     assert facts["fps"] == pytest.approx(6000 / 10.5)
+
+
+def test_a_page_tells_why_a_callback_ended_a_run(tmp_path):
+    folder = run(tmp_path / "run")
+    (facts,) = data(report([folder]))["runs"]
+    assert facts["reason"] is None
+    told = json.loads((folder / "status.json").read_text()) | {"reason": "EarlyStop: good enough"}
+    (folder / "status.json").write_text(json.dumps(told))
+    (facts,) = data(report([folder]))["runs"]
+    assert (facts["state"], facts["reason"]) == ("done", "EarlyStop: good enough")
 
 
 def test_a_page_tells_what_the_user_said_of_a_run_and_how_it_went_on(tmp_path):

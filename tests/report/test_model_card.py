@@ -22,8 +22,10 @@ def card(folder, curve="plots/learning_curve.png", video=None, **changes) -> str
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config | changes))
     (folder / "status.json").write_text('{"state": "done", "step": 200}')
-    rows = ["step,member,eval/mean_reward", "100,0,-9", "100,1,-8", "200,0,-4", "200,1,-6"]
-    (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
+    seeds, returns = (config | changes)["seeds"], {100: (-9, -8), 200: (-4, -6)}
+    pairs = [(step, m, x) for step, xs in returns.items() for m, x in zip(range(len(seeds)), xs)]
+    rows = [f"{step},{m},{x}\n" for step, m, x in pairs]
+    (folder / "metrics.csv").write_text("step,member,eval/mean_reward\n" + "".join(rows))
     return model_card(Source(folder), "me/run", curve, video)
 
 
@@ -37,11 +39,12 @@ def test_a_card_has_task_figures_command_versions_curve_and_how_to_pull(tmp_path
         r"# sac on jax\:pendulum",
         "Last return **-5.0** (IQM of 2 seeds, 95 % interval -6.0 to -4.0)",
         "best evaluation **-4.0**",
-        "| seed 7 | -6.0 | -6.0 | 200 |",
+        "| seed | last return | best | at step |",
+        "| 7 | -6.0 | -6.0 | 200 |",
         "    thespis train sac --env jax:pendulum --seeds 0 7\n",
         r"- jax 0\.10\.2",
         "![Learning curve](plots/learning_curve.png)",
-        '<video controls loop src="videos/replay.mp4">',
+        '<video controls autoplay loop muted src="videos/replay.mp4">',
         "    thespis pull me/run\n",
     ):
         assert part in text
@@ -50,6 +53,12 @@ def test_a_card_has_task_figures_command_versions_curve_and_how_to_pull(tmp_path
     [model] = data["model-index"]
     values = {x["type"]: x["value"] for x in model["results"][0]["metrics"]}
     assert values == {"mean_reward": -5.0, "best_mean_reward": -4.0}
+
+
+def test_the_card_of_one_seed_has_a_sentence_and_no_table(tmp_path):
+    text = card(tmp_path, seeds=[0])
+    assert "Last return **-4.0**, best evaluation **-4.0** (at step 200)." in text
+    assert "|" not in text
 
 
 def test_a_run_without_evaluations_has_a_card(tmp_path):

@@ -1,6 +1,5 @@
 """Callbacks: who only watches changes nothing; what is changed is saved; faults are one line."""
 
-import json
 import sys
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,8 +13,7 @@ from jax import random
 
 import thespis
 from tests.report.test_tracking import Fake
-from tests.small import arguments, differences, stop_at, words
-from thespis.cli import main
+from tests.small import arguments, differences, stop_at
 from thespis.core import Box, ThespisError
 from thespis.runs import checkpoint, metrics, trainer
 from thespis.runs.callbacks import Callback, Training
@@ -250,18 +248,6 @@ def test_stop_and_continue_with_callbacks_equals_never_stopped(kind, tmp_path, r
     assert table["hparams/gamma"][first].tolist()[1:] == pytest.approx([0.6, 0.4])
 
 
-def test_a_kill_after_a_new_column_leaves_no_trace_of_it(tmp_path, capsys):
-    whole = train(tmp_path, JAX, Everything(), updates_per_step=0)
-    run = stopped(tmp_path, 110, JAX, Everything(), updates_per_step=0)
-    late = (whole.path / "metrics.csv").read_bytes()  # as if it had been killed at the end
-    (run.path / "metrics.csv").write_bytes(late)
-    capsys.readouterr()
-    thespis.resume(run.path, env=Slope(), callbacks=[Everything()], progress=False)
-    assert "no more" not in capsys.readouterr().err
-    assert not list(run.path.glob("*damaged*"))
-    same(whole.path, run.path)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -465,19 +451,6 @@ def test_an_error_is_one_line_that_names_the_callback_and_loses_nothing(plain, t
     same(plain.path, folder)
 
 
-def test_failures_of_others_are_told_too(tmp_path):
-    class Breaking(Clockwork):
-        def step(self, action):
-            if self.time == 5:
-                raise RuntimeError("the curtain fell")
-            return super().step(action)
-
-    stopper = Stopper("on_exchange")
-    with pytest.raises(ThespisError, match="the curtain fell"):
-        train(tmp_path, {"env": Breaking}, stopper)
-    assert stopper.ends == [(0, "failed")]
-
-
 @pytest.mark.parametrize("what", ["log", "stop", "set_hyper", "set_env"])
 def test_what_would_not_be_saved_is_refused(what, tmp_path):
     class Late(Callback):
@@ -488,104 +461,6 @@ def test_what_would_not_be_saved_is_refused(what, tmp_path):
 
     with pytest.raises(ThespisError, match=f"{what}.*: on_checkpoint may read, note"):
         train(tmp_path, JAX, Late())
-
-
-def test_a_state_must_be_plain_data(tmp_path):
-    class Opaque(Callback):
-        def state(self):
-            return object()
-
-        def restore(self, state): ...
-
-    with pytest.raises(ThespisError, match="callback Opaque: state raised TypeError"):
-        train(tmp_path, JAX, Opaque())
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (len, "derive a class from thespis.Callback"),
-        ("watch", "callback watch: give MODULE:CLASS"),
-        ("json:dumps", "callback json:dumps is a function: derive a class"),
-        ("nowhere:Watcher", "there is no module nowhere"),
-        (Climber(), None),
-        (type("Needy", (Callback,), {"__init__": lambda self, n: None}), "without arguments"),
-        (type("Never", (Callback,), {"every": 0}), "every of callback Never = 0: give at least 1"),
-    ],
-)
-def test_what_is_no_callback_is_refused_before_there_is_a_folder(given, message, tmp_path):
-    if message is None:
-        train(tmp_path, JAX, given, steps=110, updates_per_step=0)
-        return
-    with pytest.raises(ThespisError, match=message):
-        train(tmp_path, JAX, given)
-    assert not list(tmp_path.rglob("config.json"))
-
-
-# --- by name --------------------------------------------------------------------------------
-
-OWN = """
-import pathlib
-import thespis
-
-pathlib.Path(__file__).with_name("imported").touch()
-
-class Counter(thespis.Callback):
-    every = 50
-
-    def on_step(self, training):
-        training.log("mine/step", training.step)
-
-class Other(thespis.Callback):
-    def on_evaluation(self, training):
-        training.log("mine/evaluations", 1)
-"""
-WORDS = [*words(steps=200, hidden=(4,), updates_per_step=0, eval_episodes=1), "--json"]
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """The current folder of the command, with a module that tells when it is imported."""
-    (tmp_path / "mine.py").write_text(OWN)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr("thespis.plugins.also", [])
-    yield tmp_path
-    sys.modules.pop("mine", None)
-
-
-def test_the_command_names_callbacks_and_goes_on_with_those_of_its_own_run(here, capsys):
-    names = ["--callback", "mine:Counter", "--callback", "mine:Other"]
-    assert main(["train", "sac", *WORDS, *names]) == 0
-    folder = json.loads(capsys.readouterr().out)["run"]
-    saved = json.loads((here / folder / "config.json").read_text())
-    assert saved["callbacks"] == ["mine:Counter", "mine:Other"]
-    assert main(["resume", folder, "--steps", "300", "--json"]) == 0
-    table = thespis.load(folder).metrics
-    assert table["mine/step"].tolist() == [100, 200, 300]
-    assert table["mine/evaluations"].tolist() == [1, 1, 1]
-    assert main(["resume", folder, "--steps", "400", "--callback", "none", "--json"]) == 0
-    assert np.isnan(thespis.load(folder).metrics["mine/step"][-1])
-    assert json.loads((here / folder / "config.json").read_text())["callbacks"] == []
-
-
-def test_callbacks_of_a_stranger_are_not_imported_without_trust(here, capsys):
-    assert main(["train", "sac", *WORDS]) == 0
-    folder = here / json.loads(capsys.readouterr().out)["run"]
-    saved = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(saved | {"callbacks": ["mine:Counter"]}))
-    assert main(["resume", str(folder), "--steps", "300"]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1
-    assert f"callback = mine:Counter imports mine from {here / 'mine.py'}" in told[0]
-    assert main(["eval", str(folder), "--episodes", "1", "--json"]) == 0  # needs none of it
-    assert not (here / "imported").exists()
-    assert main(["resume", str(folder), "--steps", "300", "--trust", "--json"]) == 0
-    assert (here / "imported").exists()
-    assert thespis.load(folder).metrics["mine/step"][-1] == 300
-    sys.modules.pop("mine", None)
-    assert main(["resume", str(folder), "--steps", "400", "--json"]) == 0  # it is one's own now
 
 
 @pytest.mark.slow

@@ -84,6 +84,7 @@ sys.exit(cli.main())
 """
 
 
+@pytest.mark.thorough
 def test_two_processes_asked_to_end_and_continued_by_one_equal_one_alone(tmp_path):
     every = {"steps": 600, "eval_freq": 100, "checkpoint_freq": 150, "pbt.interval": 100}
     given = POPULATION | every | {"buffer_size": 400}  # not full at the signal, but in the end

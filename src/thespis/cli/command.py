@@ -16,8 +16,10 @@ usage: thespis COMMAND ... [--help], or thespis help COMMAND
   config ALGO             print a file with all options, for train --config
   resume RUN              continue a run exactly where it stopped
   rerun RUN               train one agent with the hyper-parameters that won a population
+  sweep ALGO,... --env .. train a table of algorithms, environments and choices
   eval RUN                play episodes with the trained policy and print their returns
   play RUN                make a video of the trained policy, or show it in a window
+  zoo [NAME]              list the trained policies that come with Thespis, or play one
   demos RUN -o NAME       record demonstrations by the trained policy, to imitate
   plot RUN ... -o FILE    plot curves over seeds, comparisons over environments, populations
   export RUN              write the trained policy as plain NumPy code or as an ONNX model
@@ -47,8 +49,10 @@ COMMANDS = {
     "config": imported_when_called("training", "config"),
     "resume": imported_when_called("training", "resume"),
     "rerun": imported_when_called("training", "rerun"),
+    "sweep": imported_when_called("sweeping", "sweep"),
     "eval": imported_when_called("using", "evaluate"),
     "play": imported_when_called("using", "play"),
+    "zoo": imported_when_called("using", "zoo"),
     "demos": imported_when_called("using", "demos"),
     "plot": imported_when_called("showing", "plot"),
     "export": imported_when_called("using", "export"),

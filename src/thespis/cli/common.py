@@ -32,15 +32,15 @@ def read_arguments(
 ) -> tuple[list[str], SimpleNamespace]:
     """Returns the plain words, and the options with their defaults; or prints the help.
 
-    A usage such as "eval RUN" makes the first word mandatory. `words` is the largest number of
-    plain words; None means any number.
+    A usage such as "eval RUN" makes the first word mandatory, "zoo [NAME]" does not. `words` is the
+    largest number of plain words; None means any number.
     """
     if {*HELP} & {*argv}:
         text = f"usage: thespis {usage} [options]\n\n{describe(options)}\n\n"
         print(f"{text}example: thespis {example}")
         raise HelpPrinted
     plain, chosen = parse(argv, options, math.inf if words is None else words)
-    if not plain and words != 0:
+    if not plain and words != 0 and "[" not in usage:
         noun = "environment" if "ENV" in usage else "run"
         one = f"the {noun}" if words else f"at least one {noun}"
         raise ThespisError(f"name {one}: thespis {usage}")

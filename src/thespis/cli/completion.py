@@ -42,9 +42,11 @@ class Words:
         from thespis.algos import registry
         from thespis.cli.command import COMMANDS
         from thespis.cli.skills import COMMANDS as SKILLS
+        from thespis.runs import zoo
 
         self.commands, self.skills = [*COMMANDS, "help"], list(SKILLS)
-        self.algos = registry.names()
+        self.algos, self.zoo = registry.names(), zoo.names()
+        self.in_zoo = [f"{zoo.PREFIX}{name}" for name in self.zoo]  # where a run is wanted
         self.envs = [name for group in envs.names().values() for name in group]
         known = registry.ALGORITHMS
         self.presets: Table = {name: list(x.presets) for name, x in known.items() if x.presets}
@@ -88,8 +90,9 @@ def quoted(text: str) -> str:
 def functions(words: Words) -> str:
     """Returns the functions that bash and zsh share, which print the words of a kind."""
     values = dict(words.choices) | {f"--{name}": words.envs for name in TO_ENVS}
-    first: Table = dict.fromkeys(OF_ALGO, words.algos) | {"check-env": words.envs}
+    first: Table = dict.fromkeys((*OF_ALGO, "sweep"), words.algos) | {"check-env": words.envs}
     first |= {"help": words.commands, "completion": list(SHELLS), "skills": words.skills}
+    first["zoo"] = words.zoo
     return f"""\
 _thespis_options() {{
   case "$1 $2" in
@@ -119,6 +122,7 @@ _thespis_takes_runs() {{
   return 1
 }}
 _thespis_commands={quoted(" ".join(words.commands))}
+_thespis_zoo={quoted(" ".join(words.in_zoo))}
 """
 
 
@@ -144,6 +148,7 @@ _thespis() {{
     typed=$command
     [[ $previous == --* ]] && typed=$previous
     if _thespis_takes_runs "$typed" || [[ $command == skills && $count == 3 ]]; then
+      found+=" $_thespis_zoo"
       for run in "${{THESPIS_RUNS:-runs}}"/*/*/config.json; do  # names are not expanded
         [[ -e $run && $run == "$cur"* ]] && runs+=("$(printf %q "${{run%/config.json}}")")
       done
@@ -179,7 +184,7 @@ _thespis() {{
     [[ $previous == --* ]] && typed=$previous
     if _thespis_takes_runs "$typed" || [[ $command == skills && $CURRENT == 4 ]]; then
       runs=("${{THESPIS_RUNS:-runs}}"/*/*/config.json(N:h))
-      found+=($runs)
+      found+=($runs ${{=_thespis_zoo}})
     fi
   fi
   (( $#found )) && compadd -a found || _files
@@ -213,15 +218,17 @@ def fish(words: Words) -> str:
         "  for run in $out/*/*/config.json",
         "    dirname $run",
         "  end",
+        f"  string split ' ' {quoted(' '.join(words.in_zoo))}",
         "end",
     ]
     first = lambda at, found: (
         f"complete -c thespis -f -n '__thespis_first {at}' -a {quoted(' '.join(found))}"
     )
     lines.append(first("", words.commands))
-    lines += [first(name, words.algos) for name in OF_ALGO]
+    lines += [first(name, words.algos) for name in (*OF_ALGO, "sweep")]
     lines += [first("check-env", words.envs), first("help", words.commands)]
     lines += [first("completion", SHELLS), first("skills", words.skills)]
+    lines.append(first("zoo", words.zoo))
     takes = [*RUNS, *(f"skills {name}" for name in words.skills)]
     lines += [
         f"complete -c thespis -n '__thespis_at {name}' -a '(__thespis_runs)'" for name in takes

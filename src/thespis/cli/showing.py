@@ -176,7 +176,7 @@ def runs(argv: list[str]) -> None:
     from rich.console import Console
 
     from thespis.report.table import fitting, short, summary
-    from thespis.runs.directory import default_out
+    from thespis.runs.naming import default_out
 
     tagged = any(run["tags"] for run in runs)
     rows = [
@@ -203,6 +203,9 @@ def runs(argv: list[str]) -> None:
     root = Path(args.out or default_out())
     inside = [row | {"run": str(Path(row["run"]).relative_to(root))} for row in narrow]
     fitting(Console(), summary(rows), summary(narrow), summary(inside, f"in {root}"))
+    for run in runs:
+        if run["reason"]:
+            print(printable(f"{run['run']} was ended by {run['reason']}"))
 
 
 def delete(runs: list[dict[str, Any]], args: SimpleNamespace) -> None:

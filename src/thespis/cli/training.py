@@ -58,8 +58,8 @@ RAY = [
     Option(
         "ray",
         str,
-        "Train members in groups on a cluster of Ray, and start those again that die "
-        "(docs/scale.md): HOST:PORT, auto, or by default RAY_ADDRESS, or else a Ray of this "
+        "Train groups of members, or run collectors, on a cluster of Ray, and restart those that "
+        "die (docs/scale.md): HOST:PORT, auto, or by default RAY_ADDRESS, or else a Ray of this "
         "machine alone.",
         metavar="[ADDRESS]",
         bare=True,
@@ -156,8 +156,7 @@ def dry_run(algo: str, chosen: dict[str, Any]) -> int:
     api = imported("thespis.api")
     estimate = api.plan(algo, chosen.pop("env", None), probe=False, **chosen)
 
-    from thespis.runs.directory import default_out
-    from thespis.runs.naming import folder_name
+    from thespis.runs.naming import default_out, folder_name
 
     config = estimate.config
     folder = f"{out or default_out()}/{algo}/{folder_name(config, estimate.env)}_N"
@@ -178,15 +177,8 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
     """Returns the algorithm and the options in `argv`, or prints the help."""
     imported("thespis.runs.config")
     from thespis.algos import registry
-    from thespis.runs.config import NOT_OPTIONS, Config
-    from thespis.runs.config_names import ALIASES, COMPUTED
-    from thespis.runs.other_libraries import advice
 
-    run = fields(Config, skip=NOT_OPTIONS)
-    run = [replace(o, kind=tuple[str, ...]) if o.name == "seeds" else o for o in run]
-    run.insert(3, Option("seed", int, "Random seed of a single member, or of the first one."))
-    run += more
-    tuning = tuner_options()
+    run, tuning = run_options(more), tuner_options()
     algo, *rest = argv or ["--help"]
     if algo.startswith("-") and not {*HELP} & {*argv} and (file := file_in(argv)):
         from thespis.runs.option_file import find_algo
@@ -216,14 +208,8 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
         about = about if everything else about.partition("\n\n")[0]
         print(help_page(command, algo, about, groups, algorithm.presets, everything))
         raise HelpPrinted
-    short = [replace(o, name=o.name.partition(".")[2]) for o in choices + hypers]
-    kinds = {o.name: o.kind for o in run + short}
-    aliases = [Option(name, kinds.get(ours, str)) for name, ours in ALIASES.items()]
-    computed = [Option(name, kind) for name, kind in COMPUTED.items()]
-    known = run + tuning + choices + hypers + short + aliases + computed
-    unknown = {w.lstrip("-").partition("=")[0].replace("-", "_") for w in rest if w[:2] == "--"}
-    for text in map(advice, unknown - {o.name for o in known}):
-        require(not text, text)
+    known = known_options(algorithm, run)
+    refuse_others(rest, known)
     words, given = split(rest, known)
     if words:
         hint = "options start with --" if "env" in given else f"is it --env {words[0]}?"
@@ -235,6 +221,37 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
     for text in overshadowed(algo, chosen.get("env")):
         print(f"note: {printable(text)}", file=sys.stderr)
     return algo, chosen
+
+
+def run_options(more: list[Option]) -> list[Option]:
+    """Returns the fields of a run as options, and more."""
+    from thespis.runs.config import NOT_OPTIONS, Config
+
+    run = fields(Config, skip=NOT_OPTIONS)
+    run = [replace(o, kind=tuple[str, ...]) if o.name == "seeds" else o for o in run]
+    run.insert(3, Option("seed", int, "Random seed of a single member, or of the first one."))
+    return run + more
+
+
+def known_options(algorithm: Any, run: list[Option]) -> list[Option]:
+    """Returns all that may be given to an algorithm: also by short names, and those of others."""
+    from thespis.runs.config_names import ALIASES, COMPUTED
+
+    long = fields(algorithm, "algo.", skip=("spec",)) + fields(algorithm.Hyper, "hp.")
+    short = [replace(o, name=o.name.partition(".")[2]) for o in long]
+    kinds = {o.name: o.kind for o in run + short}
+    aliases = [Option(name, kinds.get(ours, str)) for name, ours in ALIASES.items()]
+    computed = [Option(name, kind) for name, kind in COMPUTED.items()]
+    return run + tuner_options() + long + short + aliases + computed
+
+
+def refuse_others(argv: list[str], known: list[Option]) -> None:
+    """Says what to write instead of an option of another library."""
+    from thespis.runs.other_libraries import advice
+
+    unknown = {w.lstrip("-").partition("=")[0].replace("-", "_") for w in argv if w[:2] == "--"}
+    for text in map(advice, unknown - {o.name for o in known}):
+        require(not text, text)
 
 
 def names_to_check(algo: str, algorithm: type) -> dict[str, Callable[[Any], Any]]:

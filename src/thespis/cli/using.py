@@ -1,17 +1,25 @@
-"""Commands that use a trained policy: `eval`, `play`, `demos`, `export`."""
+"""Commands that use a trained policy: `eval`, `play`, `zoo`, `demos`, `export`."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
 
 from thespis.cli.common import BEST, JSON, SEED, TRUST, open_run, print_result, read_arguments
 from thespis.errors import ThespisError
 from thespis.values import Option
 
+if TYPE_CHECKING:
+    from thespis.runs.zoo import Entry
+
 MEMBER = Option("member", str, "Member of the run: a number, best, or all.", "best")
+PLAYING = [
+    Option("output", str, "Video file (.mp4 or .gif); by default in the run's videos folder."),
+    Option("episodes", int, "Number of episodes.", 1),
+    Option("human", bool, "Show a window instead of writing a file.", False),
+]
 
 
 def evaluate(argv: list[str]) -> None:
@@ -51,9 +59,7 @@ def evaluate(argv: list[str]) -> None:
 
 def play(argv: list[str]) -> None:
     options = [
-        Option("output", str, "Video file (.mp4 or .gif); by default in the run's videos folder."),
-        Option("episodes", int, "Number of episodes.", 1),
-        Option("human", bool, "Show a window instead of writing a file.", False),
+        *PLAYING,
         replace(MEMBER, help=f"{MEMBER.help[:-1]}, side by side in one video."),
         BEST,
         SEED,
@@ -62,7 +68,11 @@ def play(argv: list[str]) -> None:
     ]
     example = "play runs/sac/jax-pendulum_1 -o swing-up.gif"
     [path], args = read_arguments("play RUN", argv, options, example)
+    show(path, args)
 
+
+def show(path: str, args: SimpleNamespace, recorded: Entry | None = None) -> None:
+    """Plays a run and prints what came of it, beside what was `recorded` of one of the zoo."""
     run, which = open_run(path, args)
     from thespis.report import play
 
@@ -72,13 +82,44 @@ def play(argv: list[str]) -> None:
     )
     several = isinstance(returns[0], list)
     members = [{"member": m, "returns": x} for m, x in enumerate(returns)]
-    result = {"run": str(run.path), "video": file and str(file)}
+    result: dict[str, Any] = {"run": str(run.path), "video": file and str(file)}
     result |= {"members": members} if several else {"returns": returns}
     lines = [
         f"returns{f' of member {m}' if several else ''}  {', '.join(f'{x:,.1f}' for x in rewards)}"
         for m, rewards in enumerate(returns if several else [returns])
     ]
+    if recorded:
+        mean, episodes = recorded.mean_reward, recorded.episodes
+        result["recorded"] = {"mean_reward": mean, "episodes": episodes}
+        lines.append(f"recorded {mean:,.1f}, the mean of {episodes} episodes")
     print_result(result, args.json, lines + [f"video    {file}"] * (file is not None))
+
+
+def zoo(argv: list[str]) -> None:
+    video = "Video file (.mp4 or .gif); by default in the folder zoo of the runs."
+    options = [replace(PLAYING[0], help=video), *PLAYING[1:], SEED, JSON]
+    example = "zoo jax-pendulum -o swing-up.gif"
+    names, args = read_arguments("zoo [NAME]", argv, options, example)
+
+    from thespis.runs import zoo
+
+    if names:
+        one = zoo.entry(names[0].removeprefix(zoo.PREFIX))
+        known = SimpleNamespace(**vars(args), member="best", best=False, trust=False)
+        show(f"{zoo.PREFIX}{one.name}", known, one)
+        return
+    entries = zoo.zoo()
+    lines = [f"{'name':<25} {'algorithm':<13} {'environment':<25} {'reward':>7} {'kB':>4}"]
+    lines += [
+        f"{x.name:<25} {x.algo:<13} {x.env:<25} {x.mean_reward:>7.2f} {x.bytes / 1000:>4.0f}"
+        for x in entries
+    ]
+    lines += [
+        "",
+        f"reward is the mean of {entries[0].episodes} episodes; thespis zoo NAME plays one,",
+        "and zoo:NAME stands for it where a run is named: thespis eval zoo:NAME",
+    ]
+    print_result({"zoo": [vars(x) for x in entries]}, args.json, lines)
 
 
 def demos(argv: list[str]) -> None:
@@ -122,10 +163,11 @@ def export(argv: list[str]) -> None:
     [path], args = read_arguments("export RUN", argv, options, example)
 
     from thespis.export import export as write
+    from thespis.runs.files import output
 
     run, which = open_run(path, args)
     members = run.chosen(args.member, which)
-    folder, results, lines = Path(args.output or run.path / "export"), [], []
+    folder, results, lines = output(run.path, args.output, "export"), [], []
     for member in members:
         place = folder / f"member{member}" if len(members) > 1 else folder  # a folder each
         results.append(result := write(run, place, args.format, member, which))

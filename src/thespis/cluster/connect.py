@@ -100,7 +100,7 @@ def start(ray: Any, how: dict[str, Any]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **how)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:  # Ray raises plain ones, too, where it takes long to start
         if "ersion mismatch" in str(error):  # Ray refuses other versions of itself and of Python
             raise ThespisError(f"ray: {one_line(error)}; install the same on all nodes") from error
         where = how["address"]

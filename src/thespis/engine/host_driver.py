@@ -42,6 +42,8 @@ class HostDriver:
     learns. The second is not waited for, so the environments step while the update runs.
     """
 
+    measured: tuple[str, ...] = ()  # the names of metrics of its own
+
     def __init__(self, loop: Loop, seeds):
         self.loop = dataclasses.replace(loop, mesh=local(loop.mesh))
         self.mesh, self.mine = loop.mesh, mine(loop.mesh, len(seeds))
@@ -147,6 +149,10 @@ class HostDriver:
     def fold(self, step: Step) -> Step:
         """Turns leaves [members * envs, ...] into [members, envs, ...]."""
         return jax.tree.map(lambda x: x.reshape(self.members, -1, *x.shape[1:]), step)
+
+    def measures(self) -> dict[str, float]:
+        """Returns metrics of its own, since they were last asked for."""
+        return {}
 
     def close(self) -> None:
         if self.envs is not None:

@@ -422,6 +422,8 @@ def _as_sum(metric) -> Mean | Histogram:
 class DeviceDriver:
     """Runs a `Loop` whose environments are JAX code: many iterations in one program."""
 
+    measured: tuple[str, ...] = ()  # the names of metrics of its own
+
     def __init__(self, loop: Loop, seeds):
         self.loop = loop
         self.programs = cache(self.compile)
@@ -452,6 +454,10 @@ class DeviceDriver:
         in_specs = (specs, MEMBERS, SHARED, MEMBERS, SHARED)
         program = spread(self.loop.mesh, epoch, in_specs, specs)
         return compiled(program, (self.loop, mode, learn), donate_argnums=0)
+
+    def measures(self) -> dict[str, float]:
+        """Returns metrics of its own, since they were last asked for."""
+        return {}
 
     def close(self) -> None:
         pass

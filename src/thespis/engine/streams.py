@@ -26,6 +26,7 @@ class Stream(IntEnum):
     HEAL = 5  # of a population: who takes the place of broken members; 6 and 7 at later attempts
     DEMOS = 6  # of episodes that are recorded, and of no member or population
     RESET = 8  # of a member, at every reset of its networks
+    COLLECT = 9  # of a member, at every iteration, for each collector far away
 
 
 class Use(IntEnum):

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thespis.core import Spec, Step
-from thespis.envs.gymnasium import Leaf, Node, Unsuitable, action_spec, reader, rescaler, structs
+from thespis.envs.gymnasium import Unsuitable, action_spec, reader, rescaler, structs
+from thespis.envs.stepping import Leaf, Node
 from thespis.errors import ThespisError, did_you_mean
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import math
 import re
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 import jax
@@ -17,6 +17,8 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from thespis.core import MASK, Box, Discrete, Spec, Step
+from thespis.envs import stepping
+from thespis.envs.stepping import FIX, Failed, Leaf, Node, array, one_hot, quietly
 from thespis.errors import Fault, ThespisError, did_you_mean, one_line
 from thespis.errors import shown as cut
 
@@ -36,8 +38,6 @@ PACKAGES = {  # modules that register ids, and the prefixes of these
     "shimmy": ("dm_control/",),
     "metaworld": ("Meta-World/",),
 }
-FIX = "fix the environment, or end the episode before its state diverges"
-FORMS = {"reset": "obs, info", "step": "obs, reward, terminated, truncated, info"}
 
 
 class Unsuitable(ThespisError):
@@ -54,6 +54,7 @@ class Gymnasium:
     spec: Spec
     limit: int | None
     node: Node  # how observations are read
+    workers: int | None = None  # processes that step those which are opened; None: this one
 
     def __init__(self, source: Any):
         if not isinstance(source, str) and not callable(source):
@@ -67,7 +68,7 @@ class Gymnasium:
             for space in ("observation_space", "action_space"):
                 if getattr(env, space, None) is None:
                     raise Unsuitable(f"{self.name} has no {space}: set self.{space} in __init__")
-            self.observation_space = env.observation_space
+            self.observation_space, self.action_space = env.observation_space, env.action_space
             self.node = reader(env.observation_space, self.name)
             action = action_spec(env.action_space, self.name, finite_bounds(env))
             self.spec = Spec(structs(self.node), action, reward_dim(env))
@@ -89,6 +90,18 @@ class Gymnasium:
             )
         return env
 
+    def maker(self) -> Callable[..., Any]:
+        """Returns what makes instances in another process, which does not know our registry."""
+        if isinstance(self.source, str):
+            return partial(gymnasium.make, gymnasium.spec(self.source), disable_env_checker=True)
+        return self.source
+
+    def in_workers(self, workers: int) -> Gymnasium:
+        """Returns the same environment, whose copies are stepped by that many processes."""
+        new = copy.copy(self)
+        new.workers = workers
+        return new
+
     def open(
         self, n: int, seed: int | Sequence[int], render_mode: str | None = None
     ) -> GymnasiumEnvs:
@@ -97,33 +110,36 @@ class Gymnasium:
         The seed may also be a sequence with one for each.
         """
         seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
-        return GymnasiumEnvs([self.instance(render_mode) for _ in range(n)], seeds, self.name)
+        if self.workers is not None and render_mode is None:
+            from thespis.envs.env_workers import WorkerEnvs
+
+            return WorkerEnvs(self, seeds, min(self.workers, n))
+        return GymnasiumEnvs(self, [self.instance(render_mode) for _ in range(n)], seeds)
 
 
 class GymnasiumEnvs:
     """n running environments that reset in the step after an episode's end (see `core.Step`)."""
 
-    def __init__(self, envs: list[gymnasium.Env], seeds: Sequence[int], name: str):
-        self.envs, self.name = envs, name
+    def __init__(self, env: Gymnasium, envs: list[gymnasium.Env], seeds: Sequence[int]):
+        self.envs, self.name, self.n = envs, env.name, len(seeds)
         self.seeds: list[int | None] = list(seeds)
-        self.over = [False] * len(envs)  # the next step starts a new episode
+        self.over = [False] * self.n  # the next step starts a new episode
         self.time = 0  # calls of `step`
-        self.read = reader(envs[0].observation_space, name)
+        self.read, self.reward_dim = env.node, env.spec.reward_dim
         self.masked = isinstance(self.read, list) and any(key == MASK for _, key, _ in self.read)
-        self.act = rescaler(envs[0].action_space, name)
-        self.shape = (len(envs), *(envs[0].action_space.shape or ()))
+        self.act = rescaler(env.action_space, env.name)
+        self.shape = (self.n, *(env.action_space.shape or ()))
         self.size = math.prod(self.shape)
-        self.reward_dim = reward_dim(envs[0])
 
     def reset(self) -> Step:
         """Starts a new episode everywhere."""
-        self.over = [True] * len(self.envs)
-        return self._advance([None] * len(self.envs))
+        self.over = [True] * self.n
+        return self._advance([None] * self.n)
 
     def step(self, action: ArrayLike) -> Step:
         """Takes actions [n, ...] in [-1, 1], flat or in the shape of the space, or [n] integers."""
         action = np.asarray(action)
-        if action.size != self.size or len(action) != len(self.envs):
+        if action.size != self.size or len(action) != self.n:
             raise ThespisError(f"{self.name}: actions of shape {action.shape}, not {self.shape}")
         self.time += 1
         return self._advance(self.act(action.reshape(self.shape)))
@@ -134,12 +150,7 @@ class GymnasiumEnvs:
 
     def set_attr(self, name: str, value: Any) -> None:
         """Sets an attribute of every environment, or of a wrapper around it that has it."""
-        for env in self.envs:
-            owner = next((e for e in layers(env) if owns(e, name)), None)
-            if owner is None:
-                kind = type(env.unwrapped).__name__
-                raise ThespisError(f"{self.name} has no attribute {name!r}: give {kind} one")
-            setattr(owner, name, value)
+        stepping.set_attr(self.envs, self.name, name, value)
 
     def render(self) -> list[Any]:
         """Returns one frame per environment."""
@@ -154,28 +165,16 @@ class GymnasiumEnvs:
         for env in self.envs:
             env.close()
 
-    def _advance(self, actions) -> Step:
-        # New arrays each time, since JAX may still be using the last ones.
-        n = len(self.envs)
-        obs: Any = empty(self.read, n)
-        zero: Any = 0.0 if self.reward_dim is None else [0.0] * self.reward_dim
-        rewards, terminated, truncated = [zero] * n, [False] * n, [False] * n
-        for i, env in enumerate(self.envs):
-            try:
-                if self.over[i]:
-                    # Seeded only once, so that start states differ between episodes.
-                    raw, _ = returned("reset", env.reset(seed=self.seeds[i]))
-                    self.seeds[i] = None
-                else:
-                    raw, reward, ended, cut, _ = returned("step", env.step(actions[i]))
-                    rewards[i] = self.read_reward(reward)
-                    terminated[i] = bool(ended)
-                    truncated[i] = bool(cut) and not ended
-                write(self.read, obs, i, raw)
-            except Exception as error:
-                raise self.fault(i, cause(error)) from error
-            if not math.isfinite(rewards[i] if self.reward_dim is None else math.fsum(rewards[i])):
-                raise self.fault(i, f"the reward is {rewards[i]}; {FIX}")
+    def advance(self, actions: Any) -> stepping.Stepped:
+        """Begins new episodes where the old ones are over, and steps all others."""
+        rest = self.read, self.reward_dim
+        return stepping.advance(self.envs, self.seeds, self.over, actions, *rest)
+
+    def _advance(self, actions: Any) -> Step:
+        try:
+            obs, rewards, terminated, truncated = self.advance(actions)
+        except Failed as failed:
+            raise self.fault(failed.environment, failed.what) from failed.__cause__
         self._check(self.read, obs)
         self.over = [a or b for a, b in zip(terminated, truncated, strict=True)]
         if self.masked:
@@ -184,17 +183,6 @@ class GymnasiumEnvs:
                 raise self.fault(int(i), what)
         rest: Any = np.array(rewards, np.float32), np.array(terminated), np.array(truncated)
         return Step(obs, *rest)
-
-    def read_reward(self, reward: Any) -> Any:
-        """Returns the reward as one number, or as a list of them if it is a vector."""
-        if reward is None:
-            raise ThespisError("the reward is None; return a number")
-        if self.reward_dim is None:
-            return reward.item() if isinstance(reward, np.ndarray) else float(reward)
-        numbers = np.asarray(reward, np.float64).tolist()
-        if len(numbers) != self.reward_dim:
-            raise ValueError(f"the reward has {len(numbers)} numbers, not {self.reward_dim}")
-        return numbers
 
     def _check(self, node: Node, obs, key: str = "") -> None:
         """Refuses observations that are not finite."""
@@ -212,51 +200,7 @@ class GymnasiumEnvs:
         return Fault(self.name, i, self.time, what)
 
 
-def layers(env: Any) -> Iterator[Any]:
-    """Yields an environment's wrappers from the outside, and last the environment itself."""
-    yield env
-    while env is not env.unwrapped:
-        env = env.env
-        yield env
-
-
-def owns(env: Any, name: str) -> bool:
-    """Returns whether this layer itself has an attribute: some wrappers forward inner ones."""
-    return name in vars(env) or hasattr(type(env), name)
-
-
-def returned(method: str, values: Any) -> Any:
-    """Returns the values of `reset` or `step`, and refuses a wrong number of them."""
-    form = FORMS[method]
-    if isinstance(values, tuple | list) and len(values) == form.count(",") + 1:
-        return values
-    many = f"{len(values)} values" if isinstance(values, tuple | list) else type(values).__name__
-    raise ThespisError(f"{method} returned {many}; return {form}")
-
-
-def cause(error: Exception) -> str:
-    """Returns an error as one line: our own message, or the type and message."""
-    kind = "" if isinstance(error, ThespisError) else f"{type(error).__name__}: "
-    return f"{kind}{one_line(error)}"
-
-
 # --- observations ---------------------------------------------------------------------------
-
-
-class Leaf(NamedTuple):
-    """How one array is read: `encode` converts an environment's value to `shape` and `dtype`.
-
-    `choices` has the sizes and first values of discrete spaces, which become one-hot; else None.
-    """
-
-    shape: tuple[int, ...]
-    dtype: Any
-    encode: Callable[[Any], np.ndarray]
-    choices: tuple[np.ndarray, np.ndarray] | None = None
-
-
-# Each child has the name under which it is stored, and its key in the environment's observation.
-Node = Leaf | list[tuple[str, Any, Any]]
 
 
 @runtime_checkable
@@ -296,51 +240,11 @@ def mask(space: spaces.Space, name: str) -> Leaf:
     return array(space.shape, np.bool_)
 
 
-def array(shape: tuple[int, ...], dtype) -> Leaf:
-    stored = shape or (1,)  # a scalar becomes a vector of one number
-
-    def encode(obs):
-        x = np.asarray(obs, dtype)
-        if x.shape != shape:
-            raise ValueError(f"the observation has shape {x.shape}, but its space has {shape}")
-        return x
-
-    return Leaf(stored, dtype, encode)
-
-
-def one_hot(sizes: np.ndarray, starts: np.ndarray) -> Leaf:
-    """Returns how to read discrete values as concatenated one-hot vectors."""
-    total = int(sizes.sum())
-    offsets = np.cumsum(sizes) - sizes - starts
-
-    def encode(obs):
-        x = np.zeros(total, np.float32)
-        x[offsets + np.reshape(obs, -1)] = 1.0
-        return x
-
-    return Leaf((total,), np.float32, encode, (sizes, starts))
-
-
 def structs(node: Node):
     """Returns the shapes and types of one observation."""
     if isinstance(node, Leaf):
         return jax.ShapeDtypeStruct(node.shape, node.dtype)
     return {name: structs(child) for name, _, child in node}
-
-
-def empty(node: Node, n: int):
-    if isinstance(node, Leaf):
-        return np.empty((n, *node.shape), node.dtype)
-    return {name: empty(child, n) for name, _, child in node}
-
-
-def write(node: Node, out, i: int, obs) -> None:
-    """Writes the observation of environment i into its row."""
-    if isinstance(node, Leaf):
-        out[i] = node.encode(obs)
-    else:
-        for name, key, child in node:
-            write(child, out[name], i, obs[key])
 
 
 # --- actions --------------------------------------------------------------------------------
@@ -401,9 +305,7 @@ def create(make: Callable[..., Any], name: str, render_mode: str | None) -> Any:
     """Creates an environment, without its warnings about precision, spaces and versions."""
     options = {} if render_mode is None else {"render_mode": render_mode}
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return make(**options)
+        return quietly(make, **options)
     except Exception as error:
         if render_mode and isinstance(error, TypeError) and "render_mode" in str(error):
             raise ThespisError(

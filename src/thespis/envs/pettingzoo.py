@@ -21,6 +21,7 @@ import numpy as np
 from thespis import plugins
 from thespis.core import AGENTS, ALIVE, ENDED, MASK, PAID, STATE, Discrete, Spec, Step
 from thespis.envs import gymnasium as gym
+from thespis.envs import stepping
 from thespis.errors import ThespisError, one_line, or_all
 
 FAMILIES = {  # packages whose tasks can be named without a module
@@ -119,10 +120,10 @@ class Layout:
         """Writes an agent's observation to the row of its environment."""
         row = jax.tree.map(lambda x: x[i], out[AGENTS])  # views
         if self.alike:
-            gym.write(self.nodes[agent], row, agent, obs)
+            stepping.write(self.nodes[agent], row, agent, obs)
             return
-        one: Any = gym.empty(self.nodes[agent], 1)
-        gym.write(self.nodes[agent], one, 0, obs)
+        one: Any = stepping.empty(self.nodes[agent], 1)
+        stepping.write(self.nodes[agent], one, 0, obs)
         flat = [x.reshape(-1) for k, x in named_leaves(one) if k != MASK]
         numbers = np.concatenate([x / 255 if x.dtype == np.uint8 else x for x in flat])
         row[FLAT][agent, : len(numbers)] = numbers
@@ -157,17 +158,17 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
     """
 
     def __init__(self, envs: list[Any], seeds: Sequence[int], name: str, layout: Layout):
-        self.envs, self.name, self.layout = envs, name, layout
+        self.envs, self.name, self.layout, self.n = envs, name, layout, len(envs)
         self.seeds: list[int | None] = list(seeds)
-        self.over = [False] * len(envs)
+        self.over = [False] * self.n
         self.time = 0
         self.act = lambda actions: actions
-        self.shape = (len(envs), *layout.spec.action_shape)
+        self.shape = (self.n, *layout.spec.action_shape)
         self.size = math.prod(self.shape)
-        self.ended = np.zeros((len(envs), len(layout.keys)), bool)
+        self.ended = np.zeros((self.n, len(layout.keys)), bool)
 
     def _advance(self, actions) -> Step:
-        n, keys = len(self.envs), self.layout.keys
+        n, keys = self.n, self.layout.keys
         obs = self.layout.empty(n)
         rewards = np.zeros((n, len(keys)), np.float32)
         terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
@@ -175,13 +176,13 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
             try:
                 if self.over[i]:
                     # Seeded only once, so that start states differ between episodes.
-                    raw, _ = gym.returned("reset", env.reset(seed=self.seeds[i]))
+                    raw, _ = stepping.returned("reset", env.reset(seed=self.seeds[i]))
                     self.seeds[i], self.ended[i], paid = None, False, True
                     alive = np.array([key in env.agents for key in keys])
                 else:
                     living = [(j, key) for j, key in enumerate(keys) if key in env.agents]
                     acts = {key: self.layout.action(j, actions[i, j]) for j, key in living}
-                    raw, reward, ends, cuts, _ = gym.returned("step", env.step(acts))
+                    raw, reward, ends, cuts, _ = stepping.returned("step", env.step(acts))
                     rewards[i] = [reward.get(key, 0.0) for key in keys]
                     paid = [key in reward for key in keys]
                     end = np.array([bool(ends.get(key, False)) for key in keys])
@@ -195,9 +196,9 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
                     if key in raw:
                         self.layout.write(obs, i, j, raw[key])
                 if self.layout.state is not None:
-                    gym.write(self.layout.state, obs[STATE], i, env.state())
+                    stepping.write(self.layout.state, obs[STATE], i, env.state())
             except Exception as error:
-                raise self.fault(i, gym.cause(error)) from error
+                raise self.fault(i, stepping.cause(error)) from error
             obs[ALIVE][i], obs[ENDED][i], obs[PAID][i] = alive, self.ended[i], paid
         self._check_numbers(obs, rewards)
         self.over = (terminated | truncated).tolist()
@@ -217,7 +218,7 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
                 where = jax.tree_util.keystr(path, simple=True, separator="/")
                 agent = self.layout.keys[index[1]] if STATE not in where else "the state"
                 what = f"{agent}: {where} is {x[tuple(index)]}"
-                raise self.fault(index[0], f"{what}; {gym.FIX}")
+                raise self.fault(index[0], f"{what}; {stepping.FIX}")
 
 
 def for_several(source: Any) -> bool:

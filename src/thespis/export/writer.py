@@ -23,6 +23,7 @@ from thespis import __version__, envs
 from thespis.core import MASK, Box, Discrete, privileged
 from thespis.engine.rollout import FrozenPolicy
 from thespis.envs import gymnasium as gym
+from thespis.envs.stepping import Leaf
 from thespis.errors import ThespisError
 from thespis.export import to_numpy, to_onnx
 from thespis.export.graph import Graph, Value, named, trace
@@ -311,7 +312,7 @@ def pruned(node: dict[str, Any], name: str, names: set[str]) -> dict[str, Any]:
 
 
 def node_encoding(node: Any) -> dict[str, Any]:
-    if not isinstance(node, gym.Leaf):
+    if not isinstance(node, Leaf):
         return {"parts": [[name, key, node_encoding(child)] for name, key, child in node]}
     if node.choices is not None:
         return {"choices": [np.asarray(x).tolist() for x in node.choices]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -22,7 +23,7 @@ def frame(
     task_name: str,
     obs: np.ndarray | dict[str, np.ndarray],
     size: tuple[int, int] = (480, 360),
-    trail: Iterable[np.ndarray] = (),
+    trail: Iterable[Any] = (),
     goal: Point = (1.0, 1.0),
 ) -> np.ndarray | None:
     """Returns a picture of an observation, uint8 [height, width, 3]; None for unknown tasks.

@@ -45,6 +45,7 @@ def facts(source: Source, colour: int) -> dict[str, Any]:
         "colour": colour,
         "state": source.status["state"],
         "error": source.status.get("error"),
+        "reason": source.status.get("reason"),  # why a callback has ended it
         "step": step,
         "steps": total,
         "tuned": tuned,

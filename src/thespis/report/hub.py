@@ -21,7 +21,8 @@ from thespis.report.plots import curves_of, learning_curve
 from thespis.report.source import RETURN, Source
 from thespis.runs import checkpoint, files, trust
 from thespis.runs.config import DIVERSITY
-from thespis.runs.directory import JSON_BYTES, default_out, find, path_of, read_config
+from thespis.runs.directory import JSON_BYTES, find, path_of, read_config
+from thespis.runs.naming import default_out
 from thespis.values import convert
 
 CARD, CURVE, VIDEO = "README.md", "plots/learning_curve.png", "videos/replay"

@@ -81,27 +81,36 @@ def metadata(source: Source, known: dict[str, Any]) -> str:
 
 
 def results(known: dict[str, Any]) -> list[str]:
-    """Returns a sentence about the returns, and a table of all seeds or members."""
+    """Returns a sentence about the returns, and a table of several seeds or members."""
     rows = known["members"]
     if not rows:
         return ["It was never evaluated.", ""]
-    over = ""
-    if known["tuned"]:
+    over, at = "", ""
+    if len(rows) == 1:
+        at = f" (at step {int(rows[0]['at']):,})"
+    elif known["tuned"]:
         over = f" of the best of {len(rows)} members"
     elif known["interval"]:
         low, high = known["interval"]
         over = f" (IQM of {len(rows)} seeds, 95 % interval {low:,.1f} to {high:,.1f})"
+    last, best = f"**{known['last']:,.1f}**", f"**{known['best']:,.1f}**"
+    sentence = [f"Last return {last}{over}, best evaluation {best}{at}.", ""]
+    if len(rows) == 1:
+        return sentence
     return [
-        f"Last return **{known['last']:,.1f}**{over}, best evaluation **{known['best']:,.1f}**.",
-        "",
-        "| | last return | best | at step |",
+        *sentence,
+        f"| {'member' if known['tuned'] else 'seed'} | last return | best | at step |",
         "|---|---:|---:|---:|",
         *(
-            f"| {escaped(r['name'])} | {r['last']:,.1f} | {r['best']:,.1f} | {int(r['at']):,} |"
+            f"| {number_of(r)} | {r['last']:,.1f} | {r['best']:,.1f} | {int(r['at']):,} |"
             for r in rows
         ),
         "",
     ]
+
+
+def number_of(row: dict[str, Any]) -> str:
+    return escaped(row["name"].split()[-1])  # of "seed 7"
 
 
 def moving(video: str | None) -> list[str]:
@@ -109,7 +118,9 @@ def moving(video: str | None) -> list[str]:
     if video is None:
         return []
     picture = video.endswith(".gif")
-    return [f"![Video]({video})" if picture else f'<video controls loop src="{video}"></video>', ""]
+    # Without `muted` no browser starts it.
+    moves = f'<video controls autoplay loop muted src="{video}"></video>'
+    return [f"![Video]({video})" if picture else moves, ""]
 
 
 def section(title: str, lines: list[str]) -> list[str]:

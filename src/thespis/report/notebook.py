@@ -63,7 +63,7 @@ def card_parts(source: Source) -> list[str]:
     parts = [
         heading(known["title"], known["state"]),
         f'<div class="path">{safe(known["path"])}</div>',
-        *([soft(known["error"])] if known["error"] else []),
+        *(soft(known[why]) for why in ("error", "reason") if known[why]),
         f'<div class="facts">{"".join(values)}</div>',
         f'<div class="side">{charts(curves([source], metric), metric)}{moving(source)}</div>',
     ]

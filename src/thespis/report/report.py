@@ -23,6 +23,7 @@ import numpy as np
 
 from thespis import __version__
 from thespis.errors import ThespisError, listed, printable
+from thespis.report import sweep_results
 from thespis.report.charts import Charts, Numbers, population_charts
 from thespis.report.facts import facts
 from thespis.report.media import pictures, videos
@@ -33,7 +34,7 @@ from thespis.runs.catalogue import run_folders
 from thespis.runs.files import output
 
 PAGE = Path(__file__).with_name("page")
-SCRIPTS = ("numbers", "elements", "chart", "tree", "histogram", "sections", "report")
+SCRIPTS = ("numbers", "elements", "chart", "tree", "histogram", "sections", "sweep", "report")
 POLICY = (  # only the page's own scripts run, and nothing is fetched from elsewhere
     "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
     "img-src data: file: 'self'; media-src data: file: 'self'; connect-src 'self'; "
@@ -185,6 +186,7 @@ def page(
         "live": live,
         "edition": edition,
         "faults": faults,
+        "sweep": sweep_results.facts(chosen.root) if chosen.root else None,
         "groups": [group.label for group in groups],
         "runs": [facts(source, colour[source.folder]) for source in sources],
         "returns": [] if story else charts.returns(),

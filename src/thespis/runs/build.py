@@ -15,6 +15,7 @@ from thespis.algos.frame_stack import FrameStack
 from thespis.core import Box, HostEnv, Spec, Step, imitates
 from thespis.engine.loop import Learner, Loop
 from thespis.engine.streams import Stream, member_keys
+from thespis.envs.gymnasium import Gymnasium
 from thespis.errors import ThespisError
 from thespis.replay import demonstrations
 from thespis.runs import sizes
@@ -46,6 +47,12 @@ def build(
         env = envs.described(env, descriptor)
         if env is not plain:  # the observation contains the descriptor now
             options["descriptor"] = None
+    if training and config.env_workers is not None:
+        if eval_env is env or isinstance(eval_env, Gymnasium):
+            eval_env = in_workers(eval_env, config)
+        env = in_workers(env, config)
+    if training and config.collectors is not None:
+        refuse_collectors(env, config)
     if shapes(eval_env.spec) != shapes(env.spec):
         raise ThespisError(
             f"eval_env = {envs.label(eval_env)} has {shapes(eval_env.spec)}, but env = "
@@ -92,6 +99,28 @@ def on_skills(env: Any, config: Config) -> Any:
         raise ThespisError("skills_from: evaluations use the same skills; leave out eval_env")
     return over_skills(
         env, SavedRun(str(config.skills_from), trust=config.trust), config.skill_steps
+    )
+
+
+def in_workers(env: Any, config: Config) -> Any:
+    """Returns the environment, whose copies are stepped by other processes."""
+    if isinstance(env, Gymnasium) and not config.skills_from:
+        return env.in_workers(config.env_workers or 1)
+    what = "frozen skills act in this process" if config.skills_from else f"{env.name} is none"
+    raise ThespisError(
+        f"env_workers = {config.env_workers} is for environments of Gymnasium, and {what}: leave "
+        "env_workers out"
+    )
+
+
+def refuse_collectors(env: Any, config: Config) -> None:
+    """Refuses collectors of what they cannot step."""
+    if isinstance(env, Gymnasium) and not config.skills_from:
+        return
+    what = "frozen skills act in this process" if config.skills_from else f"{env.name} is none"
+    raise ThespisError(
+        f"collectors = {config.collectors} are for environments of Gymnasium, and {what}: leave "
+        "collectors out"
     )
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from thespis.errors import ThespisError, or_all
+from thespis.errors import ThespisError, or_all, shown
 from thespis.runs import metrics
-from thespis.runs.directory import default_out, read_config, status_of
+from thespis.runs.directory import read_config, status_of
 from thespis.runs.files import refuse_link, regular, writing
+from thespis.runs.naming import default_out
 from thespis.runs.process import alone, busy
 
 RETURN = "eval/mean_reward"
@@ -26,6 +27,7 @@ def catalogue(out: Path | str | None = None) -> list[dict[str, Any]]:
 
     `last` is the mean of the last evaluations of all seeds (in a tuned population, that of the best
     member), `best` the highest evaluation of any; both are None before the first evaluation.
+    `reason` says why a callback has ended the run, if one has.
     """
     root = Path(default_out() if out is None else out)
     if not root.is_dir():
@@ -84,7 +86,7 @@ def remove(folder: Path) -> None:
 def entry(folder: Path) -> dict[str, Any] | None:
     """Returns the entry of a run, "damaged" if its files cannot be read; None if it is no run."""
     known = dict.fromkeys(("algo", "env", "members", "tuner", "tags", "notes", "step", "steps"))
-    known |= dict.fromkeys(("last", "best"))
+    known |= dict.fromkeys(("last", "best", "reason"))
     try:
         line = readable(folder)
     except (ThespisError, AttributeError, KeyError, TypeError, ValueError):
@@ -122,6 +124,7 @@ def readable(folder: Path) -> dict[str, Any]:
         "steps": config.get("steps"),
         "last": float(summary(last)) if len(last) else None,
         "best": float(np.nanmax(rewards)) if len(last) else None,
+        "reason": shown(status["reason"]) if status.get("reason") else None,
     }
 
 

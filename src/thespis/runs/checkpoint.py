@@ -188,7 +188,8 @@ def load(
             masks |= {name: places for name, places in older.items() if name in names}
         filled_in = {name: expected[name] for name in (*new, *(masks if part == "tuning" else ()))}
         _compare(path, part, saved | filled_in, expected)
-        specs[part] = names, {n: np.full(leaves[n].shape, x, np.float32) for n, x in new.items()}
+        full = {n: np.full(leaves[n].shape, x, leaves[n].dtype) for n, x in new.items()}
+        specs[part] = names, full
     filled = {}
     for part, tree in templates.items():
         names, new = specs[part]
@@ -289,6 +290,11 @@ def shapes(path: Path, content: dict[str, Any], part: str) -> dict[str, jax.Shap
         return {name: struct(leaves[old]) for name, old in names.items()}
     except (KeyError, TypeError) as error:
         raise Damaged(f"{path / MANIFEST} is damaged: it does not describe {part}") from error
+
+
+def moments(part: str, tree: PyTree) -> dict[str, float]:
+    """Returns 0 for each moment of an optimiser, as defaults for reading the policy alone."""
+    return {name: 0.0 for name in _leaves(part, tree) if formats.is_moment(name)}
 
 
 def verified(path: Path, skip: Container[str] = ()) -> list[Path]:

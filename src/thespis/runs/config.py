@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from thespis.runs.config_names import ALIASES, as_written, loads_actor, translat
 from thespis.runs.config_presets import pop_tuner, preset_of
 from thespis.runs.other_libraries import advice, refuse_total
 from thespis.tuning import hyper
-from thespis.values import convert, grouped, plain
+from thespis.values import convert, grouped, plain, type_hints
 from thespis.values import fields as fields_of
 from thespis.xla.threads import Device
 
@@ -46,6 +45,18 @@ class Config:
     """Named set of options that replaces the defaults (see `thespis list`)."""
     envs: int = 1
     """Number of parallel environments per member."""
+    env_workers: int | None = None
+    """Number of processes that step Gymnasium environments; by default the process that learns
+    steps them one after another."""
+    collectors: int | None = None
+    """Number of Ray actors that step Gymnasium environments while the learner updates, on any node
+    of a cluster."""
+    sync_freq: int | None = None
+    """Environment steps between two fetches of the actor's weights by collectors; by default ten
+    of every environment."""
+    max_lag: int | None = None
+    """Largest number of environment steps that the weights of collectors may be behind those of
+    the learner; by default twice sync_freq."""
     updates_per_step: float = 1.0
     """Gradient updates per environment step, whatever the number of environments."""
     buffer_size: int = 1_000_000
@@ -244,7 +255,7 @@ def follow_rule(name: str, rule: Any, values: dict[str, Any]) -> Any:
 
 def groups(algorithm: type) -> dict[str, dict[str, Any]]:
     """Returns {group: {name: type}} of the options of a run, its algorithm and its `Hyper`."""
-    hints = typing.get_type_hints(Config).items()
+    hints = type_hints(Config).items()
     return {
         "train": {name: kind for name, kind in hints if name not in NOT_OPTIONS},
         "algo": {o.name: o.kind for o in fields_of(algorithm, skip=("spec",))},

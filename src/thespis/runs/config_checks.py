@@ -75,6 +75,12 @@ def complete(config: Config) -> Config:
         f"steps = {steps} ends before learning starts at {start}: raise steps, or lower "
         "learning_starts",
     )
+    here = config.envs * config.members // processes
+    require(
+        (config.env_workers or 1) <= here,
+        f"env_workers = {config.env_workers} is more than the {here} environment(s) there are: "
+        "give fewer, or more envs",
+    )
     other_names(config.log_keys)
     for hp in (config.hp, *(changes for _, changes in config.schedule)):
         hyper.check(config.Algorithm.Hyper, hp, config.members)
@@ -87,6 +93,7 @@ def complete(config: Config) -> Config:
         config.demos is None or imitates(config.Algorithm),
         f"{config.algo} does not learn from demonstrations: leave demos out, or use sqil",
     )
+    config = config if config.collectors is None else with_collectors(config)
     config = config if config.tuner is None else with_tuner(config)
     folder_name(config, "env")  # refuses a name with unknown fields
     return config
@@ -103,6 +110,32 @@ def with_eval_freq(config: Config, eval_env: JaxEnv | HostEnv) -> Config:
     every = max(1, config.steps // 20)
     steps = config.eval_episodes * longest(eval_env) if isinstance(eval_env, HostEnv) else 0
     return dataclasses.replace(config, eval_freq=every * max(1, -(-steps // every)))
+
+
+def with_collectors(config: Config) -> Config:
+    """Returns the config with all that collectors need, or refuses them."""
+    many, envs = config.collectors or 1, config.envs
+    require(
+        envs % many == 0,
+        f"collectors = {many} cannot share {envs} environment(s) evenly: give envs, such as {many}",
+    )
+    require(
+        config.members == 1 and threads.process_index_and_count()[1] == 1,
+        f"collectors = {many} are for one member in one process: leave out members and seeds",
+    )
+    require(
+        config.env_workers is None,
+        f"collectors = {many} step the environments themselves: leave env_workers out",
+    )
+    sync = config.sync_freq or 10 * envs
+    sync = envs * config.iterations(sync)  # whole iterations
+    lag = config.max_lag or 2 * sync
+    require(
+        lag >= sync,
+        f"max_lag = {lag} is less than sync_freq = {sync}: rows of a block are that far behind; "
+        "raise max_lag, or lower sync_freq",
+    )
+    return dataclasses.replace(config, sync_freq=sync, max_lag=lag)
 
 
 def with_tuner(config: Config) -> Config:

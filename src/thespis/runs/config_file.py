@@ -23,7 +23,7 @@ TRUST = "trust"  # the field that only the user may set: it is neither written n
 # Fields that runs of older versions lack.
 LATER = ("devices", "frame_stack", "tuner", "pbt", "schedule", "demos", "demo_episodes", "patience")
 LATER += ("skills_from", "skill_steps", "log_keys", "wandb", "name", "tags", "notes", "callbacks")
-LATER += ("mlflow", "trackio", "device")
+LATER += ("mlflow", "trackio", "device", "env_workers", "collectors", "sync_freq", "max_lag")
 
 
 def write(folder: Path, config: Config, command: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from thespis.errors import ThespisError, require, shown
-from thespis.runs import other_libraries
+from thespis.runs import other_libraries, zoo
 from thespis.tuning import hyper
 from thespis.values import MOST, number, plain, show
 
@@ -142,7 +142,8 @@ def seed_list(text: Any) -> tuple[int, ...]:
 
 def parse_init_from(init_from: str) -> tuple[str, list[str]]:
     """Splits RUN:PART[,PART] into the run and the parts; an empty list means all parts."""
-    whole = ":" not in init_from or os.path.isdir(init_from)
+    start = len(zoo.PREFIX) if zoo.is_named(init_from) else 0
+    whole = ":" not in init_from[start:] or os.path.isdir(init_from)
     path, _, parts = (init_from, "", "") if whole else init_from.rpartition(":")
     return path, parts.split(",") if parts else []
 

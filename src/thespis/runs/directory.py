@@ -17,20 +17,15 @@ from typing import Any
 
 from thespis import plugins
 from thespis.errors import ThespisError, shown
-from thespis.runs import files, formats
+from thespis.runs import files, formats, zoo
 from thespis.runs.files import set_aside, writing
-from thespis.runs.naming import safe
+from thespis.runs.naming import default_out, safe
 from thespis.runs.process import busy
 from thespis.values import convert
 
 JSON_BYTES = 2**26  # the largest JSON file that is read
 GROUPS = "groups"  # the folder of runs on several machines that has their replays
 STATES = ("running", "stopped", "done", "failed")
-
-
-def default_out() -> str:
-    """Returns the default folder of runs: $THESPIS_RUNS, or `runs` in the current folder."""
-    return os.environ.get("THESPIS_RUNS") or "runs"
 
 
 def create(out: Path | str | None, algo: str, name: str) -> Path:
@@ -48,9 +43,19 @@ def create(out: Path | str | None, algo: str, name: str) -> Path:
                 n += 1
 
 
+def create_at(path: Path | str) -> Path:
+    """Makes this very folder, which must not hold anything yet."""
+    folder = path_of("folder", path)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ThespisError(f"folder = {folder}: it is not empty; name another, or resume it")
+    return folder
+
+
 def find(path: Path | str) -> Path:
-    """Returns the run folder at `path`, which must contain a config.json."""
-    path = path_of("run", path)
+    """Returns the run folder at `path`, which must contain a config.json, or that of zoo:NAME."""
+    path = zoo.located(path_of("run", path))
     config = path / "config.json"
     try:
         if not config.is_dir() and os.path.lexists(config):  # reading it refuses other kinds

@@ -12,14 +12,17 @@ import jax
 
 from thespis import envs
 from thespis.engine.loop import Loop
+from thespis.envs.gymnasium import Gymnasium
 from thespis.runs import sizes
 from thespis.runs.build import build
 from thespis.runs.config import Config
 from thespis.runs.config_checks import with_eval_freq
+from thespis.runs.env_speed import EnvSpeed, Still, step_time
 from thespis.runs.reporter import Silent
 from thespis.runs.sizes import Sizes
 from thespis.runs.trainer import Trainer
 from thespis.runs.tuning_rounds import refuse_fitness
+from thespis.xla.threads import cores
 
 SECONDS = 3.0  # for which each phase is measured, roughly
 
@@ -48,6 +51,7 @@ class Plan:
     platform: str
     devices: int
     times: Times | None = None
+    stepping: EnvSpeed | None = None  # of Gymnasium environments that this process would step
 
     @property
     def needed(self) -> int:
@@ -88,6 +92,7 @@ class Plan:
             "members_per_device": c.members // self.devices,
             "seconds": self.times and {**self.times._asdict(), "total": self.times.total},
             "steps_per_second": self.steps_per_second,
+            "stepping": self.stepping and self.stepping._asdict(),
         }
 
     def __str__(self) -> str:
@@ -112,6 +117,8 @@ class Plan:
                 f"{duration(t.learning)}, evaluations {duration(t.evaluating)}",
                 f"speed      {self.steps_per_second:,.0f} steps of each member per second",
             ]
+        if self.stepping is not None:
+            lines.append(f"stepping   {self.stepping.advice(cores(), c.members == 1)}")
         return "\n".join(lines)
 
 
@@ -135,11 +142,14 @@ def plan(config: Config, probe: bool = True) -> Plan:
         refuse_fitness(config, pieces[0])
     mesh = pieces[0].mesh
     result = dataclasses.replace(result, devices=1 if mesh is None else mesh.size)
-    return dataclasses.replace(result, times=measure(config, pieces) if probe else None)
+    if not probe:
+        return result
+    times, stepping = measure(config, pieces)
+    return dataclasses.replace(result, times=times, stepping=stepping)
 
 
-def measure(config: Config, pieces: tuple[Loop, Any]) -> Times:
-    """Measures every phase for a few seconds, and one evaluation."""
+def measure(config: Config, pieces: tuple[Loop, Any]) -> tuple[Times, EnvSpeed | None]:
+    """Measures every phase for a few seconds, an evaluation, and the environments' speed."""
     with (
         tempfile.TemporaryDirectory() as folder,
         closing(Trainer(config, pieces, Path(folder), Silent())) as trainer,
@@ -147,13 +157,25 @@ def measure(config: Config, pieces: tuple[Loop, Any]) -> Times:
         trainer.start()
         start, end = trainer.start_of_learning, trainer.iterations(config.steps)
         warm_up = per_iteration(trainer, learn=False) * start
-        learning = per_iteration(trainer, learn=True) * (end - start)
+        iteration = per_iteration(trainer, learn=True)
         began = trainer.busy
         trainer.evaluate(trainer.policies, trainer.seeds, trainer.learner.clock.iteration)
         evaluating = max(trainer.busy - began, 0.0)
         # The last evaluation is at the end, whatever eval_freq is.
         evaluations = -(-config.steps // (config.eval_freq or config.steps))
-        return Times(trainer.ledger.seconds, warm_up, learning, evaluating * evaluations)
+        learning = iteration * (end - start)
+        times = Times(trainer.ledger.seconds, warm_up, learning, evaluating * evaluations)
+        return times, stepping_of(trainer, iteration)
+
+
+def stepping_of(trainer: Trainer, iteration: float) -> EnvSpeed | None:
+    """Measures what Gymnasium environments cost, if this process steps them one after another."""
+    env, driver, config = trainer.loop.env, trainer.driver, trainer.config
+    if not isinstance(env, Gymnasium) or env.workers is not None:
+        return None
+    driver.envs = Still(driver.envs, driver.arrived)
+    learning = per_iteration(trainer, learn=True)
+    return EnvSpeed(config.envs * config.members, *step_time(env), iteration, learning)
 
 
 def per_iteration(trainer: Trainer, learn: bool) -> float:

@@ -19,6 +19,7 @@ from thespis.errors import ThespisError
 from thespis.replay import demonstrations
 from thespis.replay.demonstrations import Episode
 from thespis.replay.ring import View
+from thespis.runs import zoo
 from thespis.runs.build import shapes
 from thespis.runs.config import Config
 from thespis.runs.directory import read_json, write_json
@@ -134,7 +135,7 @@ def expert_of(source: Any, loop: Loop, episodes: int, trust: bool) -> Expert | N
     from thespis.runs.run import SavedRun
 
     if isinstance(source, str | Path):
-        if not regular(Path(source) / "config.json"):
+        if not regular(zoo.located(source) / "config.json"):
             return None
         source = SavedRun(source, trust=trust)
         if source.saved.get("env_given"):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from thespis.errors import ThespisError
-from thespis.runs import locks
+from thespis.runs import locks, zoo
 from thespis.xla.private_files import CAREFUL
 
 TEMPORARY = ".tmp-"  # prefix of the names of unfinished files and folders
@@ -57,7 +57,7 @@ def refuse_link(path: Path) -> None:
 def output(folder: Path, wanted: Path | str | None, *names: str) -> Path:
     """Returns the path that the user wants to write to, by default one in the run's folder."""
     if not wanted:
-        return inside(folder, *names)
+        return inside(zoo.outputs(folder), *names)
     path = Path(wanted)
     with suppress(ValueError):  # a path outside the run
         inside(folder, path.absolute().relative_to(folder.absolute()))

@@ -34,6 +34,11 @@ def renamed(number: int, names: Iterable[str]) -> dict[str, str]:
     return {since_2(name, trained): name for name in names}
 
 
+def is_moment(leaf: str) -> bool:
+    """Tells whether this leaf is what an optimiser remembers of past gradients."""
+    return ".opt_state." in leaf
+
+
 def since_2(name: str, trained: set[str]) -> str:
     """Returns the name of a leaf in format 2; `trained` are the parts with an optimiser state."""
     for owner in trained:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 FIELD = re.compile(r"\{([^{}]*)\}")
 LONGEST = 200  # bytes of a name, to which a number is appended
 LEFT_OUT = ("options", "hp", "pbt", "schedule", "trust", "name", "tags", "notes")
+
+
+def default_out() -> str:
+    """Returns the folder of the runs where none is given: $THESPIS_RUNS, or `runs` here."""
+    return os.environ.get("THESPIS_RUNS") or "runs"
 
 
 def folder_name(config: Config, env: str) -> str:

@@ -21,7 +21,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path, doing: str = "being trained") -> Iterator[None]:
     """Keeps other processes from training in this folder; the lock ends with this process."""
     handle = locks.open_folder(folder)
     try:
@@ -33,7 +33,7 @@ def alone(folder: Path) -> Iterator[None]:
     except BlockingIOError:
         os.close(handle)
         raise ThespisError(
-            f"{folder} is being trained by another process: wait for it, or stop it first"
+            f"{folder} is {doing} by another process: wait for it, or stop it first"
         ) from None
     except OSError:  # a file system without locks
         pass

@@ -21,8 +21,7 @@ from thespis.engine.evaluation import Evaluator
 from thespis.engine.loop import Loop
 from thespis.engine.recorder import Recorder
 from thespis.engine.rollout import FrozenPolicy
-from thespis.envs import Autoreset
-from thespis.envs import gymnasium as gym
+from thespis.envs import Autoreset, stepping
 from thespis.envs.pettingzoo import PettingZoo
 from thespis.errors import ThespisError, shown
 from thespis.replay.demonstrations import Episode
@@ -155,7 +154,10 @@ class SavedRun:
         """Returns all members at the "last" step, or each at its "best": leaves [members, ...]."""
         check_which(which)
         if which == "best" and not checkpoint.latest(self.path / "best"):
-            raise ThespisError(f"{self.path} has no best policy: it was never evaluated; use last")
+            raise ThespisError(
+                f"{self.path} has no best policy: it was never evaluated, or only the last one was "
+                "kept; use last"
+            )
         loop, _ = self.parts
         parts, manifest = self.read(which, {"state": state_shapes(self.config, loop)})
         step = manifest["info"]["step"] if which == "best" else manifest["step"]
@@ -180,7 +182,10 @@ class SavedRun:
         folder = self.path / ("checkpoints" if which == "last" else "best")
         Hyper = self.config.Algorithm.Hyper
         templates = {**shapes, "hyper": hyper.fill(Hyper, {}, self.config.members)}
-        path, parts = checkpoint.load_newest(folder, templates, note, hyper.defaults(Hyper))
+        defaults = hyper.defaults(Hyper)
+        for part, tree in shapes.items():
+            defaults |= checkpoint.moments(part, tree)
+        path, parts = checkpoint.load_newest(folder, templates, note, defaults)
         return jax.tree.map(jnp.array, parts), checkpoint.manifest(path)
 
     def policy(
@@ -387,9 +392,9 @@ def reader(env: Any, unseen: tuple[str, ...] = ()) -> Callable[[Any], tuple[Any,
             inner, kind = inner[key], kind[key]
         alone = np.ndim(inner) == len(kind.shape)
         pick = lambda i: obs if alone else jax.tree.map(lambda x: x[i], obs)
-        out = gym.empty(node, 1 if alone else len(inner))
+        out = stepping.empty(node, 1 if alone else len(inner))
         for i in range(1 if alone else len(inner)):
-            gym.write(node, out, i, pick(i))
+            stepping.write(node, out, i, pick(i))
         return out, alone
 
     return from_gymnasium

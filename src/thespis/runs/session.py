@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from thespis.errors import ThespisError
 from thespis.runs import curriculum, metric_rows, snapshot
 from thespis.runs.best import Best
 from thespis.runs.build import hyper_parameters, resolve_schedule
-from thespis.runs.callbacks import Callback, Callbacks
+from thespis.runs.callback_events import Callbacks
+from thespis.runs.callbacks import Callback
 from thespis.runs.config import Config
 from thespis.runs.directory import repair_status, status, write_json
 from thespis.runs.expert import Demonstrations
@@ -47,7 +48,9 @@ class Session:
         folder: Path,
         reporter: Reporter,
         callbacks: Iterable[Callback] = (),
+        driver: Callable[..., Any] | None = None,
     ):
+        """`driver` stands in for the one that suits the environment."""
         self.config, self.folder, self.reporter = config, folder, reporter
         self.loop, eval_env = pieces
         self.env_label = envs.label(self.loop.env)
@@ -56,9 +59,9 @@ class Session:
         self.hps = self.tuning.first if self.tuning else hyper_parameters(config)
         self.used = self.hps  # those of the newest updates
         self.evaluate = Evaluator(self.loop, eval_env, config.eval_episodes)
-        driver = HostDriver if isinstance(self.loop.env, HostEnv) else DeviceDriver
+        usual = HostDriver if isinstance(self.loop.env, HostEnv) else DeviceDriver
         self.demos = Demonstrations(config, self.loop) if config.demos is not None else None
-        self.driver = driver(self.loop, self.seeds)
+        self.driver: Any = (driver or usual)(self.loop, self.seeds)
         self.resets = Resets(config, self.loop)
         self.callbacks = Callbacks(self, callbacks)
         every = self.callbacks.every
@@ -135,9 +138,9 @@ class Session:
             self.demos.pin(self.folder)
         note, sums = self.reporter.note, self.learner.metric_sums
         varying = self.tuning.names if self.tuning else ()
-        columns = metric_rows.columns(
-            self.loop.algo, sums.names, self.hps, varying, self.demos is not None
-        )
+        measured = (*sums.names, *self.driver.measured)
+        imitating = self.demos is not None
+        columns = metric_rows.columns(self.loop.algo, measured, self.hps, varying, imitating)
         repair_status(self.folder, note)
         names, members = other_names(self.config.log_keys), self.config.members
         every = tuple(dict.fromkeys([*columns, *self.callbacks.memory.columns]))

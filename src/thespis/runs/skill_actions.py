@@ -19,8 +19,9 @@ from jax import nn
 from thespis import envs
 from thespis.core import Box, Discrete, where
 from thespis.envs.autoreset import Autoreset, TaskWrapper, strong
-from thespis.envs.gymnasium import Gymnasium, reader, rescaler, write
-from thespis.envs.gymnasium import empty as blank
+from thespis.envs.gymnasium import Gymnasium, reader, rescaler
+from thespis.envs.stepping import empty as blank
+from thespis.envs.stepping import write
 from thespis.errors import ThespisError
 from thespis.runs.skilled import Skilled
 

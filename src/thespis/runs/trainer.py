@@ -62,7 +62,7 @@ class Trainer(Session):
         return reached
 
     def after_epoch(self) -> bool:
-        """Heals, evaluates and writes rows if it is time -> whether no more training is wanted."""
+        """Heals, evaluates and writes rows if it is time; returns whether to end training."""
         reached, ends = False, self.iteration == self.iterations(self.config.steps)
         if self.faults or self.record_due or ends:
             self.heal(now=self.record_due or ends)
@@ -77,7 +77,7 @@ class Trainer(Session):
         return reached or bool(self.callbacks.stopped)
 
     def close_rows(self) -> None:
-        """Writes last rows of a run that ends between two: not saved, no part of a longer run."""
+        """Writes the last rows of a run that ends between two: a longer run does not have them."""
         if self.iteration >= self.iterations(self.config.steps) and not self.record_due:
             self.write_rows(self.evaluate_members())
 
@@ -163,6 +163,7 @@ class Trainer(Session):
             "time/fps": (now[0] - self.logged[0]) / max(now[1] - self.logged[1], 1e-9),
             "time/elapsed_s": self.spent,
             "time/compile_s": self.ledger.seconds,
+            **self.driver.measures(),
         }
         asked = self.tuning.asked if self.tuning else {}
         rows = metric_rows.training_rows(self.learner, sums, times, values(self.used), asked)

@@ -114,7 +114,7 @@ class Tuning:
     def exchange(self, now: int, hps: Any, absent: Sequence[int] = ()) -> Decision | None:
         """Decides the exchange of this iteration; None if a member has no score yet.
 
-        Members that are `absent` stay as they are, and so does whoever would copy one of them.
+        Members that are `absent` stay as they are, and so do those that would copy one of them.
         """
         scores, there = np.asarray(self.rounds.scores), range(len(self.parents))
         if absent:

@@ -4,7 +4,7 @@ for (const { programs, config } of data.runs) // their keys may be untrusted: no
   for (const named of [programs, config, ...Object.values(config)]) Object.setPrototypeOf(named, null);
 const runs = data.runs, one = runs.length === 1 ? runs[0] : null;
 const place = "thespis " + location.pathname;
-const view = { axis: "steps", zoom: null, hidden: [], live: true, smooth: 0, logX: false, logY: false, sort: null, find: "" };
+const view = { axis: "steps", zoom: null, hidden: [], live: true, smooth: 0, logX: false, logY: false, sort: null, find: "", heat: null };
 try { Object.assign(view, JSON.parse(sessionStorage.getItem(place) || "{}")); } catch {}
 function remember() { try { sessionStorage.setItem(place, JSON.stringify(view)); } catch {} }
 

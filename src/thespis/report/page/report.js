@@ -73,7 +73,7 @@ function population() {
     h("div", { class: "grid" }, schedules.map(chart => new Chart(chart, "small").figure)));
 }
 
-const parts = [!one && overview(), curves(), population(), media("videos", "Videos", data.videos), media("pictures", "Pictures", data.pictures, true),
+const parts = [sweep(), !one && overview(), curves(), population(), media("videos", "Videos", data.videos), media("pictures", "Pictures", data.pictures, true),
   metrics(), programs(), configuration()].filter(Boolean);
 const made = new Date(data.made);
 document.getElementById("page").append(

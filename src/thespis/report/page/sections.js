@@ -10,7 +10,9 @@ function table(head, rows, numeric = []) {
     h("tbody", {}, rows.map(row => h("tr", {}, row.map((content, i) => cell("td", content, i))))));
 }
 
-function state(run) { return h("span", { class: `state ${run.state}` }, run.state); }
+function state(run) { // and why a callback ended it
+  return [h("span", { class: `state ${run.state}` }, run.state), run.reason && h("span", { class: "reason" }, run.reason)];
+}
 
 function tags(run) { return run.tags.map(tag => h("span", { class: "tag" }, tag)); }
 
@@ -83,7 +85,7 @@ function overview() {
   const rows = runs.map(run => {
     const row = h("tr", {}, COLUMNS.map(([name, , cell, minor]) => h("td", { class: kind(name, minor) }, cell(run))),
       h("td", { class: "number" }, run.commands.length ? copier(run.commands[0], `Copy the command of ${run.path}`) : "–"));
-    row.text = [run.name, run.title, run.path, run.state, run.notes, ...run.tags].join(" ").toLowerCase();
+    row.text = [run.name, run.title, run.path, run.state, run.reason, run.notes, ...run.tags].join(" ").toLowerCase();
     return [run, row];
   });
   const heads = COLUMNS.map(([name, , , minor], i) => {

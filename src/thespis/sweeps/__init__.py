@@ -1,0 +1,1 @@
+"""Sweeps: many trainings as one table of algorithms, environments and choices."""

@@ -1,0 +1,35 @@
+"""A job as the command `thespis train`, to paste into a shell."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from thespis.sweeps.plan import Job
+from thespis.values import show
+
+ALONE = ("threads", "devices")  # set to one because a sweep runs several jobs at a time
+
+
+def words(job: Job) -> list[str]:
+    """Returns the words that follow `thespis`."""
+    found = ["train", job.algo, "--env", job.env]
+    for name, value in job.options.items():
+        if value is None or (name in ALONE and value == 1):
+            continue
+        found += option(name, value)
+    return found
+
+
+def option(name: str, value: Any) -> list[str]:
+    """Returns an option with its value."""
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    if isinstance(value, list | tuple):
+        return [f"--{flag}", *(show(x) for x in value)]
+    return [f"--{flag}", repr(value) if isinstance(value, float) else str(value)]
+
+
+def line(job: Job) -> str:
+    return shlex.join(["thespis", *words(job)])

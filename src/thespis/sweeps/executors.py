@@ -1,0 +1,210 @@
+"""Who runs the jobs of a sweep: processes of this machine, tasks of Ray, or jobs of Slurm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from thespis.cluster.connect import connect
+from thespis.errors import ThespisError, one_line
+from thespis.runs import files
+from thespis.sweeps import folder as folders
+from thespis.sweeps import job as jobs
+from thespis.xla.threads import cores
+
+Name = Literal["local", "ray", "slurm"]
+QUEUE_MINUTES = 24 * 60  # that a job of Slurm may take, if nothing is said
+QUEUED = 1000  # jobs that Slurm is given at a time, if nothing is said
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Runs jobs by their names, several at a time."""
+
+    @property
+    def slots(self) -> int:
+        """How many may run at a time now."""
+        ...
+
+    def start(self, name: str) -> None:
+        """Begins a job."""
+        ...
+
+    def ended(self) -> dict[str, int]:
+        """Returns the jobs that have ended since it was last asked, with their exit codes."""
+        ...
+
+    def stop(self) -> None:
+        """Asks all jobs to save and end."""
+        ...
+
+    def close(self) -> None:
+        """Gives back what it has, once all jobs have ended."""
+        ...
+
+
+class Local:
+    """Runs every job in a process of this machine, as many at a time as cores allow."""
+
+    def __init__(self, folder: Path, size: int, most: int | None, trusted: bool):
+        self.folder, self.trusted = folder, trusted
+        self.slots = most or max(1, cores() // size)
+        self.processes: dict[str, Any] = {}
+
+    def start(self, name: str) -> None:
+        self.processes[name] = jobs.start(self.folder, name, self.trusted)
+
+    def ended(self) -> dict[str, int]:
+        codes = {name: process.poll() for name, process in self.processes.items()}
+        codes = {name: code for name, code in codes.items() if code is not None}
+        for name in codes:
+            self.processes.pop(name).stdin.close()
+        return codes
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+
+    def close(self) -> None:
+        self.stop()
+        for process in self.processes.values():
+            process.wait()
+
+
+class Elsewhere:
+    """What jobs on other machines share: a file that stops them."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder.absolute()
+        self.running: dict[str, Any] = {}
+
+    def stop(self) -> None:
+        files.write(self.folder / folders.STOP, b"")
+
+    def done(self, handle: Any) -> int | None:
+        """Returns the exit code of a job that has ended."""
+        raise NotImplementedError
+
+    def ended(self) -> dict[str, int]:
+        codes = {name: self.done(handle) for name, handle in self.running.items()}
+        found = {name: code for name, code in codes.items() if code is not None}
+        for name in found:
+            del self.running[name]
+        return found
+
+    def close(self) -> None:
+        if self.running:
+            self.stop()
+        while self.running:
+            self.ended()
+            time.sleep(jobs.POLL)
+
+
+class Ray(Elsewhere):
+    """Runs every job as a task on a cluster, which may grow and shrink; lost ones run again."""
+
+    def __init__(
+        self, folder: Path, size: int, most: int | None, trusted: bool, address: str | None
+    ):
+        super().__init__(folder)
+        self.connection = ExitStack()
+        self.ray, self.size, self.most = self.connection.enter_context(connect(address)), size, most
+        self.arguments = trusted, os.getcwd()
+        task = self.ray.remote(jobs.supervise)
+        self.task = task.options(num_cpus=size, max_retries=3, name="thespis sweep")
+
+    @property
+    def slots(self) -> int:
+        there = int(self.ray.cluster_resources().get("CPU", 0)) // self.size
+        return self.most or max(1, there)
+
+    def close(self) -> None:
+        with self.connection:
+            super().close()
+
+    def start(self, name: str) -> None:
+        self.running[name] = self.task.remote(str(self.folder), name, *self.arguments)
+
+    def done(self, handle: Any) -> int | None:
+        if not self.ray.wait([handle], timeout=0)[0]:
+            return None
+        try:
+            return int(self.ray.get(handle))
+        except self.ray.exceptions.RayError as error:
+            name = next(name for name, other in self.running.items() if other is handle)
+            cause = getattr(error, "cause", None) or error
+            folders.note_failure(self.folder, name, one_line(cause)[:1000])
+            return 1
+
+
+class Task:
+    """One job, as Slurm runs it; it goes on by itself when it was cut off and queued again."""
+
+    def __init__(self, *arguments: Any):
+        self.arguments = arguments
+
+    def __call__(self) -> int:
+        return jobs.supervise(*self.arguments)
+
+    def checkpoint(self) -> Any:
+        import submitit  # pyright: ignore[reportMissingImports]
+
+        return submitit.helpers.DelayedSubmission(self)
+
+
+class Slurm(Elsewhere):
+    """Hands every job to Slurm, by submitit; `given` are its parameters."""
+
+    def __init__(
+        self, folder: Path, size: int, most: int | None, trusted: bool, given: dict[str, Any]
+    ):
+        super().__init__(folder)
+        try:
+            import submitit  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise ThespisError(
+                "executor = slurm needs a library: pip install 'thespis[slurm]'"
+            ) from None
+        self.slots, self.arguments = most or QUEUED, (trusted, os.getcwd())
+        given = {"timeout_min": QUEUE_MINUTES, "cpus_per_task": size} | given
+        cluster = given.pop("cluster", "slurm")
+        try:
+            self.executor = submitit.AutoExecutor(self.folder / "slurm", cluster=cluster)
+            self.executor.update_parameters(**given)
+        except (NameError, TypeError, ValueError, RuntimeError, AssertionError) as error:
+            raise ThespisError(f"slurm: {one_line(error)}") from error
+
+    def start(self, name: str) -> None:
+        task = Task(str(self.folder), name, *self.arguments)
+        self.running[name] = self.executor.submit(task)
+
+    def stop(self) -> None:
+        super().stop()
+        for handle in self.running.values():
+            if handle.state == "PENDING":
+                handle.cancel(check=False)
+
+    def done(self, handle: Any) -> int | None:
+        return 0 if handle.done() else None
+
+
+def executor_of(
+    name: Name,
+    folder: Path,
+    size: int,
+    most: int | None,
+    trusted: bool,
+    address: str | None,
+    slurm: dict[str, Any],
+) -> Executor:
+    """Returns the executor of a name; jobs use `size` cores each, `most` run at a time."""
+    if name == "ray":
+        return Ray(folder, size, most, trusted, address)
+    if name == "slurm":
+        return Slurm(folder, size, most, trusted, slurm)
+    return Local(folder, size, most, trusted)

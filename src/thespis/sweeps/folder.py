@@ -1,0 +1,148 @@
+"""The folder of a sweep: sweep.toml, results.csv, and in `jobs` a run and three files per job.
+
+NAME.toml has the options of a job, NAME.log what it printed, NAME.failed why it could not go on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from thespis.errors import ThespisError, printable, require
+from thespis.runs import directory, files, locks
+from thespis.runs.naming import default_out, safe
+from thespis.sweeps import plan as plans
+from thespis.sweeps.plan import Job, Plan
+
+FILE = "sweep.toml"
+STOP = "stop"  # while it is there, jobs elsewhere save and end
+RUNNING = ("executor", "jobs", "ray", "slurm")  # how jobs are run, which changes no result
+PLACE = ("name", "out")  # where a sweep is, in a file that users write
+HEAD = "# What this sweep was asked for. `thespis sweep FOLDER` goes on with it.\n\n"
+LONGEST = 60  # letters of a name by default
+LINE = 2**16  # bytes of a file with one line
+WHY = "pruned by Optuna"  # why a run ended that was not worth going on
+
+
+def is_sweep(path: Path) -> bool:
+    return (path / FILE).is_file()
+
+
+def of_job(run: Path) -> Path:
+    """Returns the sweep that the run of a job belongs to."""
+    sweep = run.absolute().parent.parent
+    require(is_sweep(sweep), f"{run} is no job of a sweep any more: {sweep / FILE} is missing")
+    return sweep
+
+
+def plan_of(folder: Path, trusted: bool = True) -> Plan:
+    """Returns what a sweep was asked for; code that it names must be `trusted`."""
+    said = plans.read(folder / FILE)
+    plans.refuse_code(folder / FILE, said, trusted)
+    try:
+        return plans.make(without_running(said))
+    except ThespisError as error:
+        raise ThespisError(f"{folder / FILE}: {error}") from error
+
+
+def place(plan: Plan, name: str | None, out: Any, new: bool) -> Path:
+    """Returns the folder of a sweep: one that was asked for the same, or a `new` one."""
+    parent = directory.path_of("out", default_out() if out is None else out) / "sweeps"
+    name = safe(name or "-".join([*plan.algo, *plan.env])[:LONGEST])
+    require(name, "name: give letters or digits")
+    require(new or parent.is_dir(), f"there is no sweep in {parent} yet")
+    with files.writing(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(parent):
+        for folder in sorted(parent.iterdir()):
+            if folder.name.startswith(f"{name}_") and is_sweep(folder):
+                with suppress(ThespisError):
+                    if plans.make(without_running(plans.read(folder / FILE))) == plan:
+                        return folder
+        require(new, f"there is no such sweep in {parent} yet")
+        folder = directory.create(parent.parent, parent.name, name)
+        write(folder, plan)
+    return folder
+
+
+def without_running(said: dict[str, Any]) -> dict[str, Any]:
+    return {name: x for name, x in said.items() if name not in RUNNING}
+
+
+@contextmanager
+def one_at_a_time(parent: Path) -> Iterator[None]:
+    """Lets one process at a time look for a folder and make it."""
+    handle = locks.open_folder(parent)
+    try:
+        with suppress(OSError):  # a file system without locks
+            locks.take(handle, wait=True)
+        yield
+    finally:
+        os.close(handle)
+
+
+def write(folder: Path, plan: Plan, running: dict[str, Any] | None = None) -> None:
+    text = HEAD + plans.written({**(running or {}), **plan.asked})
+    files.write(folder / FILE, text.encode())
+
+
+# --- jobs -----------------------------------------------------------------------------------
+
+
+def jobs_in(folder: Path) -> Path:
+    return folder / "jobs"
+
+
+def run_of(folder: Path, name: str) -> Path:
+    return jobs_in(folder) / name
+
+
+def file_of(folder: Path, name: str, kind: str) -> Path:
+    return jobs_in(folder) / f"{name}.{kind}"
+
+
+def write_job(folder: Path, job: Job) -> None:
+    with files.writing(jobs_in(folder)):
+        jobs_in(folder).mkdir(exist_ok=True)
+    path, text = file_of(folder, job.name, "toml"), plans.job_file(job).encode()
+    if not path.exists() or path.read_bytes() != text:
+        files.write(path, text)
+
+
+def job_of(folder: Path, name: str, plan: Plan | None = None) -> Job:
+    """Reads a job that was written; with the plan, also what was chosen for it."""
+    path = file_of(folder, name, "toml")
+    job = plans.read_job(path, ())
+    chosen = plan.choices(job.algo) if plan else ()
+    return plans.read_job(path, chosen)
+
+
+def written_jobs(folder: Path, plan: Plan) -> list[Job]:
+    """Returns all jobs there are so far, in order."""
+    names = sorted(path.name for path in jobs_in(folder).glob("*.toml"))
+    return [job_of(folder, name.removesuffix(".toml"), plan) for name in names]
+
+
+def status_of(folder: Path, name: str) -> dict[str, Any]:
+    """Returns `state`, `step` and perhaps `error` of a job.
+
+    It is waiting, running, stopped, done, pruned or failed.
+    """
+    run, failed = run_of(folder, name), file_of(folder, name, "failed")
+    status: dict[str, Any] = {"state": "waiting", "step": 0}
+    if (run / "config.json").is_file():
+        status = directory.status_of(run)
+        if status["state"] == "done" and str(status.get("reason")).endswith(WHY):
+            status["state"] = "pruned"
+    if status["state"] in ("waiting", "stopped", "damaged") and files.regular(failed):
+        text = files.read(failed, LINE).decode(errors="replace").strip()
+        status |= {"state": "failed", "error": printable(text)}
+    return status
+
+
+def note_failure(folder: Path, name: str, text: str) -> None:
+    """Keeps why a job could not go on, in one line."""
+    files.write(file_of(folder, name, "failed"), f"{' '.join(text.split())}\n".encode())

@@ -1,0 +1,139 @@
+"""One job of a sweep, in a process of its own: `python -m thespis.sweeps.job SWEEP NAME`.
+
+It trains what is not begun, resumes what was stopped, and leaves alone what is done: so it may be
+started any number of times.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from thespis.errors import ThespisError, one_line
+from thespis.sweeps import folder as folders
+
+TRUST = "--trust"
+POLL = 0.2  # seconds between two looks
+PATIENCE = 120.0  # seconds for a process to save that is about to end
+STOPPED = 130
+
+
+def main(argv: list[str]) -> int:
+    """Runs a job and returns the exit code of the process."""
+    from thespis import plugins
+    from thespis.runs.process import ENDING
+    from thespis.xla import compile_cache
+
+    if hasattr(signal, "pthread_sigmask"):  # workers of Ray block Ctrl-C, also for their children
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    compile_cache.keeping = True
+    plugins.also[:] = [os.getcwd()]
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    if hasattr(signal, "SIGUSR2"):  # by which Slurm announces the end
+        signal.signal(signal.SIGUSR2, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    sweep, name = Path(argv[0]), argv[1]
+    try:
+        return run(sweep, name, TRUST in argv)
+    except ThespisError as error:
+        print(f"thespis: {one_line(error)}", file=sys.stderr)
+        folders.note_failure(sweep, name, str(error))
+        return 2
+    except KeyboardInterrupt:
+        return STOPPED
+    except Exception as error:
+        traceback.print_exc()
+        folders.note_failure(sweep, name, f"{type(error).__name__}: {error}")
+        return 1
+
+
+def run(sweep: Path, name: str, trusted: bool = False) -> int:
+    """Trains, or goes on, or does nothing -> 0, or 128 and the signal that stopped it."""
+    from thespis import api
+    from thespis.runs.process import busy
+    from thespis.sweeps.command import words
+
+    plan, place = folders.plan_of(sweep), folders.run_of(sweep, name)
+    job = folders.job_of(sweep, name)
+    folders.file_of(sweep, name, "failed").unlink(missing_ok=True)
+    end = time.monotonic() + PATIENCE
+    while place.is_dir() and busy(place) and time.monotonic() < end:
+        time.sleep(POLL)  # whoever had it before is still saving
+    if (place / "config.json").is_file():
+        done = api.resume(place, progress=False, trust=trusted)
+        return 128 + done.signal if done.signal else 0
+    if place.is_dir():  # it was killed before it had written anything
+        shutil.rmtree(place)
+    callbacks: list[Any] = []
+    if plan.sampler == "optuna" and plan.prune:
+        from thespis.sweeps.pruning import Pruning
+
+        callbacks = [Pruning]
+    before, sys.argv = sys.argv, ["thespis", *words(job)]  # the command that the run tells
+    try:
+        done = api.train(
+            job.algo, job.env, folder=place, progress=False, callbacks=callbacks, **job.options
+        )
+    finally:
+        sys.argv = before
+    return 128 + done.signal if done.signal else 0
+
+
+def end_with_parent() -> None:
+    """Saves and ends when whoever started this process has gone, and its pipe with it."""
+    try:
+        while os.read(0, 1):
+            pass
+    except OSError:
+        return
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+# --- its process ----------------------------------------------------------------------------
+
+
+def start(sweep: Path, name: str, trusted: bool = False, cwd: str | None = None) -> Any:
+    """Starts the process of a job; what it prints is added to NAME.log."""
+    command = [sys.executable, "-m", "thespis.sweeps.job", str(sweep.absolute()), name]
+    with open(folders.file_of(sweep, name, "log"), "ab") as log:
+        return subprocess.Popen(
+            command + [TRUST] * trusted,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            cwd=cwd,
+            start_new_session=True,  # Ctrl-C is for the sweep, which tells its jobs
+        )
+
+
+def supervise(sweep: str, name: str, trusted: bool, cwd: str) -> int:
+    """Runs a job on whatever machine this is -> its exit code. The sweep's stop file ends it."""
+    folder, stopping = Path(sweep), False
+    if not folders.is_sweep(folder):
+        where = os.uname().nodename if hasattr(os, "uname") else "this machine"
+        raise ThespisError(f"{sweep} cannot be read on {where}: put it where all machines see it")
+    if (folder / folders.STOP).exists():
+        return STOPPED
+    process = start(folder, name, trusted, cwd if os.path.isdir(cwd) else None)
+    try:
+        while process.poll() is None:
+            if not stopping and (folder / folders.STOP).exists():
+                stopping = True
+                process.send_signal(signal.SIGINT)
+            time.sleep(POLL)
+    finally:
+        if process.poll() is None:  # this was interrupted: let it save
+            process.send_signal(signal.SIGINT)
+            process.wait(PATIENCE)
+    return int(process.returncode)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

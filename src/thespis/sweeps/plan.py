@@ -1,0 +1,308 @@
+"""What a sweep was asked for: algorithms, environments, choices, and the jobs that follow."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from thespis import envs
+from thespis.algos import registry
+from thespis.errors import ThespisError, or_all, require, shown
+from thespis.runs import config, trust
+from thespis.runs.config_names import seed_list, translate
+from thespis.runs.directory import JSON_BYTES
+from thespis.runs.naming import safe
+from thespis.runs.option_file import flat
+from thespis.runs.option_toml import toml
+from thespis.tuning import hyper
+from thespis.values import convert, counted, plain, show
+
+Sampler = Literal["grid", "random", "optuna"]
+PRIOR = "prior"  # instead of values: drawn from the prior of the hyper-parameter
+RANGE = re.compile(rf"({'|'.join(hyper.KINDS)}):[^:,]+:[^:,]+")
+OWN = ("algo", "env", "seeds", "set", "sampler", "trials", "sampler_seed", "prune")
+OWN += ("startup_trials", "metric")
+APART = {  # options of a run that a sweep has no use for, and what to do instead
+    "seed": "give seeds, which are members of every job",
+    "seeds": "give seeds to the sweep: they are members of every job",
+    "env": "give several environments to the sweep",
+    "algo": "give several algorithms to the sweep",
+    "name": "jobs are named after their choices",
+    "callbacks": "jobs are other processes, and have no callbacks",
+}
+MOST = 10_000  # jobs
+LONGEST = 80  # bytes of a job's name
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: an algorithm on an environment, its seeds as members."""
+
+    name: str
+    algo: str
+    env: str
+    choices: dict[str, Any]
+    """What the sampler chose, by the names that the user gave."""
+    options: dict[str, Any]
+    """All options of the run but algorithm and environment."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for; sweep.toml holds it."""
+
+    algo: tuple[str, ...]
+    env: tuple[str, ...]
+    seeds: tuple[int, ...] | None = None
+    set: dict[str, Any] = field(default_factory=dict)
+    """Choices: a list of values, "prior", or a range KIND:LOW:HIGH."""
+    sampler: Sampler = "grid"
+    trials: int | None = None
+    """Settings of each algorithm that are tried, unless all are."""
+    sampler_seed: int = 0
+    prune: bool = True
+    startup_trials: int = 5
+    metric: str = config.RETURN
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options that all jobs share."""
+
+    @property
+    def cores(self) -> int:
+        """Cores that a job uses: one thread, unless the options say otherwise."""
+        wanted = (self.options.get(name) or 1 for name in ("threads", "devices"))
+        return math.prod(counted("threads", n) for n in wanted)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """All of it as plain data, without what is not set."""
+        own = {name: plain(getattr(self, name)) for name in OWN if name != "set"}
+        said = own | self.options | {"set": self.set}
+        return {name: x for name, x in said.items() if x is not None and x != {}}
+
+    def choices(self, algo: str) -> dict[str, list[Any] | hyper.Uniform]:
+        """Returns what an algorithm is tried with: values, or the prior they are drawn from."""
+        Hyper = registry.find(algo).Hyper
+        named = self.set
+        if not named and self.sampler != "grid":
+            given = {
+                name.removeprefix("hp.") for name in translate(registry.find(algo), self.options)
+            }
+            known = hyper.declared(Hyper).items()
+            named = {n: PRIOR for n, d in known if not d.special and n not in given}
+        return {
+            name: value if isinstance(value, list) else prior_of(Hyper, name, value)
+            for name, value in named.items()
+        }
+
+    def job(self, number: int, algo: str, env: str, choices: dict[str, Any]) -> Job:
+        """Returns the job with this number."""
+        words = [algo, env, *(f"{name}-{show(value)}" for name, value in choices.items())]
+        text = safe("-".join(words)).encode()[:LONGEST].decode(errors="ignore").strip(".-")
+        options = {"threads": 1, "devices": 1} | self.options | choices
+        if self.seeds is not None:
+            options["seeds"] = list(self.seeds)
+        return Job(f"{number:03d}-{text}", algo, env, choices, options)
+
+    def check(self, job: Job) -> None:
+        """Refuses a job that cannot work, as far as that is known before it is built."""
+        try:
+            config.make(job.algo, {"env": job.env} | job.options)
+        except ThespisError as error:
+            raise ThespisError(f"{job.algo} on {job.env}: {error}") from error
+
+
+# --- from what users give -------------------------------------------------------------------
+
+
+def make(given: Mapping[str, Any]) -> Plan:
+    """Returns the plan of what a user gave, by names; all that is wrong with it is refused.
+
+    Only jobs that follow from what a sampler draws later are not looked at yet.
+    """
+    given = {name.replace("-", "_"): x for name, x in given.items() if x is not None}
+    own = {name: given.pop(name) for name in OWN if name in given}
+    options = {name: plain_value(name, x) for name, x in flat(given).items()}
+    for name in options:
+        require(name not in APART, f"{name}: {APART.get(name)}")
+    algos = names("algo", own.get("algo"), "algorithm, such as sac")
+    named = names("env", own.get("env"), "environment, such as jax:pendulum")
+    kinds = {"sampler": Sampler, "prune": bool, "metric": str, "sampler_seed": int}
+    fields = {name: convert(name, kinds[name], own[name]) for name in kinds if name in own}
+    counts = ("trials", "startup_trials")
+    fields |= {name: counted(name, own[name]) for name in counts if name in own}
+    seeds = None if "seeds" not in own else seed_list(own["seeds"])
+    plan = Plan(algos, named, seeds, choices_of(own.get("set")), options=options, **fields)
+    check(plan)
+    return plan
+
+
+def check(plan: Plan) -> None:
+    """Refuses names that there are not, and choices that cannot be made."""
+    for env in plan.env:
+        envs.check_name(env)
+    for name in plan.set:
+        require(name not in APART, f"set {name}: {APART.get(name)}")
+        require(name not in plan.options, f"{name} is given, and a choice too: leave one out")
+    drawn = plan.sampler != "grid"
+    require(plan.trials or not drawn, f"sampler = {plan.sampler}: say how many trials, such as 20")
+    require(drawn or plan.trials is None, "trials: a grid tries all; give sampler random or optuna")
+    require(
+        len(plan.env) == 1 or plan.sampler != "optuna",
+        "sampler = optuna tunes on one environment: give one, or take the sampler random",
+    )
+    for algo in plan.algo:
+        choices = plan.choices(algo)
+        ranges = [name for name, x in choices.items() if not isinstance(x, list)]
+        require(drawn or not ranges, f"set {ranges[:1]}: give values, or the sampler random")
+        first = {name: ends(x)[0] for name, x in choices.items()}
+        plan.check(plan.job(0, algo, plan.env[0], first))
+        for name, x in choices.items():  # each by itself; the sampler looks at whole jobs
+            for value in ends(x)[1:]:
+                plan.check(plan.job(0, algo, plan.env[0], first | {name: value}))
+
+
+def names(name: str, value: Any, example: str) -> tuple[str, ...]:
+    """Returns several names: a list, or text with commas."""
+    if name == "algo":
+        items = value if isinstance(value, list | tuple) else [value]
+        value = [registry.name_of(item) for item in items if item is not None]
+    items = [value] if isinstance(value, str) else plain(value)
+    require(items, f"{name} is missing: give an {example}")
+    for item in items if isinstance(items, list) else [items]:
+        if not isinstance(item, str):
+            raise ThespisError(f"{name} = {shown(item)}: jobs are other processes; give a name")
+    found = [word.strip() for item in items for word in item.split(",") if word.strip()]
+    require(found, f"{name} is empty: give an {example}")
+    twice = sorted({word for word in found if found.count(word) > 1})
+    require(not twice, f"{name} = {', '.join(twice)} is there twice: give each once")
+    return tuple(found)
+
+
+def choices_of(given: Any) -> dict[str, Any]:
+    """Returns {name: values or range} of a dict, or of texts such as critic_lr=3e-4,1e-3."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        texts = [given] if isinstance(given, str) else list(given)
+        pairs = [text.partition("=") for text in texts]
+        given = {name.strip(): text if equals else PRIOR for name, equals, text in pairs}
+    found = {}
+    for name, value in flat(dict(given)).items():
+        name = str(name).replace("-", "_").removeprefix("hp.")
+        value = plain(value)
+        if isinstance(value, str) and (value == PRIOR or RANGE.fullmatch(value)):
+            found[name] = value
+            continue
+        if isinstance(value, str):
+            value = [value_of(text) for text in value.split(",") if text.strip()]
+        value = value if isinstance(value, list) else [value]
+        require(value, f"set {name}: give values, such as {name}=1,2")
+        values = found[name] = [plain_value(name, x) for x in value]
+        twice = [x for i, x in enumerate(values) if x in values[:i]]
+        require(not twice, f"set {name}: {show(twice[:1])} is there twice; give each once")
+    return found
+
+
+def value_of(text: str) -> Any:
+    """Returns the number, truth or list that a text is; any other text as it is."""
+    words = text.split()
+    if len(words) > 1:
+        items = [value_of(word) for word in words]
+        return items if all(isinstance(x, int | float) for x in items) else text
+    text = text.strip()
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def plain_value(name: str, value: Any) -> Any:
+    """Returns what a file can hold, or refuses it: jobs are other processes."""
+    value = plain(value)
+    items = value if isinstance(value, list) else [value]
+    if not all(x is None or isinstance(x, str | bool | int | float) for x in items):
+        raise ThespisError(
+            f"{name} = {shown(value)}: jobs are other processes; give text or numbers"
+        )
+    return value
+
+
+def prior_of(Hyper: Any, name: str, text: str) -> hyper.Uniform:
+    """Returns the prior of a hyper-parameter: its own, or a range of the user's."""
+    known = hyper.declared(Hyper)
+    if name not in known:
+        raise ThespisError(
+            f"set {name}: only a hyper-parameter has a prior{or_all(name, known)}; else give values"
+        )
+    prior = known[name].prior if text == PRIOR else hyper.parse(name, text)
+    hyper.check(Hyper, {name: list(prior.limits)}, 2)
+    return prior
+
+
+def ends(choice: list[Any] | hyper.Uniform) -> list[Any]:
+    """Returns all values of a choice, or the ends of its range."""
+    return choice if isinstance(choice, list) else list(choice.limits)
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Reads what a sweep.toml says, as it would be given."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.loads(file.read(JSON_BYTES).decode())
+    except OSError as error:
+        raise ThespisError(f"cannot read {path}: {error.strerror}; check the path") from error
+    except (ValueError, RecursionError) as error:
+        raise ThespisError(f"{path} is not valid TOML ({error}); fix it") from error
+
+
+def written(values: Mapping[str, Any]) -> str:
+    """Returns values as TOML; one that is a dict is a table."""
+    key = lambda name: name if re.fullmatch(r"[\w-]+", name) else toml(name)
+    line = lambda name, x: f"{key(name)} = {toml(x)}"
+    tables = {name: x for name, x in values.items() if isinstance(x, Mapping)}
+    lines = [line(name, x) for name, x in values.items() if name not in tables]
+    for name, table in tables.items():
+        lines += ["", f"[{key(name)}]", *(line(n, x) for n, x in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def refuse_code(path: Path, said: Mapping[str, Any], trusted: bool) -> None:
+    """Refuses code that a file names, unless the user trusts it."""
+    texts = lambda x: [t for t in (x if isinstance(x, list | tuple) else [x]) if isinstance(t, str)]
+    choices = said.get("set")
+    values = [*said.items(), *(choices.items() if isinstance(choices, Mapping) else ())]
+    places: dict[str, tuple[str, str]] = {}
+    for name, value in values:
+        for text in (word for t in texts(value) for word in t.split(",")):
+            kind = name if name in ("algo", "env", "eval_env") else None
+            places |= trust.places({kind: text} if kind else {"options": {name: text}})
+    if places and not trusted:
+        raise ThespisError(
+            f"{path} names code: {trust.described(places)}; if you trust it, give --trust (in "
+            "Python trust=True), or name it on the command line yourself"
+        )
+
+
+def job_file(job: Job) -> str:
+    """Returns the options of a job, as `thespis train --config` reads them."""
+    return written({"algo": job.algo, "env": job.env} | job.options)
+
+
+def read_job(path: Path, chosen: Iterable[str]) -> Job:
+    """Reads a job that was written; what was `chosen` for it has these names."""
+    said = read(path)
+    algo, env = (convert(name, str, said.pop(name, None)) for name in ("algo", "env"))
+    choices = {name: said[name] for name in chosen if name in said}
+    return Job(path.name.removesuffix(".toml"), algo, env, choices, said)

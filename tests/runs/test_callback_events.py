@@ -1,0 +1,55 @@
+"""Events reach callbacks also where others fail, and what they left is saved and restored."""
+
+import pytest
+
+import thespis
+from tests.runs.test_callbacks import (
+    JAX,
+    Clockwork,
+    Everything,
+    Slope,
+    Stopper,
+    same,
+    stopped,
+    train,
+)
+from thespis.core import ThespisError
+from thespis.runs.callbacks import Callback
+
+pytestmark = pytest.mark.usefixtures("kept", "undrawn")
+
+
+def test_a_kill_after_a_new_column_leaves_no_trace_of_it(tmp_path, capsys):
+    whole = train(tmp_path, JAX, Everything(), updates_per_step=0)
+    run = stopped(tmp_path, 110, JAX, Everything(), updates_per_step=0)
+    late = (whole.path / "metrics.csv").read_bytes()  # as if it had been killed at the end
+    (run.path / "metrics.csv").write_bytes(late)
+    capsys.readouterr()
+    thespis.resume(run.path, env=Slope(), callbacks=[Everything()], progress=False)
+    assert "no more" not in capsys.readouterr().err
+    assert not list(run.path.glob("*damaged*"))
+    same(whole.path, run.path)
+
+
+def test_failures_of_others_are_told_too(tmp_path):
+    class Breaking(Clockwork):
+        def step(self, action):
+            if self.time == 5:
+                raise RuntimeError("the curtain fell")
+            return super().step(action)
+
+    stopper = Stopper("on_exchange")
+    with pytest.raises(ThespisError, match="the curtain fell"):
+        train(tmp_path, {"env": Breaking}, stopper)
+    assert stopper.ends == [(0, "failed")]
+
+
+def test_a_state_must_be_plain_data(tmp_path):
+    class Opaque(Callback):
+        def state(self):
+            return object()
+
+        def restore(self, state): ...
+
+    with pytest.raises(ThespisError, match="callback Opaque: state raised TypeError"):
+        train(tmp_path, JAX, Opaque())

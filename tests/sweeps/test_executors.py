@@ -1,0 +1,165 @@
+"""Jobs in processes of their own: on this machine, on Ray, and as Slurm's; stopped and lost."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+import thespis
+from tests.small import wait_for
+from tests.sweeps.inline import TINY
+from thespis.cli.command import main
+from thespis.runs.directory import status_of
+
+LONG = TINY | {"steps": 10**7, "checkpoint_freq": 10**6, "eval_freq": 10**5}
+
+
+def sweep(out, **changes):
+    given = {"env": "jax:pendulum", **TINY, **changes}
+    return thespis.sweep("sac", out=out, progress=False, **given)
+
+
+def interrupt_when_begun(out, number=signal.SIGINT):
+    """Sends this process a signal once a job is being trained."""
+
+    def wait():
+        begun = lambda: any(map(trains, out.glob("sweeps/*/jobs/*/status.json")))
+        wait_for(begun)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def trains(path):
+    return status_of(path.parent)["state"] == "running"
+
+
+@pytest.mark.posix
+def test_ctrl_c_lets_jobs_save_and_ends_with_130(tmp_path, capsys):
+    interrupt_when_begun(tmp_path)
+    words = [w for k, v in LONG.items() for w in (f"--{k}", *str(v).strip("()").split(", "))]
+    code = main(["sweep", "sac", "--env", "jax:pendulum", "--out", str(tmp_path), *words])
+    assert code == 128 + signal.SIGINT
+    (run,) = tmp_path.glob("sweeps/*/jobs/*/config.json")
+    status = status_of(run.parent)
+    assert status["state"] == "stopped"
+    assert status["step"] > 0  # it saved where it was
+    (sweep,) = tmp_path.glob("sweeps/*")
+    assert f"to go on: thespis sweep {sweep}" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_as_many_jobs_run_at_a_time_as_were_asked_for(tmp_path):
+    found = sweep(tmp_path, set={"critic_lr": [1e-4, 1e-3]}, jobs=2)
+    assert found.counts == {"done": 2}
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_is_told(tmp_path):
+    def kill():
+        wait_for(lambda: any(map(trains, tmp_path.glob("sweeps/*/jobs/*/status.json"))))
+        for process in children(os.getpid(), "thespis.sweeps.job"):
+            os.kill(process, signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    found = sweep(tmp_path, **LONG)
+    (row,) = found.rows
+    assert row["state"] == "failed"
+    assert "ended by signal 9" in row["error"]
+
+
+def children(parent, module):
+    """Processes that another one has started to run a module."""
+    for entry in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            status = Path("/proc", entry, "stat").read_text().rpartition(")")[2]
+            words = Path("/proc", entry, "cmdline").read_text().split("\0")
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(status.split()[1]) == parent and module in words:
+            yield int(entry)
+
+
+# --- Ray ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A cluster of two nodes on this machine."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    yield made
+    import ray
+
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_jobs_run_as_tasks_of_a_ray_cluster(tmp_path, cluster):
+    given = {"executor": "ray", "ray": cluster.address}
+    given |= {"env": "jax:pendulum,tests.small:ToyRaise-v0", "learning_starts": 50}
+    found = sweep(tmp_path, **given)
+    assert found.counts == {"done": 1, "failed": 1}
+    assert "the curtain fell" in found.rows[1]["error"]
+
+
+@pytest.mark.slow
+@pytest.mark.posix
+@pytest.mark.filterwarnings("default")
+def test_ctrl_c_lets_tasks_of_ray_save(tmp_path, cluster):
+    interrupt_when_begun(tmp_path)
+    found = sweep(tmp_path, executor="ray", ray=cluster.address, **LONG)
+    assert found.signal == signal.SIGINT
+    assert found.rows[0]["state"] == "stopped"
+    assert found.rows[0]["step"] > 0
+
+
+# --- Slurm ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_jobs_are_handed_to_slurm_by_submitit(tmp_path):
+    pytest.importorskip("submitit")
+    given = {"executor": "slurm", "slurm": {"cluster": "local"}, "learning_starts": 50}
+    found = sweep(tmp_path, env="jax:pendulum,tests.small:ToyRaise-v0", **given)
+    assert found.counts == {"done": 1, "failed": 1}
+    assert "the curtain fell" in found.rows[1]["error"]
+
+
+@pytest.mark.slow
+@pytest.mark.posix
+@pytest.mark.filterwarnings("default")
+def test_a_job_of_slurm_that_is_cut_off_goes_on_by_itself(tmp_path, monkeypatch):
+    submitit = pytest.importorskip("submitit")
+    submit = submitit.AutoExecutor.submit
+
+    def cut_off(self, task):
+        handle = submit(self, task)
+
+        def later():
+            wait_for(lambda: any(map(trains, tmp_path.glob("sweeps/*/jobs/*/status.json"))))
+            for process in children(handle._process.pid, "submitit.core._submit"):
+                os.kill(process, signal.SIGUSR2)  # as Slurm does before the time is over
+
+        threading.Thread(target=later, daemon=True).start()
+        return handle
+
+    monkeypatch.setattr(submitit.AutoExecutor, "submit", cut_off)
+    found = sweep(
+        tmp_path,
+        executor="slurm",
+        slurm=["cluster=local"],
+        **LONG | {"steps": 50_000, "eval_freq": 50_000},
+    )
+    assert found.counts == {"done": 1}
+    (job,) = found.jobs
+    assert len(thespis.load(found.path / "jobs" / job.name).saved["resumes"]) == 1
