@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -83,8 +84,19 @@ LONGEST = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by markers
 def pytest_collection_modifyitems(items):
-    """Files that take long come first; the Makefile tells xdist to leave it at that."""
+    """Files that take long come first; the Makefile tells xdist to leave it at that.
+
+    Of a test marked `cases(n)`, all but the first n cases are thorough.
+    """
+    counts = Counter()
+    for item in items:
+        if marker := item.get_closest_marker("cases"):
+            test = item.path, item.originalname
+            counts[test] += 1
+            if counts[test] > marker.args[0]:
+                item.add_marker(pytest.mark.thorough)
     if sys.platform == "win32":
         for item in items:
             if item.get_closest_marker("posix"):

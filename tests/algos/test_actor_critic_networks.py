@@ -70,6 +70,7 @@ def test_acting_sees_normalised_observations(Algorithm):
     assert reference.difference(act(state, raw), act(blank, raw)) > 0.1
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("Algorithm", [SAC, TD3])
 def test_an_update_in_half_precision_is_near_that_of_float32(Algorithm):
     """Losses, and parameters with the optimiser's moments, which have the gradients in them."""
@@ -123,6 +124,7 @@ def with_encoder(Algorithm, **options):
     return algo, state, Transition(obs, jnp.asarray(action), number(1), next_obs, *more)
 
 
+@pytest.mark.cases(2)
 @plain
 @pytest.mark.parametrize("shared", [True, False])
 def test_an_encoder_is_trained_by_the_critics_and_by_actors_that_have_their_own(Algorithm, shared):

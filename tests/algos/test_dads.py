@@ -253,6 +253,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("options", FORMS, ids=reference.named)
 def test_update_is_what_numpy_computes(monkeypatch, options):
     """Middle, terminal, truncated and invalid entries; every loss, reward and metric."""

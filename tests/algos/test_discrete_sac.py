@@ -64,6 +64,7 @@ OPTIONS = [
 FREE = [{}, {"n": 1}, {"entropy_unit": "actions", "normalize_observations": True}]
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize(
     "options", [o | {"masked": True} for o in OPTIONS] + FREE, ids=reference.named
 )

@@ -94,6 +94,7 @@ DISCRETE = [
 ]
 
 
+@pytest.mark.cases(5)
 @pytest.mark.parametrize(
     "options", [*CONTINUOUS, *(o | {"discrete": True} for o in DISCRETE)], ids=reference.named
 )

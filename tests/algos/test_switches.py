@@ -145,6 +145,7 @@ def compare_one(algo, hp, update, step, state, batch, noise, outcome):
     np.testing.assert_allclose(priorities[valid], priorities_[valid], 2e-4, 1e-6)
 
 
+@pytest.mark.cases(18)
 @pytest.mark.parametrize("name", slow_if(SWITCHES | OF_SAC, LESS))
 def test_an_update_of_sac_is_what_numpy_computes(name, monkeypatch):
     options = (SWITCHES | OF_SAC)[name]

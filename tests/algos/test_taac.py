@@ -84,6 +84,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("options", OPTIONS, ids=reference.named)
 def test_update_is_what_numpy_computes(options, monkeypatch):
     algo, hp = make(**options), scalars()

@@ -14,6 +14,7 @@ def told(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.thorough
 def test_every_command_tells_one_line_of_json(skilled, capsys, tmp_path):
     path = skilled.run.path
     few = ("--skills", 4, "--episodes", 1)

@@ -36,6 +36,7 @@ def member(tree, place: int):
     return [np.asarray(x)[:, place] for x in jax.tree.leaves(tree)]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("rule", [None, Rule(), Rule(max_use=3)])
 def test_a_replay_arrives_whole_and_others_stay(rule):
     donor, child = group(2, 0, rule), group(3, 1, rule)

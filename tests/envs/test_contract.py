@@ -154,6 +154,7 @@ REAL = {
 }
 
 
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("name", REAL)
 def test_real_environments_keep_the_contract(name):
     keeps_the_contract(REAL[name]())

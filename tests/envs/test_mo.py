@@ -115,6 +115,7 @@ def test_weights_must_fit_the_reward():
 JAX = pytest.param(Task(), 1, id="jax", marks=pytest.mark.slow)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("env", "updates"), [JAX, pytest.param(Pair, 0, id="host")])
 def test_runs_tell_the_weighted_return_and_that_of_every_dimension(tmp_path, env, updates):
     """The first number is 1 in each of five steps, the second the action."""

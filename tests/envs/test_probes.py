@@ -13,6 +13,7 @@ from thespis.envs.probes import PROBES, Chosen, Ending, Endless, Matched
 GAMMA = 0.9
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("discrete", [False, True])
 @pytest.mark.parametrize("probe", PROBES)
 def test_q_obeys_the_bellman_equation(probe, discrete):

@@ -69,6 +69,7 @@ def small(name: str) -> Exported:
 # --- every algorithm ------------------------------------------------------------------------
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_both_forms_act_as_the_policy(name):
     it = small(name)
@@ -165,6 +166,7 @@ def seen(*shape, dtype=jnp.float32):
 IMAGE = {"eye": seen(8, 9, 2, dtype=jnp.uint8), "speed": seen(2)}
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     "algo",
     [

@@ -48,7 +48,7 @@ CAMPAIGNS = {
     ),
     "disk": Campaign(
         "disk",
-        4,
+        2,
         0,
         "the n-th creation, write, fsync or rename of a file fails (with ENOSPC from then on, or "
         "once with EIO), for every n of a short run and of its resumption",
@@ -56,7 +56,7 @@ CAMPAIGNS = {
     ),
     "folders": Campaign(
         "folders",
-        4,
+        2,
         1000,
         "files of a run are damaged at random; then runs, eval, plot, report, export and resume",
     ),

@@ -322,6 +322,7 @@ def test_every_transition_drawn_is_one_of_an_episode(kind, lengths, seed):
         assert b.valid.any()
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("n_step", [1, 3, 20])
 @pytest.mark.parametrize("capacity", [None, 30, 10])
 @pytest.mark.parametrize("frames", [1, 3])

@@ -94,6 +94,7 @@ ONE = {"seeds": 1, "envs": ("a",), "points": 1}
 OTHERS = [kind for kind in KINDS if kind != "efficiency"]
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("kind", "given"),
     [

@@ -51,6 +51,7 @@ def test_a_schedule_lasts_as_long_as_the_run_that_has_it(tmp_path, capsys):
 SELDOM = pytest.param(0.3, 1, 30, marks=pytest.mark.slow)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("ratio", "envs", "updates"), [SELDOM, (2.0, 4, 200), (0, 1, 1)])
 def test_its_length_counts_updates_and_not_steps(tmp_path, ratio, envs, updates):
     more = {"steps": 200, "updates_per_step": ratio, "envs": envs}
@@ -59,6 +60,7 @@ def test_its_length_counts_updates_and_not_steps(tmp_path, ratio, envs, updates)
     assert run.metrics["train/n_updates"][-1] == (updates if ratio else 0)
 
 
+@pytest.mark.thorough
 def test_what_is_given_or_tuned_is_left_alone(tmp_path):
     given = arguments(steps=200, seeds=(0, 1), schedule_updates=[0, 70], devices=1)
     run = thespis.train(Decaying, out=tmp_path, **given)

@@ -19,6 +19,7 @@ from thespis.runs.callbacks import Callback
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 
 
+@pytest.mark.thorough
 def test_a_kill_after_a_new_column_leaves_no_trace_of_it(tmp_path, capsys):
     whole = train(tmp_path, JAX, Everything(), updates_per_step=0)
     run = stopped(tmp_path, 110, JAX, Everything(), updates_per_step=0)

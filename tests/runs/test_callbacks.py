@@ -141,6 +141,7 @@ def plain(tmp_path_factory):
     return train(tmp_path_factory.mktemp("plain"), JAX)
 
 
+@pytest.mark.cases(1)
 @KINDS
 def test_who_only_watches_changes_nothing(kind, plain, tmp_path, monkeypatch):
     watcher = Watcher()
@@ -225,6 +226,7 @@ LEVELS |= {"population": {165: {"slope": 0.1}}}
 STOPS = {"jax": 220, "host": 110, "population": 220}
 
 
+@pytest.mark.cases(1)
 @KINDS
 def test_stop_and_continue_with_callbacks_equals_never_stopped(kind, tmp_path, request):
     """Host environments begin new episodes at these steps anyway."""

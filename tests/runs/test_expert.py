@@ -68,6 +68,7 @@ def test_recording_tells_what_it_wrote(expert, tmp_path, capsys):
     assert "name the demonstrations: -o FILE.npz" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_minari_dataset_teaches_what_a_file_does(
     expert, run, file, tmp_path, monkeypatch, capsys
 ):

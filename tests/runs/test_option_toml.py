@@ -17,6 +17,7 @@ def back(path, text: str, **given) -> Config:
     return make(*option_file.merge(None, given, path))
 
 
+@pytest.mark.cases(20)
 @pytest.mark.parametrize(("algo", "preset"), CASES)
 @pytest.mark.parametrize("tuned", [False, True])
 def test_it_gives_the_same_config(tmp_path, algo, preset, tuned):

@@ -110,6 +110,7 @@ def stopped(out, step, **changes):
     return run
 
 
+@pytest.mark.thorough
 def test_a_member_is_reset_as_in_its_run_alone(tmp_path):
     both = thespis.train(Forgetful, **given(JAX, out=tmp_path, seeds=(3, 5), resets=(110, 220)))
     alone = thespis.train(Forgetful, **given(JAX, out=tmp_path, seeds=(5,), resets=(110, 220)))

@@ -34,6 +34,7 @@ def test_a_step_of_skills_is_the_sum_of_their_steps(skilled):
     np.testing.assert_array_equal(first.obs, skilled.env.reset(random.key(0), 1)[1].obs)
 
 
+@pytest.mark.thorough
 def test_any_algorithm_learns_on_top_of_frozen_skills(skilled, counted, tmp_path):
     given = small.arguments(env="jax:pointmass", steps=120, learning_starts=40, out=tmp_path)
     given |= {"skills_from": str(skilled.run.path), "skill_steps": 20}

@@ -91,6 +91,7 @@ def test_the_best_policy_is_the_one_of_the_best_evaluation(three):
             assert not new[m] or np.array_equal(x[m], y[m])
 
 
+@pytest.mark.thorough
 def test_histograms_are_written_with_the_metrics_and_cut_with_them(whole, tmp_path):
     """Of TAAC: every action since the row before is counted, also where a run goes on."""
     small = {"steps": 200, "buffer_size": 300, "hidden": (4,), "critics": 1, "n_step": 1}

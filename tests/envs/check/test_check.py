@@ -33,6 +33,7 @@ def test_what_is_right_is_not_blamed():
 # --- what there is --------------------------------------------------------------------------
 
 
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("name", [*names()["jax"], "CartPole-v1", "FrozenLake-v1", "Blackjack-v1"])
 def test_what_is_built_in_passes(name):
     report = thespis.check_env(name)
