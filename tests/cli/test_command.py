@@ -205,7 +205,7 @@ def test_one_line_says_what_is_wrong(argv, message, complain):
         (["rerun", "RUN", "--member", "x"], "member = x"),
         (["rerun", "RUN", "--seed", "-1"], "seeds = -1: give"),
         (["resume", "RUN", "--steps", "10"], "steps = 10: "),
-        (["resume", "RUN", "--env", "x"], "unknown option --env; there is steps, member, "),
+        (["resume", "RUN", "--env", "x"], "unknown option --env; --help-all lists them all"),
         (["plot", "RUN", "--metric", "eval/reward"], "has no metric 'eval/reward': try"),
         (["plot", "RUN", "--statistic", "median"], "statistic = median: give one of iqm, mean"),
         (["plot", "RUN", "-o", "curves.gif"], "a plot is .png, .svg or .pdf"),

@@ -270,7 +270,7 @@ def test_a_child_that_is_asked_to_end_saves_and_says_how_to_go_on(trained, tmp_p
         ),
         (["--ray", "127.0.0.1:x"], "give HOST:PORT of a cluster, or auto"),
         (["--ray", "--members", "2", "--deadline", "3"], "deadline is for exchanges"),
-        (["--group", "2"], "group and deadline are for ray"),
+        (["--group", "2"], "group and deadline are for groups on ray"),
     ],
 )
 def test_what_ray_cannot_do_is_refused_before_it_starts(argv, message, complain):

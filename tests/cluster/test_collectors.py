@@ -229,8 +229,8 @@ def test_what_cannot_work_is_refused_in_one_line(given, text):
 def test_environments_in_jax_need_no_collectors(tmp_path):
     with pytest.raises(ThespisError, match="collectors = 1 are for environments of Gymnasium"):
         thespis.train("sac", out=tmp_path, **arguments(collectors=1))
-    with pytest.raises(ThespisError, match="ray = auto is for collectors"):
-        thespis.train("sac", out=tmp_path, **arguments(), ray="auto")
+    with pytest.raises(ThespisError, match="group and deadline are for groups on ray"):
+        thespis.train("sac", "Pendulum-v1", out=tmp_path, collectors=1, ray=True, group=2)
 
 
 def test_defaults_are_whole_iterations():

@@ -86,7 +86,9 @@ def test_half_precision_is_exported_as_float32_and_says_so():
     assert 1e-5 < rounding["bfloat16"] < 0.05
     assert small("sac").rounding() == {}
     about = it.about | {"algorithm": "sac", "environment": "x", "largest_difference": rounding}
-    assert "Training computed in bfloat16, the files compute in float32" in readme(about, "numpy")
+    assert "Training computed in bfloat16, and the files compute in float32" in readme(
+        about, "numpy"
+    )
 
 
 RUNNER = """

@@ -36,7 +36,7 @@ def test_bytes_are_those_of_what_is_allocated(tmp_path):
 def test_what_does_not_fit_is_told_and_nothing_is_tried(monkeypatch):
     small = thespis.plan("sac", probe=False, **GIVEN)
     monkeypatch.setattr(sizes, "memory", lambda: sizes.base() + int(2.5 * small.member.total))
-    monkeypatch.setattr(plans, "tried", None)
+    monkeypatch.setattr(plans, "measure", None)
     found = thespis.plan("sac", **(GIVEN | {"members": 3}))
     assert (found.fits, found.largest) == (False, 2)
     assert "2 members fit, not 3: lower buffer_size or members" in str(found)

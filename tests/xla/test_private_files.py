@@ -1,6 +1,7 @@
 """Folders that nobody else may write: believed only as long as that is so."""
 
 import os
+import re
 import stat
 from pathlib import Path
 from types import SimpleNamespace
@@ -83,9 +84,11 @@ def test_nothing_is_unpickled_but_what_is_kept_here():
     code = {
         file: file.read_text() for file in Path(private_files.__file__).parents[1].rglob("*.py")
     }
-    assert [file.name for file, text in code.items() if "import pickle" in text] == [
-        "program_cache.py"
-    ]
+    # Workers and actors are sent what their own parent has packed; no file is unpickled there.
+    senders = {"env_slice.py", "env_workers.py", "collector.py", "actor.py"}
+    imports = re.compile(r"^\s*(import|from) .*pickle", re.M)
+    pickling = {file.name for file, text in code.items() if imports.search(text)}
+    assert pickling - senders == {"program_cache.py"}
     loads = [line for text in code.values() for line in text.splitlines() if "np.load(" in line]
     assert loads
     assert all("allow_pickle=False" in line for line in loads)
