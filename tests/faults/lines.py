@@ -6,6 +6,7 @@ import os
 import random
 import typing
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,16 +36,23 @@ def nothing_is_done():
     from thespis import api
     from thespis.runs import config as configs
 
-    def train(algo, env=None, *, out="runs", progress=True, **given):
-        configs.make(algo, {"env": env} | given)
-        raise Accepted
+    functions = api.train, api.plan
+    own = {
+        p.name
+        for f in functions
+        for p in signature(f).parameters.values()
+        if p.kind is p.KEYWORD_ONLY
+    }
 
-    def plan(algo, env=None, *, probe=True, **given):
-        train(algo, env, **given)
+    def train(algo, env=None, **given):
+        options = {name: x for name, x in given.items() if name not in own}
+        configs.make(algo, {"env": env} | options)
+        raise Accepted
 
     with (
         mock.patch.object(api, "train", train),
-        mock.patch.object(api, "plan", plan),
+        mock.patch.object(api, "plan", train),
+        mock.patch("thespis.sweeps.sweep.sweep", accept),
         mock.patch("thespis.envs.check.check_env", accept),
         mock.patch("thespis.xla.multihost.join", accept),
     ):
@@ -94,12 +102,12 @@ def mistyped(r: random.Random, word: str) -> str:
 
 def line(r: random.Random, known: dict[str, list]) -> list[str]:
     """A command line."""
-    command = r.choice(["train"] * 6 + ["plan"] + known["commands"])
+    command = r.choice(["train"] * 20 + ["plan"] * 4 + known["commands"])
     words = [command]
     if command in ("train", "plan"):
         words += [r.choice(known["algos"])]
         envs = ["jax:pendulum", "jax:cartpole", "Pendulum-v1", "CartPole-v1"]
-        words += ["--env", r.choice([*envs, *envs, *ODD])]
+        words += ["--env", r.choice(ODD if r.random() < 0.1 else envs)]
     elif r.random() < 0.7:
         words.append(r.choice([*ODD, "runs", "nowhere", "runs/sac/jax-pendulum_1"]))
     for _ in range(r.choice([0, 1, 1, 2, 3, 5, 8])):
