@@ -50,6 +50,7 @@ def test_a_failed_job_is_told_and_the_code_is_1(inline, capsys):  # noqa: F811
     [
         (["sacc", "--env", "jax:pendulum"], "unknown algorithm 'sacc'; did you mean sac"),
         (["sac"], "env is missing"),
+        (["x" * 400, "--env", "jax:pendulum"], "unknown algorithm"),
         (["sac", "--env", "jax:pendulum", "--set", "critic_lr=fast"], "critic_lr = fast"),
         (["sac", "--env", "jax:pendulum", "--critc-lr", "1"], "did you mean critic-lr"),
         (["sac", "--env", "jax:pendulum", "--executor", "cloud"], "give one of local, ray, slurm"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +74,7 @@ def sweep(argv: list[str]) -> int:
         raise HelpPrinted
     if word.startswith("-"):
         raise ThespisError(f"name algorithms, a file or a folder first: thespis {USAGE}")
-    file = word if Path(word).exists() or word.endswith(".toml") else None
+    file = word if os.path.exists(word) or word.endswith(".toml") else None
     chosen = read_options(algorithms(word, "--trust" in rest), rest)
     as_json, trust = chosen.pop("json", False), chosen.pop("trust", False)
     only_status = chosen.pop("status", False)
@@ -107,7 +108,7 @@ def algorithms(word: str, trusted: bool) -> list[Any]:
 
     named: Any = word
     path = Path(word)
-    if path.exists() or word.endswith(".toml"):
+    if os.path.exists(word) or word.endswith(".toml"):
         from thespis.sweeps import plan
         from thespis.sweeps.folder import FILE
 

@@ -28,7 +28,7 @@ WHY = "pruned by Optuna"  # why a run ended that was not worth going on
 
 
 def is_sweep(path: Path) -> bool:
-    return (path / FILE).is_file()
+    return os.path.isfile(path / FILE)  # unlike pathlib, also for names that no file can have
 
 
 def of_job(run: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -172,7 +173,9 @@ def opened(
         return Sweep(path, plan), running_of(said | given)
     said: dict[str, Any] = {}
     if path is not None:
-        require(path.is_file(), f"no sweep at {shown(str(path))}: give a folder or a sweep.toml")
+        require(
+            os.path.isfile(path), f"no sweep at {shown(str(path))}: give a folder or a sweep.toml"
+        )
         said = plans.read(path)
         plans.refuse_code(path, said, trusted)
         said.setdefault("name", path.stem)
