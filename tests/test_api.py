@@ -14,8 +14,8 @@ import thespis
 from tests.small import RUN, Toy, arguments, arrays, differences, stop_at
 from thespis.core import ThespisError
 from thespis.envs.classic import Pendulum
-from thespis.runs import checkpoint, config_file, metrics
 from thespis.runs import config as configs
+from thespis.runs import config_file, metrics
 
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 
@@ -215,34 +215,6 @@ def test_the_command_line_restores_the_number_of_threads(run):
     done = subprocess.run([sys.executable, "-c", code], env=env, text=True, capture_output=True)
     assert done.stdout == "1\n", done.stderr
     assert "threads" not in done.stderr
-
-
-def test_errors_before_the_first_step_leave_no_folder(tmp_path):
-    for fault in ("Bounds", "Discrete", "Reset"):
-        with pytest.raises(ThespisError):
-            thespis.train("sac", f"tests.small:Toy{fault}-v0", out=tmp_path, progress=False)
-        assert not list(tmp_path.glob("*/*"))
-
-
-def test_an_error_in_the_middle_keeps_what_was_saved(tmp_path):
-    given = arguments(env="tests.small:ToyRaise-v0", checkpoint_freq=10)
-    with pytest.raises(ThespisError) as caught:
-        thespis.train("sac", out=tmp_path, **given)
-    folder = tmp_path / "sac" / "ToyRaise-v0_1"
-    told = str(caught.value)
-    assert "ToyRaise-v0, environment 0, step" in told
-    assert "RuntimeError: the curtain fell" in told
-    step = int(checkpoint.latest(folder / "checkpoints")[0].name)
-    assert step in (10, 20)
-    assert told.endswith(f"; saved up to step {step}: thespis resume {folder}")
-    assert thespis.load(folder).status["state"] == "failed"
-    assert np.isfinite(thespis.load(folder).policy()(np.zeros(3))).all()
-
-
-def test_an_error_before_anything_was_saved_promises_nothing(tmp_path):
-    given = arguments(env="tests.small:ToyRaise-v0", checkpoint_freq=1000)
-    with pytest.raises(ThespisError, match="the curtain fell$"):
-        thespis.train("sac", out=tmp_path, **given)
 
 
 def test_every_algorithm_is_there_by_its_name():

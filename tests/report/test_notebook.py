@@ -14,8 +14,8 @@ import pytest
 
 import thespis
 from tests.small import arguments
-from thespis.api import speaker
 from thespis.errors import ThespisError
+from thespis.launch import speaker
 from thespis.report import notebook
 from thespis.report.notebook import Notebook
 from thespis.report.plots import Curve

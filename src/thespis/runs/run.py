@@ -80,14 +80,7 @@ class SavedRun:
 
         It has one row per step and member.
         """
-        if library not in FRAMES:
-            raise ThespisError(f"frame({shown(library)}): give {' or '.join(FRAMES)}")
-        try:
-            module = import_module(library)
-        except ImportError:
-            raise ThespisError(
-                f"frame({library!r}) needs a missing library: pip install 'thespis[{library}]'"
-            ) from None
+        module = frame_library(library)
         table = self.metrics
         first = {name: table.pop(name).astype(int) for name in ("step", "member")}
         first["seed"] = np.array(self.config.seeds, int)[first["member"]]
@@ -248,6 +241,18 @@ class SavedRun:
         if text := cut_short(loop.env, [episode.length for episode in episodes_played]):
             note(text)
         return episodes_played
+
+
+def frame_library(name: Any) -> Any:
+    """Imports the library of a data frame."""
+    if name not in FRAMES:
+        raise ThespisError(f"frame({shown(name)}): give {' or '.join(FRAMES)}")
+    try:
+        return import_module(name)
+    except ImportError:
+        raise ThespisError(
+            f"frame({name!r}) needs a missing library: pip install 'thespis[{name}]'"
+        ) from None
 
 
 def check_which(which: Any) -> None:

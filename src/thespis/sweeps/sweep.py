@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from thespis.report.sweep_results import Row
 from thespis.runs import files
 from thespis.runs.process import alone, held, stoppable
 from thespis.runs.reporter import Silent
-from thespis.runs.run import FRAMES
+from thespis.runs.run import frame_library
 from thespis.sweeps import command, executors
 from thespis.sweeps import folder as folders
 from thespis.sweeps import plan as plans
@@ -98,14 +97,7 @@ class Sweep:
 
     def frame(self, library: str = "pandas") -> Any:
         """Returns the table as a data frame of "pandas" or "polars", a row per job."""
-        if library not in FRAMES:
-            raise ThespisError(f"frame({shown(library)}): give {' or '.join(FRAMES)}")
-        try:
-            module = import_module(library)
-        except ImportError:
-            raise ThespisError(
-                f"frame({library!r}) needs a missing library: pip install 'thespis[{library}]'"
-            ) from None
+        module = frame_library(library)
         rows = self.rows
         names = dict.fromkeys(name for row in rows for name in row)
         text = lambda x: show(x) if isinstance(x, list) else x
