@@ -1,7 +1,16 @@
 """Presets of SAC are what they say."""
 
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
 from tests.algos import reference
 from thespis.algos import SAC
+from thespis.core import Transition
+from thespis.values import ungrouped
 
 
 def chosen(preset) -> dict:
@@ -67,3 +76,45 @@ def test_preset_di_engine():
     }
     assert {name: got[name] for name in wanted} == wanted
     assert SAC.presets["di-engine"]["train"] == {"warm_up": "policy", "learning_starts": 10_000}
+
+
+def test_preset_fast_is_what_the_learning_benchmark_chose():
+    """The arm `crossq-cpu+b128` of benchmarks/learning.toml, under a name of its own."""
+    fast, small = SAC.presets["fast"], SAC.presets["crossq-cpu"]
+    assert fast["algo"] == small["algo"] | {"batch_size": 128}
+    assert fast["train"] == small["train"] | {"updates_per_step": 2}
+
+
+@pytest.mark.parametrize(("preset", "most"), [("crossq-cpu", 1.0), ("fast", 1.0), ("xqc-cpu", 1.3)])
+def test_small_presets_cost_little_more_than_sac(preset, most):
+    """Matrix products per environment step, which take most of the time at these sizes."""
+    assert operations(preset) <= most * operations("locomotion")
+
+
+def operations(preset) -> float:
+    """Operations in the products of all updates that a step of HalfCheetah brings."""
+    given = SAC.presets[preset]
+    algo = SAC(reference.spec(17, 6), **ungrouped(SAC, given.get("algo", {})))
+    hp, n, key, step = algo.Hyper(), algo.batch_size, jax.random.key(0), jnp.asarray(0)
+    one, obs = jnp.zeros(n), jnp.zeros((n, 17))
+    batch = Transition(obs, jnp.zeros((n, 6)), one, obs, one, one, one, one, one)
+    state = jax.eval_shape(algo.init, key, hp)
+    update = jax.make_jaxpr(algo.update)(state, hp, batch, key, step).jaxpr
+    return products(update, algo.actor_every) * given["train"].get("updates_per_step", 1)
+
+
+def products(jaxpr, period: int) -> float:
+    """Operations of a program's matrix products; those behind a `cond` are done once a period."""
+    total, jaxpr = 0.0, getattr(jaxpr, "jaxpr", jaxpr)
+    for equation in jaxpr.eqns:
+        parts = jax.tree.leaves(equation.params)
+        inner = [products(x, period) for x in parts if isinstance(x, ClosedJaxpr | Jaxpr)]
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            left, out = equation.invars[0].aval.shape, equation.outvars[0].aval.size
+            total += 2 * out * math.prod(left[i] for i in contracted)
+        elif equation.primitive.name == "cond":
+            total += max(inner) / period
+        else:
+            total += sum(inner)
+    return total

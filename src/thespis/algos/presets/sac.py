@@ -94,6 +94,11 @@ PRESETS: dict[str, dict] = {
         "train": {"learning_starts": 5000},
     },
     "locomotion": LOCOMOTION,
+    "fast": {
+        "for": "most learning per CPU-second: a small CrossQ, two updates of half a batch per step",
+        "algo": {**CROSSQ, "batch_size": 128},
+        "train": {"learning_starts": 5000, "updates_per_step": 2},
+    },
     "crossq": {
         "for": "few steps: CrossQ, wide critics with batch norm and no targets",
         "algo": {**CROSSQ, "critic_hidden": (2048, 2048)},
