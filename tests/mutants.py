@@ -369,6 +369,28 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "jnp.maximum(temperature.params, 0.0)":
             "temperature.params",
     }),
+    ("algos/td7.py", "tests/algos/test_td7.py -k 'numpy or reward or decay'", {
+        "return out, target_critic.bounded(next_out), new":
+            "return out, next_out, new",
+        "jnp.maximum(jnp.abs(result.error).max(0), 1.0)":
+            "jnp.abs(result.error).max(0)",
+        "            held.embedding,":
+            "            learned.params.embedding,",
+        "due = (step + 1) % self.target_every == 0":
+            "due = step % self.target_every == 0",
+        "predicted - stop_gradient(encoder.of_state(next_obs))":
+            "predicted - encoder.of_state(next_obs)",
+        "return self.if_due(step, actor, target_actor)":
+            "return actor",
+    }),
+    ("nn/embeddings.py", "tests/nn/test_embeddings.py tests/algos/test_td7.py", {
+        "embedding.of_pair(z, action), z], -1)":
+            "z, embedding.of_pair(z, action)], -1)",
+        "jnp.concatenate([x, self.embedding.frozen().of_state(x)], -1)":
+            "jnp.concatenate([x, self.embedding.of_state(x)], -1)",
+        "jnp.where(some, jnp.clip(value, self.low, self.high), 0.0)":
+            "jnp.clip(value, self.low, self.high)",
+    }),
     ("algos/td3.py", "tests/algos/test_td3.py tests/algos/test_actor_critic_networks.py -k 'numpy or delay or noise or encoder'", {
         "self.with_encoder(state.target_actor, encoding)":
             "self.with_encoder(state.target_actor, state.critic.params)",
@@ -378,8 +400,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "jnp.tanh(target_actor(next_obs)) + shift",
         "due = (step + 1) % self.delay == 0":
             "due = step % self.delay == 0",
-        "polyak(target_actor, actor.params, hp.tau)":
-            "polyak(target_actor, state.actor.params, hp.tau)",
+        "self.update_target_actor(hp, target_actor, actor.params, step)":
+            "self.update_target_actor(hp, target_actor, state.actor.params, step)",
         'critic_for_actor = critic.params if self.order == "sequential"':
             'critic_for_actor = state.critic.params if self.order == "sequential"',
         "jnp.clip(action + noise * draw, -1, 1)":

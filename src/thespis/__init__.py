@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from thespis.algos import TAACL as TAACL
     from thespis.algos import TAACQ as TAACQ
     from thespis.algos import TD3 as TD3
+    from thespis.algos import TD7 as TD7
     from thespis.algos import DiscreteSAC as DiscreteSAC
     from thespis.api import Run as Run
     from thespis.api import compare as compare
@@ -62,6 +63,7 @@ _HOMES = {
         "TAACL",
         "TAACQ",
         "TD3",
+        "TD7",
         "DiscreteSAC",
     ),
     "thespis.api": ("Run", "compare", "load", "plan", "pull", "push", "rerun", "resume", "train"),

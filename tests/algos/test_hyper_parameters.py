@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from thespis.algos import ALGORITHMS
+from thespis.algos import ALGORITHMS, TD3
 from thespis.algos.hyper_parameters import Discounting, LearningRates, SoftLearningRates
 from thespis.tuning.hyper import declared
 
@@ -15,7 +15,7 @@ SHARED = {"weight_decay", "lr_end", "schedule_updates", "actor_lr", "critic_lr",
 def test_every_algorithm_has_them_in_one_order(Algorithm):
     """Populations draw in the order of the fields: another one would give other members."""
     names = [field.name for field in dataclasses.fields(Algorithm.Hyper)]
-    rates = ["actor_lr", "critic_lr", "alpha_lr"][: 2 if Algorithm.__name__ == "TD3" else 3]
+    rates = ["actor_lr", "critic_lr", "alpha_lr"][: 2 if issubclass(Algorithm, TD3) else 3]
     priorities = ["priority_alpha", "priority_beta", "priority_anneal"]
     first = [*priorities, "weight_decay", "lr_end", "schedule_updates", *rates]
     assert names[: len(first) + 3] == [*first, "gamma", "tau", "reward_scale"]

@@ -8,6 +8,7 @@ from thespis.algos.sac import SAC
 from thespis.algos.sqil import SQIL
 from thespis.algos.taac import TAAC
 from thespis.algos.td3 import TD3
+from thespis.algos.td7 import TD7
 from thespis.algos.trajectories import TAACL, TAACQ
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "TAACL",
     "TAACQ",
     "TD3",
+    "TD7",
     "DiscreteSAC",
 ]

@@ -16,7 +16,7 @@ from thespis.core import MASK, Row, Spec, ThespisError
 from thespis.nn import normalization
 from thespis.nn.encoders import Conv, Encoder, Layers, features, image, layers_for, width
 from thespis.nn.layers import Init
-from thespis.nn.networks import MLP, Critics, EncodedNetwork, Network
+from thespis.nn.networks import Critics, EncodedNetwork, Network
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class ActorCriticNetworks:
 
     # --- how they are built -----------------------------------------------------------------
 
-    def make_network(self, key, outputs: int) -> MLP | EncodedNetwork:
+    def make_network(self, key, outputs: int) -> Any:
         """Makes the network of an actor, from what `see` returns to `outputs` numbers."""
         separate = bool(self.unseen) if not self.images else not self.shared_encoder
         encoder = self.make_encoder(key) if separate else None

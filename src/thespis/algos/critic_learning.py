@@ -107,7 +107,8 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
             more = self.extra_critic_loss(state, hp, critic, b, valid, k_more)
             value = self.value_head.value(after)
             value = value if bonus is None else value + bonus
-            parts = each, error, value, next_out, valid, self.value_head.report(target)
+            report = self.value_head.report(target)
+            parts = each, error, value, next_out, valid, report, target
             return self.total_critic_loss(each) + more, (new, parts)
 
         critic, (total, parts) = self.apply_gradient(state.critic, loss, hp, hp.critic_lr)
@@ -221,6 +222,7 @@ class CriticStep(NamedTuple):
     next_out: Array  # of the target critics [critics, batch, ...]
     valid: Array  # which entries were learned from
     report: dict[str, Array]  # of the head [batch]
+    target: Any  # what was learned; of a head of one number [batch]
 
     @property
     def td_error(self) -> Array:

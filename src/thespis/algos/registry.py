@@ -15,6 +15,7 @@ from thespis.algos.sac import SAC
 from thespis.algos.sqil import SQIL
 from thespis.algos.taac import TAAC
 from thespis.algos.td3 import TD3
+from thespis.algos.td7 import TD7
 from thespis.algos.trajectories import TAACL, TAACQ
 from thespis.errors import ThespisError, or_all, shown
 
@@ -22,6 +23,7 @@ ALGORITHMS = {
     "sac": SAC,
     "discrete-sac": DiscreteSAC,
     "td3": TD3,
+    "td7": TD7,
     "sqil": SQIL,
     "taac": TAAC,
     "taac-l": TAACL,

@@ -12,6 +12,7 @@ from jax import random
 from jaxtyping import Array, Float
 
 from thespis.algos.actor_critic import ActorCritic
+from thespis.algos.critic_learning import CriticStep
 from thespis.algos.held_noise import Held
 from thespis.algos.hyper_parameters import Discounting, LearningRates
 from thespis.algos.presets.td3 import PRESETS
@@ -137,7 +138,7 @@ class TD3(ActorCritic):
 
         def learn(actor, target_actor, target_critic):
             actor, (loss, _) = self.apply_gradient(actor, actor_loss, hp, hp.actor_lr)
-            target_actor = polyak(target_actor, actor.params, hp.tau)
+            target_actor = self.update_target_actor(hp, target_actor, actor.params, step)
             return actor, target_actor, follow(target_critic), loss
 
         def skip(actor, target_actor, target_critic):
@@ -152,4 +153,19 @@ class TD3(ActorCritic):
         metrics = result.metrics | {"actor_loss": Mean(pi_loss, due.astype(jnp.float32))}
         parts = {"actor": actor, "critic": critic}
         parts |= {"target_actor": target_actor, "target_critic": target_critic}
-        return replace(state, **parts), metrics, result.td_error
+        state, more = self.after_update(replace(state, **parts), hp, b, result, step)
+        return state, metrics | more, self.priority(result)
+
+    def update_target_actor(self, hp, target_actor, actor, step: Array) -> Any:
+        """Returns the target actor after an update of the actor."""
+        return polyak(target_actor, actor, hp.tau)
+
+    def after_update(
+        self, state: Any, hp, b: Transition, result: CriticStep, step: Array
+    ) -> tuple[Any, Metrics]:
+        """Learns what else there is to learn, and returns the state and metrics of it: none."""
+        return state, {}
+
+    def priority(self, result: CriticStep) -> Array:
+        """Returns what a prioritised replay weighs transitions by: [batch]."""
+        return result.td_error

@@ -348,7 +348,7 @@ class Critics(eqx.Module):
     """
 
     networks: tuple[Any, ...]
-    encoder: Encoder | None = None
+    encoder: Encoder | None
 
     def __init__(
         self,
