@@ -95,7 +95,7 @@ PRESETS: dict[str, dict] = {
     },
     "locomotion": LOCOMOTION,
     "fast": {
-        "for": "most learning per CPU-second: a small CrossQ, two updates of half a batch per step",
+        "for": "fast learning on one core: a small CrossQ, two updates of half a batch per step",
         "algo": {**CROSSQ, "batch_size": 128},
         "train": {"learning_starts": 5000, "updates_per_step": 2},
     },
