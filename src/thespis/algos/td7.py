@@ -52,7 +52,7 @@ class TD7(TD3):
     target_update: Literal["copy"] = "copy"
     """Target networks are copies, made every target_every updates."""
     target_every: int = 250
-    """Number of updates between copies of all networks, an even multiple of delay."""
+    """Number of updates between copies of all networks, a multiple of delay."""
     prioritized_replay: bool = True
     """Sample transitions in proportion to their last TD error to the power of priority_alpha."""
     importance_weights: bool = False
