@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 import tempfile
 
@@ -39,6 +38,7 @@ from workers.common import (
     report,
     report_first,
 )
+from workers.operations import products
 from workers.products import blas, matmul
 
 
@@ -76,22 +76,6 @@ def algorithm(args):
     if args.preset:  # with its own sizes
         choices |= Algorithm.presets[args.preset]["algo"]
     return Algorithm(spec, **ungrouped(Algorithm, choices))
-
-
-def products(jaxpr, period: int) -> float:
-    """Operations of an update's matrix products; those behind a `cond` are done once a period."""
-    total = 0.0
-    for equation in jaxpr.eqns:
-        inner = [products(part, period) for part in jax.core.jaxprs_in_params(equation.params)]
-        if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            left, out = equation.invars[0].aval.shape, equation.outvars[0].aval.size
-            total += 2 * out * math.prod(left[i] for i in contracted)
-        elif equation.primitive.name == "cond":
-            total += max(inner) / period
-        else:
-            total += sum(inner)
-    return total
 
 
 def updates(args) -> None:

@@ -9,7 +9,6 @@ products of one update need.
 from __future__ import annotations
 
 import argparse
-import math
 
 import jax
 import jax.numpy as jnp
@@ -21,25 +20,9 @@ from thespis.algos.taac import Extra
 from thespis.core import Box, Row, Spec
 from thespis.replay.ring import Replay
 from workers.common import ACTION, BATCH, OBS, measure, report
+from workers.operations import products
 
 ROWS, AT_ONCE = 5_000, 50
-
-
-def products(jaxpr) -> int:
-    """FLOPs of all matrix products; of a branch the dearest, of a loop all turns."""
-    total = 0
-    for equation in jaxpr.eqns:
-        params = equation.params
-        if equation.primitive.name == "dot_general":
-            (axes, _), _ = params["dimension_numbers"]
-            summed = math.prod(equation.invars[0].aval.shape[i] for i in axes)
-            total += 2 * math.prod(equation.outvars[0].aval.shape) * summed
-        inner = params.get("jaxpr", params.get("call_jaxpr"))
-        if "branches" in params:
-            total += max(products(branch.jaxpr) for branch in params["branches"])
-        elif inner is not None:
-            total += params.get("length", 1) * products(getattr(inner, "jaxpr", inner))
-    return total
 
 
 def replay(taac: bool) -> Replay:

@@ -13,6 +13,7 @@ from tests.algos import reference
 from tests.algos.reference import Adam, averaged, plain
 from thespis.algos import TD7
 from thespis.core import ThespisError
+from thespis.nn.networks import Network
 
 HYPER = {
     "actor_lr": 0.03,
@@ -206,5 +207,14 @@ def test_weight_decay_leaves_alone_what_critics_hold(branching):
 def test_what_does_not_go_with_embeddings_is_refused():
     with pytest.raises(ThespisError, match="target_every = 3: .* give a multiple of 2, the delay"):
         make(target_every=3)
+    for network in (Network(norm="batch"), Network(dropout=0.1)):
+        with pytest.raises(ThespisError, match="encoder.*: the encoder has neither batch norm"):
+            make(encoder_network=network)
     with pytest.raises(ThespisError, match="critic_target: this algorithm has no such choice"):
         make(critic_target="every")
+
+
+def test_the_encoder_may_have_another_body():
+    network = Network(hidden=(4,), body="simbav2")
+    state = jax.eval_shape(make(encoder_network=network).init, random.key(0), scalars())
+    assert jax.tree.leaves(state.encoder.params)

@@ -33,9 +33,9 @@ class State(OfTD3):
 class TD7(TD3):
     """TD3 with state-action embeddings, prioritised replay and copied targets.
 
-    An encoder learns to predict the embedding of s' from those of s and a (eq. 1-2). Critics and
+    An encoder learns to predict the embedding of s' from those of s and a (eq. 2). Critics and
     the actor read a copy of it, target networks the copy before; all are copied every
-    `target_every` updates. Values in targets stay within what critics have learned (section 4).
+    `target_every` updates. Values in targets stay within what critics have learned.
     """
 
     embedding: int = 256
@@ -77,6 +77,10 @@ class TD7(TD3):
         super().__post_init__()
         if self.images:
             raise ThespisError("TD7 reads vectors, and this observation has images: take td3")
+        if self.encoder_network.batched or self.encoder_network.dropout:
+            raise ThespisError(
+                "encoder.*: the encoder has neither batch norm nor dropout; take norm layer or rms"
+            )
         if self.target_every % self.delay:
             raise ThespisError(
                 f"target_every = {self.target_every}: copies are made with the actor's updates; "
@@ -106,7 +110,7 @@ class TD7(TD3):
     # --- learning ---------------------------------------------------------------------------
 
     def critic_passes(self, critic, target_critic, now: tuple, then: tuple, b: Transition, key):
-        """Keeps values of s' within the targets that were learned until the last copy (eq. 5)."""
+        """Keeps values of s' within the targets that were learned until the last copy."""
         out, next_out, new = super().critic_passes(critic, target_critic, now, then, b, key)
         return out, target_critic.bounded(next_out), new
 

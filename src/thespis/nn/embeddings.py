@@ -21,17 +21,19 @@ FAR = 1e8  # no target is as large
 
 
 def average_norm(x: Float[Array, "... n"]) -> Float[Array, "... n"]:
-    """Returns x over the mean of its absolute values (AvgL1Norm, eq. 3)."""
+    """Returns x over the mean of its absolute values (AvgL1Norm)."""
     return x / jnp.maximum(jnp.abs(x).mean(-1, keepdims=True), 1e-8)
 
 
 class Embedding(eqx.Module):
-    """z(s), and the prediction of z(s') from z(s) and a (eq. 1)."""
+    """z(s), and the prediction of z(s') from z(s) and a."""
 
-    states: MLP
-    pairs: MLP
+    states: Any
+    pairs: Any
+    width: int = eqx.field(static=True)
 
     def __init__(self, key: Key, obs: int, action: int, width: int, network: Network):
+        self.width = width
         k_states, k_pairs = random.split(key)
         self.states = network.build(k_states, obs, width)
         self.pairs = network.build(k_pairs, width + action, width)
@@ -50,7 +52,7 @@ class Embedding(eqx.Module):
 
 
 class EmbeddedNetwork(eqx.Module):
-    """A network of a first layer of the plain numbers, normalised, beside embeddings (eq. 4)."""
+    """A network of a first layer of the plain numbers, normalised, beside embeddings."""
 
     first: MLP
     body: Any
@@ -95,7 +97,7 @@ class EmbeddedCritics(Critics):
     high: Float[Array, ""]
 
     def __init__(self, key: Key, n: int, embedding: Embedding, plain: int, outputs: int, network):
-        inputs = plain + 2 * embedding.pairs.weights[-1].shape[1]
+        inputs = plain + 2 * embedding.width
         build = lambda k, inputs, outputs: EmbeddedNetwork(k, plain, inputs, outputs, network)
         super().__init__(key, n, (inputs, outputs), build=build)
         self.embedding = embedding

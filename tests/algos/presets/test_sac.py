@@ -1,12 +1,10 @@
 """Presets of SAC are what they say."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from benchmarks.workers.operations import products
 from tests.algos import reference
 from thespis.algos import SAC
 from thespis.core import Transition
@@ -101,20 +99,3 @@ def operations(preset) -> float:
     state = jax.eval_shape(algo.init, key, hp)
     update = jax.make_jaxpr(algo.update)(state, hp, batch, key, step).jaxpr
     return products(update, algo.actor_every) * given["train"].get("updates_per_step", 1)
-
-
-def products(jaxpr, period: int) -> float:
-    """Operations of a program's matrix products; those behind a `cond` are done once a period."""
-    total, jaxpr = 0.0, getattr(jaxpr, "jaxpr", jaxpr)
-    for equation in jaxpr.eqns:
-        parts = jax.tree.leaves(equation.params)
-        inner = [products(x, period) for x in parts if isinstance(x, ClosedJaxpr | Jaxpr)]
-        if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            left, out = equation.invars[0].aval.shape, equation.outvars[0].aval.size
-            total += 2 * out * math.prod(left[i] for i in contracted)
-        elif equation.primitive.name == "cond":
-            total += max(inner) / period
-        else:
-            total += sum(inner)
-    return total

@@ -1,4 +1,4 @@
-"""Presets of TD7 are what they say, and its defaults are those of the paper's table 3."""
+"""Presets of TD7 are what they say, and its defaults are those of the authors' code."""
 
 from tests.algos import reference
 from thespis.algos import TD7
