@@ -33,8 +33,9 @@ def test_a_grid_has_every_combination_with_all_seeds_inside_each_job():
 
 
 def test_a_combination_that_cannot_work_is_refused_before_anything_runs():
-    with pytest.raises(ThespisError, match="learning_starts = 300"):
-        jobs(set={"steps": [200, 400], "learning_starts": [100, 300]})
+    alone = {"buffer_size": [400, 200], "learning_starts": [100, 300]}  # each of them works
+    with pytest.raises(ThespisError, match="learning_starts = 300 is more than buffer_size = 200"):
+        jobs(set=alone, steps=400)
 
 
 def test_too_many_jobs_are_refused():
