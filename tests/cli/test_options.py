@@ -27,6 +27,8 @@ OPTIONS = [
         ("--warm_up=policy", [], {"warm_up": "policy"}),
         ("--hidden 8 4 --json run", ["run"], {"hidden": (8, 4), "json": True}),
         ("--no-json", [], {"json": False}),
+        ("--json false run", ["run"], {"json": False}),
+        ("--json True", [], {"json": True}),
         ("--gamma -0.5", [], {"gamma": -0.5}),
         ("--gamma none", [], {"gamma": None}),
         ("--steps 5 --steps 6", [], {"steps": 6}),

@@ -16,7 +16,8 @@ def parse(
 ) -> tuple[list[str], dict[str, Any]]:
     """Returns at most `positional` plain words, and {name: value} of the options in `argv`.
 
-    An option is `--some-name 1` or `--some_name=1`; a boolean one is `--name` or `--no-name`.
+    An option is `--some-name 1` or `--some_name=1`; a boolean one is `--name` or `--no-name`, or
+    is followed by true or false.
     """
     words, chosen = split(argv, options, positional)
     return words, {name: read(option, texts) for name, (option, texts) in chosen.items()}
@@ -51,6 +52,8 @@ def split(
             raise ThespisError(f"unknown option {word.partition('=')[0]}{hint}")
         option = known[name]
         values = [value] if equals else []
+        if option.kind is bool and queue and not equals and queue[0].lower() in ("true", "false"):
+            values = [queue.pop(0).lower()]
         while queue and not equals and len(values) < most_words(option.kind) and not flag(queue[0]):
             values.append(queue.pop(0))
         if option.repeated and name in chosen:

@@ -74,13 +74,15 @@ RAY = [
 ]
 
 
+ONLY_TRAIN = [OUT, CALLBACK, DRY_RUN, *PROCESSES, *RAY]  # options of which a plan needs nothing
+
+
 def train(argv: list[str]) -> int:
     more = [CONFIG, OUT, CALLBACK, DRY_RUN, JSON, *PROCESSES, *RAY]
     algo, chosen = read_training("train", argv, more)
-    callbacks = chosen.pop("callback", None)
+    chosen["callbacks"] = named(chosen.pop("callback", None))
     if chosen.pop("dry_run", False):
         return dry_run(algo, chosen)
-    chosen["callbacks"] = named(callbacks)
     join(chosen)
     return finish("train", chosen, algo, chosen.pop("env", None))
 
@@ -128,7 +130,8 @@ def rerun(argv: list[str]) -> int:
 
 def plan(argv: list[str]) -> int:
     probe = Option("probe", bool, "Measure time in a short run; --no-probe: sizes only.", True)
-    algo, chosen = read_training("plan", argv, [CONFIG, probe, JSON])
+    algo, chosen = read_training("plan", argv, [CONFIG, probe, JSON], ONLY_TRAIN)
+    chosen = {name: x for name, x in chosen.items() if name not in {o.name for o in ONLY_TRAIN}}
 
     api = imported("thespis.api")
     as_json = chosen.pop("json", False)
@@ -139,7 +142,9 @@ def plan(argv: list[str]) -> int:
 
 def config(argv: list[str]) -> None:
     """Prints a file with all options, for `train --config`."""
-    algo, chosen = read_training("config", argv, [CONFIG, OUT, JSON])
+    algo, chosen = read_training("config", argv, [CONFIG, OUT, CALLBACK, JSON])
+    if "callback" in chosen:
+        chosen["callbacks"] = named(chosen.pop("callback"))
 
     from thespis.runs import option_file, option_toml
 
@@ -153,12 +158,16 @@ def dry_run(algo: str, chosen: dict[str, Any]) -> int:
     elsewhere = {o.name for o in (*PROCESSES, *RAY)}
     chosen = {name: x for name, x in chosen.items() if name not in elsewhere}
     as_json, out = chosen.pop("json", False), chosen.pop("out", None)
+    callbacks = chosen.pop("callbacks")
     api = imported("thespis.api")
     estimate = api.plan(algo, chosen.pop("env", None), probe=False, **chosen)
 
+    from thespis.runs import callback_names
     from thespis.runs.naming import default_out, folder_name
 
     config = estimate.config
+    names, _ = callback_names.make(config.callbacks if callbacks is None else callbacks)
+    config = replace(config, callbacks=names)
     folder = f"{out or default_out()}/{algo}/{folder_name(config, estimate.env)}_N"
     settings = {name: x for name, x in vars(config).items() if name not in ("options", "hp", "pbt")}
     settings |= config.options | {f"hp.{name}": x for name, x in config.hp.items()}
@@ -173,8 +182,13 @@ def dry_run(algo: str, chosen: dict[str, Any]) -> int:
     return 0 if estimate.fits else 1
 
 
-def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[str, dict[str, Any]]:
-    """Returns the algorithm and the options in `argv`, or prints the help."""
+def read_training(
+    command: str, argv: list[str], more: list[Option], unlisted: list[Option] | None = None
+) -> tuple[str, dict[str, Any]]:
+    """Returns the algorithm and the options in `argv`, or prints the help.
+
+    Those that are `unlisted` are accepted as well, but not in the help.
+    """
     imported("thespis.runs.config")
     from thespis.algos import registry
 
@@ -208,7 +222,7 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
         about = about if everything else about.partition("\n\n")[0]
         print(help_page(command, algo, about, groups, algorithm.presets, everything))
         raise HelpPrinted
-    known = known_options(algorithm, run)
+    known = known_options(algorithm, run) + (unlisted or [])
     refuse_others(rest, known)
     words, given = split(rest, known)
     if words:
