@@ -13,6 +13,7 @@ from thespis.report import statistics
 from thespis.report.plots import members_of
 from thespis.report.source import RETURN, Source
 from thespis.runs import lineage
+from thespis.runs.directory import KERNEL
 
 
 def facts(source: Source, colour: int) -> dict[str, Any]:
@@ -83,9 +84,9 @@ def active(source: Source) -> float:
 
 
 def commands(config: dict[str, Any]) -> list[str]:
-    """Returns the command that started the run, then those that resumed it."""
+    """Returns the command that started the run, then those that resumed it, as users typed them."""
     typed = [config.get("command"), *listed(config.get("resumes"))]
-    return [command for command in typed if isinstance(command, str) and command]
+    return [x for x in typed if isinstance(x, str) and x and KERNEL not in x]
 
 
 def listed(value: Any) -> list[Any]:
