@@ -266,9 +266,10 @@ def cause(error: Exception, callback: Callback, method: str) -> str:
         return f"made an invalid request: {error}"
     text = f"raised {type(error).__name__}: {one_line(error)}"
     code = getattr(getattr(type(callback), method), "__code__", None)
+    file = code.co_filename if code else ""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [x.lineno for x in frames if code is not None and x.filename == code.co_filename]
-    return f"{text} ({Path(code.co_filename).name}, line {lines[-1]})" if lines else text
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f"{text} ({Path(file).name}, line {lines[-1]})" if lines else text
 
 
 def oversights(callback: Callback) -> list[str]:
