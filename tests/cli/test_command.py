@@ -102,6 +102,10 @@ SMALL = words()
             "both seed and seeds are given",
         ),
         (["train", "sac", *SMALL, "stray"], "unexpected 'stray': options start with --"),
+        (
+            ["train", "sac", *SMALL, "--seed", "0", "1"],
+            "unexpected '1': options start with --, and --seed takes one value; --seeds takes sev",
+        ),
         (["train", "sac", *SMALL, "--pbt"], "tuner = pbt needs a population, not one member"),
         (["train", "sac", *SMALL, "--members", "0", "--pbt"], "members = 0: give at least 1"),
         (

@@ -60,8 +60,19 @@ def split(
             values = [*chosen[name][1], *values]
         chosen[name] = option, values
     if len(words) > positional:
-        raise ThespisError(f"unexpected {words[int(positional)]!r}: options start with --")
+        raise ThespisError(unexpected(words[int(positional)], argv))
     return words, chosen
+
+
+def unexpected(word: str, argv: list[str]) -> str:
+    """Returns a message about a plain word that has no meaning where it is."""
+    at = argv.index(word)
+    option, value = argv[at - 2 : at] if at >= 2 else ("", "")
+    hint = "options start with --"
+    if flag(option) and "=" not in option and not flag(value):
+        hint += f", and {option} takes one value"
+        hint += "; --seeds takes several" if option == "--seed" else ""
+    return f"unexpected {word!r}: {hint}"
 
 
 def read(option: Option, words: list[str]) -> Any:

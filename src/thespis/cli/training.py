@@ -23,7 +23,7 @@ from thespis.cli.common import (
     read_arguments,
 )
 from thespis.cli.help_pages import help_page
-from thespis.cli.options import read, split
+from thespis.cli.options import read, split, unexpected
 from thespis.errors import ThespisError, printable, require
 from thespis.values import UNSET, Option, fields, show
 from thespis.xla.threads import Device
@@ -226,8 +226,8 @@ def read_training(
     refuse_others(rest, known)
     words, given = split(rest, known)
     if words:
-        hint = "options start with --" if "env" in given else f"is it --env {words[0]}?"
-        raise ThespisError(f"unexpected {words[0]!r}: {hint}")
+        asked = f"unexpected {words[0]!r}: is it --env {words[0]}?"
+        raise ThespisError(unexpected(words[0], rest) if "env" in given else asked)
     for name, check in names_to_check(algo, algorithm).items():  # wrong names are reported first
         if name in given:
             check(read(*given[name]))
