@@ -39,7 +39,7 @@ def facts(source: Source, colour: int) -> dict[str, Any]:
     return {
         "path": str(source.folder),
         "title": f"{config['algo']} on {config['env']}",
-        "name": text(config["name"]) if config.get("name") else None,
+        "name": name_of(source),
         "tags": [text(tag) for tag in listed(config.get("tags"))],
         "notes": text(config["notes"]) if config.get("notes") else None,
         "processes": processes(source),
@@ -65,6 +65,13 @@ def facts(source: Source, colour: int) -> dict[str, Any]:
         "config": settings(config),
         "commands": commands(config),
     }
+
+
+def name_of(source: Source) -> str | None:
+    """Returns the name that the user gave a run; of a template, what it became: the folder's."""
+    name = source.config.get("name")
+    filled = isinstance(name, str) and "{" in name
+    return (source.folder.name if filled else text(name)) if name else None
 
 
 def processes(source: Source) -> str | None:
