@@ -102,6 +102,8 @@ def resume(argv: list[str]) -> int:
         RAY[2],
     ]
     example = "resume runs/sac/jax-pendulum_1 --steps 50000"
+    if not {*HELP} & {*argv}:
+        refuse_changes(argv, {o.name for o in options})
     [path], args = read_arguments("resume RUN", argv, options, example)
     args.callbacks = named(vars(args).pop("callback"))
     join(vars(args))
@@ -266,6 +268,24 @@ def refuse_others(argv: list[str], known: list[Option]) -> None:
     unknown = {w.lstrip("-").partition("=")[0].replace("-", "_") for w in argv if w[:2] == "--"}
     for text in map(advice, unknown - {o.name for o in known}):
         require(not text, text)
+
+
+def refuse_changes(argv: list[str], known: set[str]) -> None:
+    """Says how to change an option of a run, which `resume` continues as it was."""
+    words = [w.partition("=")[0].lstrip("-") for w in argv if w[:2] == "--"]
+    unknown = [word for word in words if word.replace("-", "_") not in known]
+    if not unknown:
+        return
+    from thespis.algos import ALGORITHMS
+
+    run = run_options([CONFIG])
+    of_train = {o.name for kind in ALGORITHMS.values() for o in known_options(kind, run)}
+    for word in unknown:
+        require(
+            word.replace("-", "_") not in of_train,
+            f"--{word}: resume continues a run as it was; to change options, train another: "
+            f"thespis train --config RUN --{word} ..., with --init-from RUN for its networks",
+        )
 
 
 def names_to_check(algo: str, algorithm: type) -> dict[str, Callable[[Any], Any]]:
