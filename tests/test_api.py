@@ -91,8 +91,19 @@ def test_environments_of_gymnasium_come_as_class_factory_or_name(tmp_path, env):
 def test_an_instance_is_refused_with_what_to_give_instead(tmp_path):
     with pytest.raises(ThespisError, match="is an instance.*: give the class, env=Toy, or a funct"):
         thespis.train("sac", Toy(), out=tmp_path)
-    with pytest.raises(ThespisError, match='is an instance.*: give env="Pendulum-v1", or a funct'):
-        thespis.train("sac", gymnasium.make("Pendulum-v1"), out=tmp_path)
+    pendulum = gymnasium.make("Pendulum-v1")
+    with pytest.raises(
+        ThespisError, match='is an instance.*: give env="Pendulum-v1", or a funct'
+    ) as e:
+        thespis.train("sac", pendulum, out=tmp_path)
+    made = 'env=lambda: gymnasium.make("Pendulum-v1", ...)'  # with its time limit
+    assert str(e.value).endswith(f"such as {made}")
+    wrapped = gymnasium.wrappers.ClipAction(pendulum)  # which its id would lose
+    with pytest.raises(
+        ThespisError, match="needed: give a function that creates it, such as "
+    ) as e:
+        thespis.train("sac", wrapped, out=tmp_path)
+    assert str(e.value).endswith('env=lambda: ClipAction(gymnasium.make("Pendulum-v1", ...))')
     with pytest.raises(ThespisError, match='is an instance.*: give env="Pendulum-v1" and envs=2$'):
         thespis.train("sac", gymnasium.make_vec("Pendulum-v1", 2), out=tmp_path)
     with pytest.raises(ThespisError, match="env = 3 is not an environment: give an id such as"):

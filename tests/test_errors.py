@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from thespis.errors import LINE, Fault, ThespisError, printable
+from thespis.errors import LINE, Fault, ThespisError, did_you_mean, printable
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,19 @@ def test_a_line_has_an_end():
 
 def test_errors_can_be_sent_to_other_processes():
     assert str(pickle.loads(pickle.dumps(ThespisError("why")))) == "why"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("brax:antt", "; did you mean brax:ant?"),
+        ("brax:pendulum", "; did you mean brax:inverted_pendulum?"),
+        ("bax:ant", "; did you mean brax:ant or brax:humanoid?"),
+        ("Brax:Ant", "; did you mean brax:ant?"),
+        ("brax:", ""),
+        ("brax:zzz", ""),
+    ],
+)
+def test_names_with_a_prefix_are_compared_by_what_follows_it(name, near):
+    known = ["brax:ant", "brax:humanoid", "brax:inverted_pendulum", "jax:pendulum"]
+    assert did_you_mean(name, known) == near

@@ -87,7 +87,7 @@ def test_words_without_dashes_are_positions():
         ("--no-steps", "unknown option --no-steps"),
         ("-x", "unknown option -x"),
         ("stray", "unexpected 'stray': options start with --"),
-        ("--steps 1 2", "unexpected '2': options start with --"),
+        ("--steps 1 2", "unexpected '2': options start with --, and --steps takes one value"),
     ],
 )
 def test_what_cannot_be_read_is_named(text, message):

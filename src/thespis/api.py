@@ -109,7 +109,8 @@ def train(
             f"would be faster: use the command line, or call train before any JAX function"
         )
     if config.init_from:  # refuse what does not fit before there is a folder
-        transplant(state_shapes(config, pieces[0]), config.init_from, reporter.note)
+        shapes = state_shapes(config, pieces[0])
+        transplant(shapes, config.init_from, reporter.note, config.options)
     if config.tuner:
         refuse_fitness(config, pieces[0])
     if (batch := config.options["batch_size"]) > (config.learning_starts or batch):

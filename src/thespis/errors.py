@@ -41,9 +41,16 @@ def printable(text: object) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns the end of an error message: the known names nearest to this one, if any is near."""
-    lower = {key.lower(): key for key in known}
-    near = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)
+    """Returns the end of an error message: the known names nearest to this one, if any is near.
+
+    Names with the same prefix, such as brax:, are compared by what follows it.
+    """
+    known, prefix = list(known), name[: name.find(":") + 1]
+    same = [key for key in known if prefix and key.startswith(prefix)]
+    start = len(prefix) if same else 0
+    lower = {key[start:].lower(): key for key in same or known}
+    part = name[start:].lower()
+    near = [part] if part in lower else difflib.get_close_matches(part, lower, n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(lower[key] for key in near)}?" if near else ""
 
 

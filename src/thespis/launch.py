@@ -265,7 +265,7 @@ def refuse_without_replay(run: Run) -> None:
         )
     saved = checkpoint.latest(run.path / "checkpoints")
     if saved and not any((path / "replay.safetensors").exists() for path in saved):
-        path = f"{zoo.PREFIX}{run.path.name}" if zoo.owns(run.path) else run.path
+        path = zoo.spelled(run.path)
         raise ThespisError(
             f"{path} cannot be resumed: it has no replay, as runs that were shared without; "
             f"start from its weights: thespis train {run.config.algo} --init-from {path} ..."

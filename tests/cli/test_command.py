@@ -102,6 +102,10 @@ SMALL = words()
             "both seed and seeds are given",
         ),
         (["train", "sac", *SMALL, "stray"], "unexpected 'stray': options start with --"),
+        (
+            ["train", "sac", *SMALL, "--seed", "0", "1"],
+            "unexpected '1': options start with --, and --seed takes one value; --seeds takes sev",
+        ),
         (["train", "sac", *SMALL, "--pbt"], "tuner = pbt needs a population, not one member"),
         (["train", "sac", *SMALL, "--members", "0", "--pbt"], "members = 0: give at least 1"),
         (
@@ -205,7 +209,12 @@ def test_one_line_says_what_is_wrong(argv, message, complain):
         (["rerun", "RUN", "--member", "x"], "member = x"),
         (["rerun", "RUN", "--seed", "-1"], "seeds = -1: give"),
         (["resume", "RUN", "--steps", "10"], "steps = 10: "),
-        (["resume", "RUN", "--env", "x"], "unknown option --env; --help-all lists them all"),
+        (["resume", "RUN", "--stepps", "9"], "unknown option --stepps; did you mean steps?"),
+        (
+            ["resume", "RUN", "--learning-rate", "1e-4"],
+            "--learning-rate: resume continues a run as it was; to change options, train another: "
+            "thespis train --config RUN --learning-rate ..., with --init-from RUN for",
+        ),
         (["plot", "RUN", "--metric", "eval/reward"], "has no metric 'eval/reward': try"),
         (["plot", "RUN", "--statistic", "median"], "statistic = median: give one of iqm, mean"),
         (["plot", "RUN", "-o", "curves.gif"], "a plot is .png, .svg or .pdf"),

@@ -21,7 +21,7 @@ def test_help_is_printed_whatever_else_is_there(asked, capsys):
     with pytest.raises(HelpPrinted):
         read_arguments("eval RUN", ["--nonsense", asked], [BEST], EXAMPLE)
     told = capsys.readouterr().out
-    assert told.startswith("usage: thespis eval RUN [options]")
+    assert told.startswith("usage: thespis eval RUN [options]\n\nPlay episodes with the trained ")
     assert told.endswith(f"example: thespis {EXAMPLE}\n")
     assert "--best" in told
 
@@ -32,6 +32,8 @@ def test_help_is_printed_whatever_else_is_there(asked, capsys):
         ("eval RUN", [], 1, "name the run: thespis eval RUN"),
         ("report RUN ...", [], None, "name at least one run: thespis report RUN"),
         ("check-env ENV", [], 1, "name the environment: thespis check-env ENV"),
+        ("pull OWNER/NAME", [], 1, "name the model on the hub: thespis pull OWNER/NAME"),
+        ("completion {bash,fish}", [], 1, "name the shell: thespis completion {bash,fish}"),
         ("eval RUN", ["a", "b"], 1, "unexpected 'b'"),
         ("list", ["a"], 0, "unexpected 'a'"),
     ],

@@ -27,6 +27,8 @@ OPTIONS = [
         ("--warm_up=policy", [], {"warm_up": "policy"}),
         ("--hidden 8 4 --json run", ["run"], {"hidden": (8, 4), "json": True}),
         ("--no-json", [], {"json": False}),
+        ("--json false run", ["run"], {"json": False}),
+        ("--json True", [], {"json": True}),
         ("--gamma -0.5", [], {"gamma": -0.5}),
         ("--gamma none", [], {"gamma": None}),
         ("--steps 5 --steps 6", [], {"steps": 6}),
@@ -48,6 +50,12 @@ def test_options_are_read_wherever_they_stand(line, words, chosen):
         ("--steps many", "steps = many: give a whole number"),
         ("--warm-up cold", "warm_up = cold: give one of random, policy"),
         ("run other", "unexpected 'other': options start with --"),
+        ("run --json other", "unexpected 'other': options start with --$"),
+        (
+            "run --steps 5 other",
+            "unexpected 'other': options start with --, and --steps takes one value$",
+        ),
+        ("run --steps=5 6 other", "unexpected '6': options start with --"),
     ],
 )
 def test_what_is_wrong_is_named(line, message):

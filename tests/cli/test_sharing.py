@@ -35,5 +35,5 @@ def test_pull_tells_the_folder_and_what_to_do_next(hub, say):
 
 def test_a_model_without_a_name_is_asked_for(hub, complain):
     assert "name the model on the hub: thespis push RUN OWNER/NAME" in complain("push", "runs/a")
-    assert "name the run" in complain("pull")
+    assert "name the model on the hub: thespis pull OWNER/NAME" in complain("pull")
     assert hub == []

@@ -65,6 +65,11 @@ def test_a_dry_run_tells_what_would_be_run_and_leaves_nothing(say, complain, tmp
     told = json.loads(say(*argv, "--json")[0])
     assert told["config"]["batch_size"] == 16
     assert told["fits"] is True
+    assert "callbacks                thespis:Callback" in say(
+        *argv, "--callback", "thespis:Callback"
+    )
+    told = complain(*argv, "--callback", "thespis:Calback")
+    assert "thespis:Calback: thespis has no Calback; did you mean Callback" in told
     told = complain(*argv, "--pbt.fitness", "eval/reward")
     assert "pbt.fitness = eval/reward is not a metric; did you mean eval" in told
     assert list(tmp_path.iterdir()) == []
@@ -83,7 +88,11 @@ def test_what_config_prints_is_what_train_reads(say):
     assert again == text
     Path("run.json").write_text(say("config", "--config", "run.toml", "--json")[0])
     assert say("config", "--config", "run.json") == text
-    assert say("plan", "--config=run.toml", "--no-probe")[0].startswith("td3 on jax-pendulum")
+    only_train = ["--out", "x", "--callback", "a:B", "--dry-run"]  # of which a plan needs nothing
+    planned = say("plan", "--config=run.toml", "--no-probe", *only_train)
+    assert planned[0].startswith("td3 on jax-pendulum")
+    named = say("config", "sac", "--callback", "my_module:Mine")
+    assert 'callbacks = ["my_module:Mine"]' in named
 
 
 @undrawn

@@ -8,7 +8,7 @@ import pytest
 
 from tests.envs.toys import GymTally, Tally
 from thespis.core import ThespisError
-from thespis.envs import brax, label, make, names
+from thespis.envs import brax, check_name, label, make, names
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import CartPole, Pendulum, PointMass
 from thespis.envs.gymnasium import Gymnasium
@@ -57,9 +57,12 @@ def test_a_version_that_has_moved_away_names_the_newest():
 
 
 def test_a_name_of_brax_that_is_misspelt_is_suggested_with_its_prefix(monkeypatch):
-    with pytest.raises(ThespisError, match=r"brax:antt.*; did you mean brax:ant\b"):
+    with pytest.raises(ThespisError, match=r"brax:antt.*; did you mean brax:ant\?$"):
         make("brax:antt")
     monkeypatch.setattr(brax, "installed", lambda: False)
+    check_name("brax:ant@mjx")  # before any number, and without the library
+    with pytest.raises(ThespisError, match=r"; did you mean brax:ant\?$"):
+        check_name("brax:antt")
     with pytest.raises(ThespisError, match=r"brax:ant needs a missing library: pip .*\[brax\]'$"):
         brax.load.__wrapped__("ant", "spring")
 

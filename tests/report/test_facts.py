@@ -35,10 +35,13 @@ def test_a_page_tells_why_a_callback_ended_a_run(tmp_path):
 
 def test_a_page_tells_what_the_user_said_of_a_run_and_how_it_went_on(tmp_path):
     said = {"name": "first try", "tags": ["paper", 3], "notes": "warm"}
-    folder = run(tmp_path / "run", **said, resumes=["thespis resume x"])
+    kernel = "/usr/lib/ipykernel_launcher.py -f kernel.json"  # of a notebook: nobody typed it
+    folder = run(tmp_path / "run", **said, resumes=["thespis resume x", kernel])
     (facts,) = data(report([folder]))["runs"]
     assert (facts["name"], facts["tags"], facts["notes"]) == ("first try", ["paper", "3"], "warm")
     assert facts["commands"] == ["thespis train sac --env jax:pendulum", "thespis resume x"]
+    (facts,) = data(report([run(tmp_path / "pendulum-3e-4_1", name="{env}-{critic_lr}")]))["runs"]
+    assert facts["name"] == "pendulum-3e-4_1"
 
 
 def test_one_seed_has_no_interval_and_neither_has_a_population(tmp_path):

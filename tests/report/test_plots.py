@@ -99,7 +99,7 @@ def test_a_run_that_follows_a_schedule_is_no_plain_one(tmp_path):
     again = [run(tmp_path / f"again_{seed}", [seed], **begun) for seed in (1, 2)]
     assert labels(plain, *again) == [("SAC", 1), ("SAC, scheduled", 2)]
     other = run(tmp_path / "other", [3], hp={"tau": 0.01}, schedule=[[200, {"tau": 0.02}]])
-    assert labels(*again, other) == [("SAC, scheduled again_1", 2), ("SAC, scheduled other", 1)]
+    assert labels(*again, other) == [("SAC, scheduled (again_1)", 2), ("SAC, scheduled (other)", 1)]
 
 
 def test_populations_differ_in_what_is_fixed_and_how_they_are_tuned(tmp_path):
@@ -125,7 +125,7 @@ def test_settings_that_suit_one_environment_have_one_name_in_all(tmp_path):
 
 def test_a_seed_that_was_run_twice_does_not_count_as_two(tmp_path):
     found = curves_of([run(tmp_path / "first", [0, 1]), run(tmp_path / "second", [1, 2])])
-    assert [(c.label, len(c.runs)) for c in found] == [("SAC first", 2), ("SAC second", 2)]
+    assert [(c.label, len(c.runs)) for c in found] == [("SAC (first)", 2), ("SAC (second)", 2)]
 
 
 def test_a_torn_last_line_is_ignored(tmp_path):

@@ -14,6 +14,7 @@ from tests.runs.test_callbacks import (
     train,
 )
 from thespis.core import ThespisError
+from thespis.runs.callback_events import oversights
 from thespis.runs.callbacks import Callback
 
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
@@ -45,7 +46,17 @@ def test_failures_of_others_are_told_too(tmp_path):
     assert stopper.ends == [(0, "failed")]
 
 
-def test_a_state_must_be_plain_data(tmp_path):
+class Forgetful(Callback):
+    """Has methods as Stable-Baselines3 names them, and no `every`."""
+
+    def on_step(self, training): ...
+
+    def _on_step(self): ...
+
+    def on_eval(self, training): ...
+
+
+def test_a_state_must_be_plain_data(tmp_path, capsys):
     class Opaque(Callback):
         def state(self):
             return object()
@@ -53,4 +64,15 @@ def test_a_state_must_be_plain_data(tmp_path):
         def restore(self, state): ...
 
     with pytest.raises(ThespisError, match="callback Opaque: state raised TypeError"):
-        train(tmp_path, JAX, Opaque())
+        train(tmp_path, JAX, Opaque(), Forgetful())
+    told = capsys.readouterr().err
+    assert all(f"note: callback Forgetful: {note}\n" in told for note in oversights(Forgetful()))
+
+
+def test_methods_that_nothing_calls_are_noted():
+    assert oversights(Forgetful()) == [
+        "no event calls _on_step; did you mean on_step?",
+        "no event calls on_eval; did you mean on_evaluation or on_end?",
+        "on_step is not called without `every`, the steps between its calls",
+    ]
+    assert oversights(Stopper("on_end")) == oversights(Everything()) == []

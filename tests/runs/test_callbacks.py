@@ -1,5 +1,6 @@
 """Callbacks: who only watches changes nothing; what is changed is saved; faults are one line."""
 
+import json
 import sys
 from dataclasses import dataclass
 from typing import ClassVar
@@ -256,6 +257,8 @@ def test_stop_and_continue_with_callbacks_equals_never_stopped(kind, tmp_path, r
         ("eval/mean_reward", 1.0, "the run already has a metric of that name"),
         ("a,b", 1.0, "give a name without commas"),
         ("mine", [1.0, 2.0], "2 values for 1 members"),
+        ("mine", "high", r"log\('mine'\): high is not a number, nor one per member"),
+        ("mine", [[1.0, 2.0]], "is not a number, nor one per member; log_image and log_histogram"),
     ],
 )
 def test_what_cannot_be_logged_is_refused(name, value, message, tmp_path):
@@ -426,7 +429,7 @@ class Broken(Callback):
         self.ends = []
 
     def on_step(self, training):
-        raise KeyError("the\nprompter")
+        json.loads("the\nprompter")  # raises an error elsewhere; the line of this file is told
 
     def on_end(self, training, state):
         self.ends.append((training.step, state))
@@ -439,8 +442,8 @@ def test_an_error_is_one_line_that_names_the_callback_and_loses_nothing(plain, t
         train(tmp_path, JAX, broken)
     text = str(error.value)
     assert "\n" not in text
-    assert "callback Broken, step 150: on_step raised KeyError" in text
-    assert "(test_callbacks.py, line " in text
+    assert "callback Broken, step 150: on_step raised JSONDecodeError" in text
+    assert f"(test_callbacks.py, line {Broken.on_step.__code__.co_firstlineno + 1})" in text
     assert "saved up to step 110: thespis.resume(" in text
     assert "callbacks=..." in text
     assert broken.ends == [(110, "failed")]

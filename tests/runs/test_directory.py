@@ -121,6 +121,24 @@ def test_a_file_that_is_missing_or_no_json_is_named(tmp_path):
         directory.read_json(tmp_path / "config.json")
 
 
+@pytest.mark.parametrize(
+    ("argv", "typed"),
+    [
+        (["/opt/bin/thespis", "runs", "--filter", "a b"], "thespis runs --filter 'a b'"),
+        (["/opt/thespis/__main__.py", "runs"], "python -m thespis runs"),
+        (["mine/train.py", "3"], "python mine/train.py 3"),
+        (["/opt/bin/own", "3"], "/opt/bin/own 3"),
+        (["/opt/ipykernel_launcher.py", "-f", "kernel.json"], ""),
+        (["-c"], ""),
+        ([""], ""),
+        ([], ""),
+    ],
+)
+def test_a_command_is_what_can_be_typed_again(argv, typed, monkeypatch):
+    monkeypatch.setattr(directory.sys, "argv", argv)
+    assert directory.this_command() == typed
+
+
 def test_versions_say_what_the_run_depends_on():
     import jax
 

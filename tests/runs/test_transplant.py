@@ -74,9 +74,10 @@ def test_an_actor_that_was_trained_before_acts_in_the_warm_up(whole, algo, given
         (
             "",
             (16,),
-            r"biases.0 is float32\[8\] there and float32\[16\] here; what fits is .*:temperature$",
+            r"biases.0 is float32\[8\] there and float32\[16\] here; what fits is .*:temperature; "
+            "or give hidden = 8, as there$",
         ),
-        (":critic", (16,), r"critic.* here; what fits is .*:temperature$"),
+        (":critic", (16,), r"critic.* here; what fits is .*:temperature; or give hidden = 8, as"),
     ],
 )
 def test_parts_that_do_not_fit_are_named(whole, tmp_path, part, hidden, message):

@@ -131,5 +131,7 @@ def test_one_is_not_resumed_and_another_name_is_told():
         thespis.resume("zoo:jax-pendulum", progress=False)
     with pytest.raises(ThespisError, match="unknown policy 'zoo:jax-pendulm'.*jax-pendulum"):
         thespis.load("zoo:jax-pendulm")
-    with pytest.raises(ThespisError, match="has no best policy.*only the last"):
+    with pytest.raises(
+        ThespisError, match="^zoo:.* has no best policy.*only the last.*without --best"
+    ):
         thespis.load("zoo:jax-pendulum").policy(which="best")

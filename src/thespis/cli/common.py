@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,9 @@ TRUST_AND_REMEMBER = Option("trust", bool, f"{IMPORT}, and remember to trust it.
 OUT = Option("out", str, "Folder of the runs; by default $THESPIS_RUNS, or else runs.")
 
 
+NOUNS = {"check-env": "environment", "pull": "model on the hub", "completion": "shell"}
+
+
 class HelpPrinted(Exception):
     """Raised when the help of a command has been printed."""
 
@@ -36,15 +40,27 @@ def read_arguments(
     largest number of plain words; None means any number.
     """
     if {*HELP} & {*argv}:
-        text = f"usage: thespis {usage} [options]\n\n{describe(options)}\n\n"
+        text = f"usage: thespis {usage} [options]\n\n{about(usage)}\n\n{describe(options)}\n\n"
         print(f"{text}example: thespis {example}")
         raise HelpPrinted
     plain, chosen = parse(argv, options, math.inf if words is None else words)
     if not plain and words != 0 and "[" not in usage:
-        noun = "environment" if "ENV" in usage else "run"
+        noun = NOUNS.get(usage.split()[0], "run")
         one = f"the {noun}" if words else f"at least one {noun}"
         raise ThespisError(f"name {one}: thespis {usage}")
     return plain, SimpleNamespace(**{o.name: o.default for o in options} | chosen)
+
+
+def about(usage: str) -> str:
+    """Returns what a command does, as a sentence made of its line in the list of commands."""
+    from thespis.cli import command, skills
+
+    *_, name = usage.split()[: 2 if usage.startswith("skills ") else 1]
+    text = skills.HELP if usage.startswith("skills ") else command.HELP
+    lines = (line for line in text.splitlines() if line.split()[:1] == [name])
+    (line,) = lines
+    sentence = re.split(r"\s{2,}", line.strip())[-1]
+    return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def print_result(result: dict[str, Any], as_json: bool, lines: list[str]) -> None:

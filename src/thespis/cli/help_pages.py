@@ -73,7 +73,8 @@ def help_page(
     everything: bool,
 ) -> str:
     """Returns the help of all options in titled groups, or only of those in `PAGE`."""
-    parts = [f"usage: thespis {command} {algo} --env ENV [options]", about]
+    env = "" if command == "config" else " --env ENV"
+    parts = [f"usage: thespis {command} {algo}{env} [options]", about]
     example = EXAMPLES.get(algo, "--env jax:pendulum --steps 20000")
     example = f"example: thespis {command} {algo.replace('ALGO', 'sac')} {example}"
     if everything:

@@ -16,7 +16,8 @@ def parse(
 ) -> tuple[list[str], dict[str, Any]]:
     """Returns at most `positional` plain words, and {name: value} of the options in `argv`.
 
-    An option is `--some-name 1` or `--some_name=1`; a boolean one is `--name` or `--no-name`.
+    An option is `--some-name 1` or `--some_name=1`; a boolean one is `--name` or `--no-name`, or
+    is followed by true or false.
     """
     words, chosen = split(argv, options, positional)
     return words, {name: read(option, texts) for name, (option, texts) in chosen.items()}
@@ -51,14 +52,27 @@ def split(
             raise ThespisError(f"unknown option {word.partition('=')[0]}{hint}")
         option = known[name]
         values = [value] if equals else []
+        if option.kind is bool and queue and not equals and queue[0].lower() in ("true", "false"):
+            values = [queue.pop(0).lower()]
         while queue and not equals and len(values) < most_words(option.kind) and not flag(queue[0]):
             values.append(queue.pop(0))
         if option.repeated and name in chosen:
             values = [*chosen[name][1], *values]
         chosen[name] = option, values
     if len(words) > positional:
-        raise ThespisError(f"unexpected {words[int(positional)]!r}: options start with --")
+        raise ThespisError(unexpected(words[int(positional)], argv))
     return words, chosen
+
+
+def unexpected(word: str, argv: list[str]) -> str:
+    """Returns a message about a plain word that has no meaning where it is."""
+    at = argv.index(word)
+    option, value = argv[at - 2 : at] if at >= 2 else ("", "")
+    hint = "options start with --"
+    if flag(option) and "=" not in option and not flag(value):
+        hint += f", and {option} takes one value"
+        hint += "; --seeds takes several" if option == "--seed" else ""
+    return f"unexpected {word!r}: {hint}"
 
 
 def read(option: Option, words: list[str]) -> Any:

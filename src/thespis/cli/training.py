@@ -23,7 +23,7 @@ from thespis.cli.common import (
     read_arguments,
 )
 from thespis.cli.help_pages import help_page
-from thespis.cli.options import read, split
+from thespis.cli.options import read, split, unexpected
 from thespis.errors import ThespisError, printable, require
 from thespis.values import UNSET, Option, fields, show
 from thespis.xla.threads import Device
@@ -74,13 +74,15 @@ RAY = [
 ]
 
 
+ONLY_TRAIN = [OUT, CALLBACK, DRY_RUN, *PROCESSES, *RAY]  # options of which a plan needs nothing
+
+
 def train(argv: list[str]) -> int:
     more = [CONFIG, OUT, CALLBACK, DRY_RUN, JSON, *PROCESSES, *RAY]
     algo, chosen = read_training("train", argv, more)
-    callbacks = chosen.pop("callback", None)
+    chosen["callbacks"] = named(chosen.pop("callback", None))
     if chosen.pop("dry_run", False):
         return dry_run(algo, chosen)
-    chosen["callbacks"] = named(callbacks)
     join(chosen)
     return finish("train", chosen, algo, chosen.pop("env", None))
 
@@ -100,6 +102,8 @@ def resume(argv: list[str]) -> int:
         RAY[2],
     ]
     example = "resume runs/sac/jax-pendulum_1 --steps 50000"
+    if not {*HELP} & {*argv}:
+        refuse_changes(argv, {o.name for o in options})
     [path], args = read_arguments("resume RUN", argv, options, example)
     args.callbacks = named(vars(args).pop("callback"))
     join(vars(args))
@@ -128,7 +132,8 @@ def rerun(argv: list[str]) -> int:
 
 def plan(argv: list[str]) -> int:
     probe = Option("probe", bool, "Measure time in a short run; --no-probe: sizes only.", True)
-    algo, chosen = read_training("plan", argv, [CONFIG, probe, JSON])
+    algo, chosen = read_training("plan", argv, [CONFIG, probe, JSON], ONLY_TRAIN)
+    chosen = {name: x for name, x in chosen.items() if name not in {o.name for o in ONLY_TRAIN}}
 
     api = imported("thespis.api")
     as_json = chosen.pop("json", False)
@@ -139,7 +144,9 @@ def plan(argv: list[str]) -> int:
 
 def config(argv: list[str]) -> None:
     """Prints a file with all options, for `train --config`."""
-    algo, chosen = read_training("config", argv, [CONFIG, OUT, JSON])
+    algo, chosen = read_training("config", argv, [CONFIG, OUT, CALLBACK, JSON])
+    if "callback" in chosen:
+        chosen["callbacks"] = named(chosen.pop("callback"))
 
     from thespis.runs import option_file, option_toml
 
@@ -153,12 +160,16 @@ def dry_run(algo: str, chosen: dict[str, Any]) -> int:
     elsewhere = {o.name for o in (*PROCESSES, *RAY)}
     chosen = {name: x for name, x in chosen.items() if name not in elsewhere}
     as_json, out = chosen.pop("json", False), chosen.pop("out", None)
+    callbacks = chosen.pop("callbacks")
     api = imported("thespis.api")
     estimate = api.plan(algo, chosen.pop("env", None), probe=False, **chosen)
 
+    from thespis.runs import callback_names
     from thespis.runs.naming import default_out, folder_name
 
     config = estimate.config
+    names, _ = callback_names.make(config.callbacks if callbacks is None else callbacks)
+    config = replace(config, callbacks=names)
     folder = f"{out or default_out()}/{algo}/{folder_name(config, estimate.env)}_N"
     settings = {name: x for name, x in vars(config).items() if name not in ("options", "hp", "pbt")}
     settings |= config.options | {f"hp.{name}": x for name, x in config.hp.items()}
@@ -173,8 +184,13 @@ def dry_run(algo: str, chosen: dict[str, Any]) -> int:
     return 0 if estimate.fits else 1
 
 
-def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[str, dict[str, Any]]:
-    """Returns the algorithm and the options in `argv`, or prints the help."""
+def read_training(
+    command: str, argv: list[str], more: list[Option], unlisted: list[Option] | None = None
+) -> tuple[str, dict[str, Any]]:
+    """Returns the algorithm and the options in `argv`, or prints the help.
+
+    Those that are `unlisted` are accepted as well, but not in the help.
+    """
     imported("thespis.runs.config")
     from thespis.algos import registry
 
@@ -208,12 +224,12 @@ def read_training(command: str, argv: list[str], more: list[Option]) -> tuple[st
         about = about if everything else about.partition("\n\n")[0]
         print(help_page(command, algo, about, groups, algorithm.presets, everything))
         raise HelpPrinted
-    known = known_options(algorithm, run)
+    known = known_options(algorithm, run) + (unlisted or [])
     refuse_others(rest, known)
     words, given = split(rest, known)
     if words:
-        hint = "options start with --" if "env" in given else f"is it --env {words[0]}?"
-        raise ThespisError(f"unexpected {words[0]!r}: {hint}")
+        asked = f"unexpected {words[0]!r}: is it --env {words[0]}?"
+        raise ThespisError(unexpected(words[0], rest) if "env" in given else asked)
     for name, check in names_to_check(algo, algorithm).items():  # wrong names are reported first
         if name in given:
             check(read(*given[name]))
@@ -252,6 +268,24 @@ def refuse_others(argv: list[str], known: list[Option]) -> None:
     unknown = {w.lstrip("-").partition("=")[0].replace("-", "_") for w in argv if w[:2] == "--"}
     for text in map(advice, unknown - {o.name for o in known}):
         require(not text, text)
+
+
+def refuse_changes(argv: list[str], known: set[str]) -> None:
+    """Says how to change an option of a run, which `resume` continues as it was."""
+    words = [w.partition("=")[0].lstrip("-") for w in argv if w[:2] == "--"]
+    unknown = [word for word in words if word.replace("-", "_") not in known]
+    if not unknown:
+        return
+    from thespis.algos import ALGORITHMS
+
+    run = run_options([CONFIG])
+    of_train = {o.name for kind in ALGORITHMS.values() for o in known_options(kind, run)}
+    for word in unknown:
+        require(
+            word.replace("-", "_") not in of_train,
+            f"--{word}: resume continues a run as it was; to change options, train another: "
+            f"thespis train --config RUN --{word} ..., with --init-from RUN for its networks",
+        )
 
 
 def names_to_check(algo: str, algorithm: type) -> dict[str, Callable[[Any], Any]]:

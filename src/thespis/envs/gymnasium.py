@@ -22,6 +22,7 @@ from thespis.envs.stepping import FIX, Failed, Leaf, Node, array, one_hot, quiet
 from thespis.errors import Fault, ThespisError, did_you_mean, one_line
 from thespis.errors import shown as cut
 
+OF_MAKE = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker")  # wrappers that an id brings along
 EXTRAS = {  # Gymnasium's extras -> those of Thespis
     "mujoco": "mujoco",
     "box2d": "box2d",
@@ -324,12 +325,17 @@ def instead_of(instance: Any) -> str:
         )
     known = getattr(instance, "spec", None)
     name = type(getattr(instance, "unwrapped", instance)).__name__
+    created = f'gymnasium.make("{known.id}", ...)' if known else f"{name}(...)"
     if many is not None:
         what = f'env="{known.id}"' if known else 'an id such as env="Pendulum-v1"'
         what += f" and envs={many}"
+    elif isinstance(instance, gymnasium.Wrapper) and type(instance).__name__ not in OF_MAKE:
+        what = (
+            f"a function that creates it, such as env=lambda: {type(instance).__name__}({created})"
+        )
     else:
         what = f'env="{known.id}"' if known else f"the class, env={name}"
-        what += f", or a function that creates it, such as env=lambda: {name}(...)"
+        what += f", or a function that creates it, such as env=lambda: {created}"
     return f"env = {cut(instance)} is an instance, but copies are needed: give {what}"
 
 

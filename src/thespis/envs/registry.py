@@ -16,6 +16,7 @@ from thespis.errors import ThespisError, did_you_mean, one_line, or_all
 TASKS = classic.TASKS | teams.TASKS
 TASK = ("obs", "action", "limit", "start", "observe", "step")  # required attributes of a JAX task
 ADAPTERS = ("brax", "playground", "envpool", "mo", "pettingzoo")  # prefixes, and modules of them
+LISTED = ("brax", "pettingzoo")  # those whose names are known without their library
 
 
 def make(env: Any) -> Any:
@@ -88,8 +89,12 @@ def named(name: str) -> Any:
 
 def check_name(name: Any) -> None:
     """Refuses an unknown name, as far as that can be told without creating the environment."""
-    prefix, colon, _ = str(name).partition(":")
-    if colon and (prefix == "jax" or prefix not in ADAPTERS):
+    prefix, colon, rest = str(name).partition(":")
+    if prefix in LISTED and colon and ":" not in rest:
+        known = import_module(f"thespis.envs.{prefix}").names()
+        if str(name).partition("@")[0] not in known:
+            named(name)
+    elif colon and (prefix == "jax" or prefix not in ADAPTERS):
         if prefix == "jax" or plugins.origin(prefix) is None:
             named(name)
     elif isinstance(name, str) and not colon:
@@ -122,7 +127,7 @@ def referenced(reference: str) -> Any:
             return Gymnasium(name)
         raise ThespisError(
             f"{reference}: {module} has no {name}, and registers no environment of that name"
-            + did_you_mean(name, [*dir(home), *gymnasium.registry])
+            + did_you_mean(name, [*plugins.made(home), *gymnasium.registry])
         )
     return make_checked(getattr(home, name), reference)
 

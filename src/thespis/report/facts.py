@@ -13,6 +13,7 @@ from thespis.report import statistics
 from thespis.report.plots import members_of
 from thespis.report.source import RETURN, Source
 from thespis.runs import lineage
+from thespis.runs.directory import KERNEL
 
 
 def facts(source: Source, colour: int) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def facts(source: Source, colour: int) -> dict[str, Any]:
     return {
         "path": str(source.folder),
         "title": f"{config['algo']} on {config['env']}",
-        "name": text(config["name"]) if config.get("name") else None,
+        "name": name_of(source),
         "tags": [text(tag) for tag in listed(config.get("tags"))],
         "notes": text(config["notes"]) if config.get("notes") else None,
         "processes": processes(source),
@@ -66,6 +67,13 @@ def facts(source: Source, colour: int) -> dict[str, Any]:
     }
 
 
+def name_of(source: Source) -> str | None:
+    """Returns the name that the user gave a run; of a template, what it became: the folder's."""
+    name = source.config.get("name")
+    filled = isinstance(name, str) and "{" in name
+    return (source.folder.name if filled else text(name)) if name else None
+
+
 def processes(source: Source) -> str | None:
     """Returns what happened to the processes of a run on several machines, if anything did."""
     try:
@@ -83,9 +91,9 @@ def active(source: Source) -> float:
 
 
 def commands(config: dict[str, Any]) -> list[str]:
-    """Returns the command that started the run, then those that resumed it."""
+    """Returns the command that started the run, then those that resumed it, as users typed them."""
     typed = [config.get("command"), *listed(config.get("resumes"))]
-    return [command for command in typed if isinstance(command, str) and command]
+    return [x for x in typed if isinstance(x, str) and x and KERNEL not in x]
 
 
 def listed(value: Any) -> list[Any]:

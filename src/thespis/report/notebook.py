@@ -73,8 +73,7 @@ def card_parts(source: Source) -> list[str]:
         names = {"last": "last return", "best": "best", "at": "at step"}
         lines = [{title: number_of(r)} | {new: r[k] for k, new in names.items()} for r in rows]
         parts.append(table(lines))
-    typed = (x for x in known["commands"] if "ipykernel_launcher" not in x)  # typed by a user
-    return [*parts, *(f"<code>{safe(command)}</code>" for command in typed)]
+    return [*parts, *(f"<code>{safe(command)}</code>" for command in known["commands"])]
 
 
 def moving(source: Source) -> str:

@@ -110,11 +110,11 @@ def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
     for (label, env), members in zip(labels, alike.values(), strict=True):
         seeds = [seed for _, config in members for seed in config.get("seeds", [])]
         if len(seeds) > len(set(seeds)):
-            groups += [Group(f"{label} {folder.name}", env, [folder]) for folder, _ in members]
+            groups += [Group(f"{label} ({folder.name})", env, [folder]) for folder, _ in members]
             continue
         folders = [folder for folder, _ in members]
         unique = labels.count((label, env)) == 1
-        groups.append(Group(label if unique else f"{label} {folders[0].name}", env, folders))
+        groups.append(Group(label if unique else f"{label} ({folders[0].name})", env, folders))
     return [
         replace(group, label=printable(group.label), env=printable(group.env)) for group in groups
     ]

@@ -63,7 +63,7 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__((HOST, port), Handler)
         except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
+            reason = getattr(error, "strerror", None) or str(error).rstrip(".")
             raise ThespisError(f"cannot serve on port {port}: {reason}; try --port 0") from error
 
     @property

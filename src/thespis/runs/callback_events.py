@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from thespis.errors import ThespisError, one_line, shown
+from thespis.errors import ThespisError, one_line, or_all, shown
 from thespis.runs import checkpoint, curriculum, metrics
 from thespis.runs.callbacks import Callback, Stateful, Training
 from thespis.runs.tuning_rounds import values as by_name
@@ -59,6 +59,9 @@ class Callbacks:
         if not self.started:
             self.started = True
             new = {name: name not in self.memory.started for name in self.callbacks}
+            for name, callback in self.callbacks.items():
+                for text in oversights(callback) if leads() else ():
+                    self.trainer.reporter.note(f"callback {name}: {text}")
             self.fire("on_start", heeded=new)
             self.memory.started = list(self.callbacks)
             self.apply()
@@ -105,7 +108,8 @@ class Callbacks:
                 getattr(self.callbacks[name], event)(training, *args)
             except Exception as error:
                 where = f"callback {name}, step {training.step}: {event}"
-                raise ThespisError(f"{where} {cause(error)}") from error
+                what = cause(error, self.callbacks[name], event)
+                raise ThespisError(f"{where} {what}") from error
         training._heeded = True
 
     def apply(self) -> None:
@@ -154,7 +158,8 @@ class Callbacks:
             try:
                 callback.on_end(self.training, state)
             except Exception as another:
-                self.trainer.reporter.note(f"callback {name}: on_end {cause(another)}")
+                what = cause(another, callback, "on_end")
+                self.trainer.reporter.note(f"callback {name}: on_end {what}")
 
     # --- metrics ----------------------------------------------------------------------------
 
@@ -193,7 +198,8 @@ class Callbacks:
                 try:
                     states[name] = json.loads(json.dumps(callback.state()))
                 except Exception as error:
-                    raise ThespisError(f"callback {name}: state {cause(error)}") from error
+                    what = cause(error, callback, "state")
+                    raise ThespisError(f"callback {name}: state {what}") from error
         memory = dataclasses.replace(self.memory, states=states)
         return None if memory == Memory() else vars(memory)
 
@@ -211,7 +217,8 @@ class Callbacks:
                 try:
                     callback.restore(memory.states[name])
                 except Exception as error:
-                    raise ThespisError(f"callback {name}: restore {cause(error)}") from error
+                    what = cause(error, callback, "restore")
+                    raise ThespisError(f"callback {name}: restore {what}") from error
         memory.states = {}
 
 
@@ -253,10 +260,28 @@ def as_read(row: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(metrics.text(x)) for name, x in row.items()}
 
 
-def cause(error: Exception) -> str:
-    """Describes what a callback raised, and where in its file if the error is not ours."""
+def cause(error: Exception, callback: Callback, method: str) -> str:
+    """Describes what a method of a callback raised, and where in its file if it is not ours."""
     if isinstance(error, ThespisError):
         return f"made an invalid request: {error}"
-    where = traceback.extract_tb(error.__traceback__)[-1]
     text = f"raised {type(error).__name__}: {one_line(error)}"
-    return f"{text} ({Path(where.filename).name}, line {where.lineno})"
+    code = getattr(getattr(type(callback), method), "__code__", None)
+    file = code.co_filename if code else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f"{text} ({Path(file).name}, line {lines[-1]})" if lines else text
+
+
+def oversights(callback: Callback) -> list[str]:
+    """Returns notes on methods that look like those of events and will never be called."""
+    own = type(callback)
+    events = [name for name in vars(Callback) if name.startswith("on_")]
+    methods = [name for name in dir(own) if name.lstrip("_").startswith("on_")]
+    notes = [
+        f"no event calls {name}{or_all(name.lstrip('_'), events)}"
+        for name in methods
+        if name not in events and callable(getattr(own, name))
+    ]
+    if own.on_step is not Callback.on_step and callback.every is None:
+        notes.append("on_step is not called without `every`, the steps between its calls")
+    return notes

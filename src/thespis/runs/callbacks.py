@@ -141,7 +141,13 @@ class Training:
             numbers[self._member(member)] = value
         if len(numbers) != self.members:
             raise ThespisError(f"log({name!r}): {len(numbers)} values for {self.members} members")
-        exact = [None if x is None else float(x) for x in numbers]
+        try:
+            exact = [None if x is None else float(x) for x in numbers]
+        except (TypeError, ValueError):
+            raise ThespisError(
+                f"log({name!r}): {shown(value)} is not a number, nor one per member; log_image and "
+                "log_histogram take arrays"
+            ) from None
         self._trainer.callbacks.record(name, exact)
 
     def log_image(self, name: str, image: Any, member: int = 0) -> None:

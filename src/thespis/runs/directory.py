@@ -25,6 +25,7 @@ from thespis.values import convert
 
 JSON_BYTES = 2**26  # the largest JSON file that is read
 GROUPS = "groups"  # the folder of runs on several machines that has their replays
+KERNEL = "ipykernel_launcher.py"  # the program in which notebooks run
 STATES = ("running", "stopped", "done", "failed")
 
 
@@ -192,9 +193,20 @@ def how_to_resume(folder: Path, steps: str = "") -> str:
 
 
 def this_command() -> str:
-    """Returns the command line of this process, as it can be typed again."""
+    """Returns the command line of this process, as it can be typed again.
+
+    It is empty where none was typed, as in notebooks and for `python -c`.
+    """
     program, *words = sys.argv or [""]
-    return shlex.join([Path(program).name if Path(program).name == "thespis" else program, *words])
+    path = Path(program)
+    if program in ("", "-", "-c") or path.name == KERNEL:
+        return ""
+    command = ["python", program] if path.suffix == ".py" else [program]
+    if path.parts[-2:] == ("thespis", "__main__.py"):
+        command = ["python", "-m", "thespis"]
+    elif path.stem == "thespis":
+        command = ["thespis"]
+    return shlex.join([*command, *words])
 
 
 def resumes_of(config: dict[str, Any]) -> list[str]:

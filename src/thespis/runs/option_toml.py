@@ -17,6 +17,10 @@ from thespis.values import UNSET, Option, fields
 
 WIDTH = 98
 EXAMPLES = {"env": "jax:pendulum", "demos": "runs/sac/jax-pendulum_1"}  # where none is given
+CALLBACKS = (
+    'Your own code for events of the run: ["MODULE:CLASS"] of thespis.Callback. A file that names '
+    "code needs --trust; --callback on the command line does not."
+)
 HEAD = (
     "Options for `thespis train --config FILE`. They override the preset, and the command line "
     "overrides them. Lines that are commented out follow from other options, or are not set."
@@ -36,7 +40,8 @@ def written(algo: Any, values: dict[str, Any]) -> str:
     lines = [comment(HEAD), "", f"algo = {toml(config.algo)}"]
     run = fields(Config, skip=(*NOT_OPTIONS, "trust"))
     run.append(Option("out", str, "Folder of the runs; by default $THESPIS_RUNS, or else runs."))
-    follows = vars(done) | {"out": "runs"}
+    run.append(Option("callbacks", tuple[str, ...], CALLBACKS))
+    follows = vars(done) | {"out": "runs", "callbacks": None}
     lines += entries(run, vars(config) | {"out": out}, follows, preset.get("train", ()))
     if config.tuner:
         lines += ["", comment("How hyper-parameters are tuned."), f"tuner = {toml(config.tuner)}"]

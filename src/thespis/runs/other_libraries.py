@@ -17,6 +17,7 @@ UNSUPPORTED = {  # options without a counterpart, and what to do instead
     "policy": "leave it out: networks follow from the environment, and hidden gives their sizes",
     "policy_kwargs": "give its parts as options: net_arch, n_critics, actor.activation and "
     "critic.activation",
+    "callback": "give callbacks, a list of objects or classes derived from thespis.Callback",
     "verbose": NO_BAR,
     "progress_bar": NO_BAR,
     "tensorboard_log": "leave it out: every run has a folder tensorboard",

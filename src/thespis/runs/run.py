@@ -25,7 +25,7 @@ from thespis.envs import Autoreset, stepping
 from thespis.envs.pettingzoo import PettingZoo
 from thespis.errors import ThespisError, shown
 from thespis.replay.demonstrations import Episode
-from thespis.runs import checkpoint, config_file, lineage, metrics, trust
+from thespis.runs import checkpoint, config_file, lineage, metrics, trust, zoo
 from thespis.runs.best import best_member
 from thespis.runs.build import build, state_shapes
 from thespis.runs.config import Config
@@ -148,8 +148,8 @@ class SavedRun:
         check_which(which)
         if which == "best" and not checkpoint.latest(self.path / "best"):
             raise ThespisError(
-                f"{self.path} has no best policy: it was never evaluated, or only the last one was "
-                "kept; use last"
+                f"{zoo.spelled(self.path)} has no best policy: it was never evaluated, or only the "
+                "last one was kept; use that: without --best, in Python which='last'"
             )
         loop, _ = self.parts
         parts, manifest = self.read(which, {"state": state_shapes(self.config, loop)})

@@ -14,11 +14,19 @@ from thespis.errors import ThespisError, or_all
 from thespis.runs import checkpoint
 from thespis.runs.best import best_member
 from thespis.runs.config_names import parse_init_from
-from thespis.runs.directory import find
+from thespis.runs.directory import find, read_config
+from thespis.values import show
+
+SIZES = ("hidden", "critic_hidden")
 
 
-def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
-    """Returns `state` [members, ...] with parts replaced by those of RUN, or RUN:PART[,PART]."""
+def transplant(
+    state: Any, source: str, note: Callable[[str], None], options: dict[str, Any] | None = None
+) -> Any:
+    """Returns `state` [members, ...] with parts replaced by those of RUN, or RUN:PART[,PART].
+
+    `options` of the algorithm here say which sizes to change if the parts do not fit.
+    """
     path, parts = parse_init_from(source)
     saved = arrays(find(path), note)
     parts = parts or sorted({name.split(".")[0] for name in saved})
@@ -38,6 +46,7 @@ def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
         raise ThespisError(
             f"init_from = {source}: {name} is {shape_of(saved[name])} there and {here(name)} here; "
             + (f"what fits is {path}:{','.join(fit)}" if fit else "no other part fits either")
+            + other_sizes(find(path), options or {})
         )
     members = jax.tree.leaves(state)[0].shape[0]
     best = best_member(find(path))
@@ -45,6 +54,16 @@ def transplant(state: Any, source: str, note: Callable[[str], None]) -> Any:
     take = lambda x: x if len(x) == members else np.broadcast_to(x[best], (members, *x.shape[1:]))
     leaves_here |= {name: jnp.array(take(x)) for name, x in taken.items()}
     return jax.tree.unflatten(jax.tree.structure(state), list(leaves_here.values()))
+
+
+def other_sizes(folder: Path, options: dict[str, Any]) -> str:
+    """Returns the end of a message: the sizes of networks of a run, where they differ from ours."""
+    saved = read_config(folder).get("options")
+    saved = saved if isinstance(saved, dict) else {}
+    there = {name: saved[name] for name in SIZES if saved.get(name)}
+    here = {name: list(options.get(name) or ()) for name in SIZES}
+    told = [f"{name} = {show(x)}" for name, x in there.items() if x != here[name]]
+    return f"; or give {' and '.join(told)}, as there" if told else ""
 
 
 def arrays(folder: Path, note: Callable[[str], None]) -> dict[str, np.ndarray]:

@@ -72,6 +72,11 @@ def is_named(text: str) -> bool:
     return text.startswith(PREFIX)
 
 
+def spelled(folder: Path) -> str:
+    """Returns how users name a run: its folder, or zoo:NAME."""
+    return f"{PREFIX}{folder.name}" if owns(folder) else str(folder)
+
+
 def owns(folder: Path) -> bool:
     """Tells whether a run is one of the zoo."""
     return folder.parent == HOME
