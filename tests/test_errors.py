@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from thespis.errors import LINE, Fault, ThespisError, printable
+from thespis.errors import LINE, Fault, ThespisError, did_you_mean, printable
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,18 @@ def test_a_line_has_an_end():
 
 def test_errors_can_be_sent_to_other_processes():
     assert str(pickle.loads(pickle.dumps(ThespisError("why")))) == "why"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("jax:ponte", "; did you mean jax:point?"),  # and not all that begins with jax:
+        ("JAX:Point", "; did you mean jax:point?"),
+        ("jx:point", "; did you mean jax:point?"),
+        ("point", "; did you mean jax:point?"),
+        ("jax:", ""),
+        ("brax:hopper", ""),
+    ],
+)
+def test_a_prefix_makes_no_name_near(name, told):
+    assert did_you_mean(name, ["jax:point", "jax:pendulum", "jax:catch"]) == told

@@ -41,9 +41,16 @@ def printable(text: object) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns the end of an error message: the known names nearest to this one, if any is near."""
+    """Returns the end of an error message: the known names nearest to this one, if any is near.
+
+    A prefix `jax:` that they share says nothing of how near they are.
+    """
     lower = {key.lower(): key for key in known}
-    near = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)
+    shared = name[: name.find(":") + 1].lower()
+    if not any(key.startswith(shared) for key in lower):
+        shared = ""
+    lower = {lowered.removeprefix(shared): key for lowered, key in lower.items()}
+    near = difflib.get_close_matches(name.lower().removeprefix(shared), lower, n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(lower[key] for key in near)}?" if near else ""
 
 
