@@ -8,7 +8,7 @@ import pytest
 
 from tests import typecheck
 
-SOURCE = '''
+SOURCE = """
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def plain(x):
         return y
 
     return inner(x)
-'''
+"""
 
 
 @pytest.fixture(scope="module")
