@@ -18,7 +18,18 @@ from thespis.engine.evaluation import Evaluator
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import DeviceDriver
 from thespis.report import progress
-from thespis.runs import checkpoint, dump, faults, resets, run, session, trainer, tuning_rounds
+from thespis.runs import (
+    build,
+    checkpoint,
+    dump,
+    faults,
+    resets,
+    run,
+    session,
+    snapshot,
+    trainer,
+    tuning_rounds,
+)
 from thespis.xla.program_cache import compiled
 
 RUN = {
@@ -242,6 +253,11 @@ class Tracer(dump.Tracer):
         return keep(("moment", key_of(self.loop)), lambda: super(Tracer, self).moment)
 
 
+def blank(config, loop):
+    made = lambda: build.blank(config, loop)
+    return keep(("blank", key_of(loop), config.Algorithm, config.members), made)
+
+
 def program(loop, name):
     return keep((name, loop.algo), lambda: jax.jit(getattr(loop.algo, name)))
 
@@ -249,4 +265,5 @@ def program(loop, name):
 session.DeviceDriver, session.HostDriver, session.Resets = Device, Host, Resets
 tuning_rounds.HostDriver, tuning_rounds.Programs, faults.Tracer = Host, Programs, Tracer
 dump.program = program
+snapshot.blank = tuning_rounds.blank = dump.blank = blank
 session.Evaluator = run.Evaluator = evaluator

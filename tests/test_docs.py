@@ -101,6 +101,7 @@ ELSEWHERE = {
     "test_docs.py": "the documentation, and that tests mirror the source",
     "test_mutants.py": "tests/mutants.py",
     "test_packaging.py": "version, changelog, workflows",
+    "test_typecheck.py": "tests/typecheck.py",
     "test_windows.py": "all that only POSIX has",
 }
 FOLDERS = ("benchmarks", "browser", "faults", "slow")  # of scripts, the page, campaigns, learning

@@ -259,6 +259,7 @@ def test_a_run_logs_what_collectors_do(tmp_path):
 
 
 @pytest.mark.posix
+@pytest.mark.thorough  # as on a Ray that is none, above
 def test_a_real_collector_that_is_killed_is_started_again(tmp_path, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("JAX_FAR_MARK", str(tmp_path / "mark"))

@@ -18,8 +18,8 @@ from thespis.runs import lineage
 from thespis.runs.config import make
 
 pytestmark = pytest.mark.posix
-RUN = {"steps": 300, "hidden": (8, 8), "learning_starts": 50, "members": 4, "devices": 1}
-RUN |= {"pbt": True, "pbt.interval": 100}
+RUN = {"steps": 200, "hidden": (8, 8), "learning_starts": 50, "members": 4, "devices": 1}
+RUN |= {"pbt": True, "pbt.interval": 100, "updates_per_step": 0}  # test_head.py is about learning
 
 
 def groups(count: int, cpus: dict[str, int], **options) -> Workers:

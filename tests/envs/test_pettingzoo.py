@@ -327,7 +327,8 @@ SMALL = {
 def motley(tmp_path_factory):
     out = tmp_path_factory.mktemp("motley")
     make = lambda render_mode=None: Motley(ends={"b": 2}, render_mode=render_mode)
-    return make, thespis.train("masac", env=make, shared_weights=False, out=out, **SMALL)
+    given = SMALL | {"shared_weights": False, "updates_per_step": 0}
+    return make, thespis.train("masac", env=make, out=out, **given)
 
 
 @pytest.mark.slow

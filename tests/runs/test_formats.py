@@ -24,7 +24,7 @@ slow = lambda path: [] if path.name in OFTEN else [pytest.mark.slow]
 named = lambda path: f"{path.parent.name} {path.name}"
 
 
-@pytest.mark.cases(5)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("folder", FOLDERS, ids=named)
 def test_old_runs_are_read_as_a_whole_and_act_as_they_did(folder, monkeypatch):
     monkeypatch.chdir(folder)  # demonstrations lie beside the run

@@ -361,6 +361,7 @@ def lose_newest(folder) -> None:
     shutil.rmtree(checkpoint.latest(folder / "checkpoints")[0])
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     "harm",
     [

@@ -274,6 +274,7 @@ while sys.argv[3] == "works":
 """
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("who", "doing"), [(0, "exchanges"), (1, "works")])
 def test_a_process_that_dies_ends_the_others_in_one_line(who, doing):
     at = free_port()
