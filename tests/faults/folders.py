@@ -147,7 +147,12 @@ def change(r: random.Random, folder: Path) -> tuple[str, str]:
     if file.suffix == ".csv" and r.random() < 0.7:
         how = csv_cell
     if data:
-        file.write_bytes(how(r, data))
+        try:
+            new = how(r, data)
+        except (ValueError, TypeError, IndexError):  # another change has left no JSON and no table
+            how = flip
+            new = how(r, data)
+        file.write_bytes(new)
     return name, how.__name__
 
 
