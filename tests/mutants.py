@@ -594,6 +594,26 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         'options["seeds"] = list(self.seeds)':
             'options["seeds"] = list(self.seeds)[:1]',
     }),
+    # --- what leads users on ---
+    ("errors.py", "tests/test_errors.py -k prefix", {
+        "start = len(prefix) if same else 0": "start = 0",
+        "near = [part] if part in lower else difflib": "near = difflib",
+    }),
+    ("runs/callback_events.py", "tests/runs/test_callback_events.py -k nothing_calls", {
+        "own.on_step is not Callback.on_step and callback.every is None": "callback.every is None",
+        "if name not in events and callable": "if callable",
+    }),
+    ("runs/directory.py", "tests/runs/test_directory.py -k typed_again", {
+        'command = ["python", program] if path.suffix == ".py" else [program]': "command = [program]",
+    }),
+    ("report/facts.py", "tests/report/test_facts.py -k user_said", {
+        "and x and KERNEL not in x]": "and x]",
+        "(source.folder.name if filled else text(name))": "text(name)",
+    }),
+    ("cli/options.py", "tests/cli/test_options.py", {
+        'if flag(option) and "=" not in option and not flag(value):': "if flag(option):",
+        'values = [queue.pop(0).lower()]': 'values = [queue.pop(0)]',
+    }),
 ]
 # fmt: on
 

@@ -55,7 +55,8 @@ def test_options_are_read_wherever_they_stand(line, words, chosen):
             "run --steps 5 other",
             "unexpected 'other': options start with --, and --steps takes one value$",
         ),
-        ("run --steps=5 6 other", "unexpected '6': options start with --"),
+        ("--steps=5 run other", "unexpected 'other': options start with --$"),
+        ("run --gamma --json other", "unexpected 'other': options start with --$"),
     ],
 )
 def test_what_is_wrong_is_named(line, message):

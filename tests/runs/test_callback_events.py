@@ -75,4 +75,4 @@ def test_methods_that_nothing_calls_are_noted():
         "no event calls on_eval; did you mean on_evaluation or on_end?",
         "on_step is not called without `every`, the steps between its calls",
     ]
-    assert oversights(Stopper("on_end")) == oversights(Everything()) == []
+    assert oversights(Stopper("on_end")) == oversights(Everything()) == oversights(Callback()) == []
