@@ -14,6 +14,7 @@ from tests.runs.test_callbacks import (
     train,
 )
 from thespis.core import ThespisError
+from thespis.runs.callback_events import Memory
 from thespis.runs.callbacks import Callback
 
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
@@ -54,3 +55,23 @@ def test_a_state_must_be_plain_data(tmp_path):
 
     with pytest.raises(ThespisError, match="callback Opaque: state raised TypeError"):
         train(tmp_path, JAX, Opaque())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"started": [5]},
+        {"untraced": [["gamma"]]},
+        {"columns": ["a,b"]},
+        {"pending": {"a": "text"}},
+        {"pending": {"a": [None, "text"]}},
+        {"pending": {"b": [1.0]}},
+        {"env": []},
+    ],
+)
+def test_what_a_checkpoint_says_of_callbacks_is_checked(wrong):
+    fine = {"started": ["Mine"], "states": {}, "pending": {"a": [1.0, None]}, "columns": ["a"]}
+    fine |= {"env": {"speed": 1}, "untraced": ["gamma"]}
+    assert Memory.read(fine).untraced == ["gamma"]
+    with pytest.raises(ThespisError, match="its data of callbacks is invalid"):
+        Memory.read(fine | wrong)
