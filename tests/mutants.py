@@ -589,8 +589,10 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "        for job in self.jobs[:1]:\n            plan.check(job)",
     }),
     ("sweeps/plan.py", "tests/sweeps/test_plan.py tests/sweeps/test_samplers.py", {
-        "if places and not trusted:":
-            "if not places and not trusted:",
+        'known = ours(name) in ("algo", "env", "eval_env")':
+            'known = name in ("algo", "env", "eval_env")',
+        "if name.removeprefix(\"slurm_\") not in SUBMITTED or not fine:":
+            "if not fine:",
         'options["seeds"] = list(self.seeds)':
             'options["seeds"] = list(self.seeds)[:1]',
     }),

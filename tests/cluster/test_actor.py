@@ -1,6 +1,7 @@
 """Tests of the actor of a group: settings before JAX starts, and errors as answers."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,16 @@ from thespis.errors import ThespisError
 
 def test_a_group_has_the_settings_of_the_head_and_no_others(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "environ", {"XLA_FLAGS": "--old", "JAX_OLD": "1", "HOME": "here"})
+    monkeypatch.setattr(sys, "path", ["library"])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "work").mkdir()
-    actor.Actor({"JAX_PLATFORMS": "cpu"}, str(tmp_path / "work"), b"")
+    actor.Actor({"JAX_PLATFORMS": "cpu"}, str(tmp_path / "work"), ["mine"], b"")
     assert os.environ == {"JAX_PLATFORMS": "cpu", "HOME": "here"}
     assert actor.settings() == {"JAX_PLATFORMS": "cpu"}
     assert Path.cwd() == tmp_path / "work"
-    actor.Actor({}, str(tmp_path / "gone"), b"")  # a folder that this node does not have
+    actor.Actor({}, str(tmp_path / "gone"), ["mine"], b"")  # a folder that this node does not have
     assert Path.cwd() == tmp_path / "work"
+    assert sys.path == ["library", "mine"]  # modules of users come after libraries
 
 
 def test_what_users_can_fix_is_an_answer_and_faults_are_not():

@@ -1,7 +1,9 @@
 """Tests of joining Ray: what cannot work is refused in one line, before anything starts."""
 
+import os
 import socket
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,3 +48,18 @@ def test_nodes_with_other_versions():
     for name in here:
         with pytest.raises(ThespisError, match=f"node 10.0.0.2 has {name} 0.0, not"):
             connect.refuse_differences("10.0.0.2", here | {name: "0.0"}, here)
+
+
+def test_workers_find_no_libraries_in_the_current_folder(monkeypatch, tmp_path):
+    (tmp_path / "numpy.py").write_text("a stranger's")
+    monkeypatch.chdir(tmp_path)
+    ray, seen = SimpleNamespace(is_initialized=lambda: False, shutdown=lambda: None), []
+    monkeypatch.setattr(connect, "ray_module", lambda: ray)
+    monkeypatch.setattr(connect, "start", lambda *_: seen.append((os.getcwd(), os.listdir())))
+    for name in ("show_logs", "check_versions"):
+        monkeypatch.setattr(connect, name, lambda *_: None)
+    with connect.connect("local"):
+        assert os.getcwd() == str(tmp_path)
+    [(place, content)] = seen  # which Ray lets its workers search first
+    assert content == []
+    assert place != str(tmp_path)

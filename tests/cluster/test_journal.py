@@ -6,6 +6,7 @@ import pytest
 
 from thespis.cluster import journal
 from thespis.cluster.journal import Entry
+from thespis.errors import ThespisError
 from thespis.runs.config import make
 from thespis.runs.tuning_rounds import Rounds
 from thespis.tuning import hyper
@@ -56,3 +57,13 @@ def test_a_damaged_entry_makes_way_for_the_one_before(entry, tmp_path):
     assert found is not None
     assert found.step == 100
     assert "is damaged" in notes[0]
+
+
+@pytest.mark.parametrize("wrong", [{"parents": np.int32([0, 0, 9, 1])}, {"elapsed": "long"}])
+def test_an_entry_of_somebody_else_is_checked(entry, tmp_path, wrong):
+    config, made = entry
+    if config.tuner is None and "parents" in wrong:
+        return
+    journal.write(tmp_path, made(100)._replace(**wrong))
+    with pytest.raises(ThespisError, match="is damaged: it is not what was decided"):
+        journal.newest(tmp_path, config, made(0).rounds, print)

@@ -3,6 +3,7 @@
 import pytest
 
 from thespis.cluster import slices
+from thespis.errors import ThespisError
 from thespis.runs.config import make
 from thespis.runs.timetable import Timetable
 
@@ -60,3 +61,14 @@ def test_groups_meet_where_something_is_decided_of_all(changes, meetings):
     while found[-1] < run.steps:
         found.append(slices.meeting_after(run, timetable, found[-1]))
     assert found[1:] == meetings
+
+
+def test_groups_on_disk_are_all_members_in_their_order(tmp_path):
+    file = tmp_path / "groups.json"
+    file.write_text("[[0, 2], [2, 5]]")
+    assert slices.read(file, 5) == [range(2), range(2, 5)]
+    wrong = "{} null 5 [] [[0]] [[0,2]] [[0,5,1]] [[0,2],[3,5]] [[0,2.0],[2,5]] [[2,5],[0,2]]"
+    for text in [*wrong.split(), '[["0","5"]]', "[[0,0],[0,5]]", "[[-5,5]]", "[[0,NaN]]"]:
+        file.write_text(text)
+        with pytest.raises(ThespisError, match="groups.json is damaged: it does not name 5 mem"):
+            slices.read(file, 5)

@@ -8,6 +8,7 @@ import pytest
 
 from thespis.envs import stepping
 from thespis.envs.stepping import Failed, array
+from thespis.errors import ThespisError
 
 READ = array((2,), np.float32)
 
@@ -72,3 +73,12 @@ def test_an_attribute_is_set_on_the_layer_that_has_it():
     outer = SimpleNamespace(env=inner, unwrapped=inner)
     stepping.set_attr([outer], "task", "speed", 2.0)
     assert (inner.speed, hasattr(outer, "speed")) == (2.0, False)
+
+
+def test_an_attribute_that_cannot_be_set_is_told():
+    env = gymnasium.make("Pendulum-v1", disable_env_checker=True)
+    with pytest.raises(ThespisError, match="task: unwrapped cannot be set: AttributeError"):
+        stepping.set_attr([env], "task", "unwrapped", 1)
+    for name in ("__class__", "__dict__", "nothing"):
+        with pytest.raises(ThespisError, match=f"task has no attribute '{name}'"):
+            stepping.set_attr([env], "task", name, {})

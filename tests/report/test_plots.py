@@ -237,6 +237,10 @@ def test_what_cannot_be_drawn_is_an_error(tmp_path):
         learning_curve([curve(2)], tmp_path / "curve.bmp")
     with pytest.raises(ThespisError, match="nothing to plot"):
         learning_curve([], tmp_path / "curve.png")
+    large = np.array([1e308, -1e308])
+    with pytest.raises(ThespisError, match=r"cannot draw curve.png: .*; check the values"):
+        learning_curve([Curve("SAC", [(np.arange(2.0), large)])], tmp_path / "curve.png")
+    assert not any(tmp_path.iterdir())
 
 
 def test_steps_are_short_words():

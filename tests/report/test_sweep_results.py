@@ -80,3 +80,20 @@ def test_a_damaged_table_is_told(tmp_path):
     (tmp_path / "results.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ThespisError, match=r"results.csv is damaged"):
         sweep_results.read(tmp_path)
+
+
+@pytest.mark.parametrize("job", ["../../elsewhere", "/elsewhere", "", "a/b"])
+def test_a_table_cannot_name_runs_elsewhere(job, tmp_path):
+    (tmp_path / "results.csv").write_text(f"job,algo,env,state\n{job},sac,jax:pendulum,done\n")
+    with pytest.raises(ThespisError, match="no names of jobs"):
+        sweep_results.read(tmp_path)
+
+
+def test_maps_are_few_and_small_whatever_a_table_has():
+    row = {"job": "0", "algo": "sac", "env": "jax:pendulum", "state": "done", "iqm": 1.0}
+    wide = [row | {f"c{i}": text for i in range(300)} for text in "ab"]
+    assert len(sweep_results.heat_maps(wide)) == 190  # pairs of the first 20
+    long = [row | {"x": f"x{i}", "y": f"y{i}"} for i in range(5000)]
+    assert sweep_results.heat_maps(long) == []
+    tasks = [row | {"env": str(i // 4), "x": str(i % 2), "y": str(i)} for i in range(4000)]
+    assert len(sweep_results.heat_maps(tasks)) == sweep_results.MAPS

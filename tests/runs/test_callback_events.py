@@ -14,7 +14,7 @@ from tests.runs.test_callbacks import (
     train,
 )
 from thespis.core import ThespisError
-from thespis.runs.callback_events import oversights
+from thespis.runs.callback_events import Memory, oversights
 from thespis.runs.callbacks import Callback
 
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
@@ -76,3 +76,23 @@ def test_methods_that_nothing_calls_are_noted():
         "on_step is not called without `every`, the steps between its calls",
     ]
     assert oversights(Stopper("on_end")) == oversights(Everything()) == oversights(Callback()) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"started": [5]},
+        {"untraced": [["gamma"]]},
+        {"columns": ["a,b"]},
+        {"pending": {"a": "text"}},
+        {"pending": {"a": [None, "text"]}},
+        {"pending": {"b": [1.0]}},
+        {"env": []},
+    ],
+)
+def test_what_a_checkpoint_says_of_callbacks_is_checked(wrong):
+    fine = {"started": ["Mine"], "states": {}, "pending": {"a": [1.0, None]}, "columns": ["a"]}
+    fine |= {"env": {"speed": 1}, "untraced": ["gamma"]}
+    assert Memory.read(fine).untraced == ["gamma"]
+    with pytest.raises(ThespisError, match="its data of callbacks is invalid"):
+        Memory.read(fine | wrong)

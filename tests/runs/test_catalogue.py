@@ -71,6 +71,7 @@ def test_a_run_without_evaluations_is_listed(tmp_path):
         ("status.json", ""),
         ("status.json", '{"state": "done"}'),
         ("status.json", "[]"),
+        ("status.json", f'{{"state": "done", "step": {10**400}}}'),
         ("metrics.csv", "step,member,eval/mean_reward\n0,0,x\n"),
         ("metrics.csv", "step,member,eval/mean_reward\n\u00b2,0,1\n"),
         ("metrics.csv", "step,member,eval/mean_reward\n0,8,1\n"),
@@ -86,6 +87,12 @@ def test_a_damaged_run_is_listed_as_such(tmp_path, file, text):
     assert found[str(folder)]["state"] == "damaged"
     assert found[str(whole)]["state"] == "done"
     assert found[str(folder)].keys() == found[str(whole)].keys()
+
+
+def test_a_run_without_a_column_of_returns_is_listed(tmp_path):
+    (run(tmp_path / "run") / "metrics.csv").write_text("step,member,train/loss\n5,0,1\n")
+    (found,) = catalogue(tmp_path)
+    assert (found["state"], found["last"], found["best"]) == ("done", None, None)
 
 
 @pytest.mark.posix

@@ -424,3 +424,39 @@ def test_an_interrupt_leaves_no_litter(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         checkpoint.save(tmp_path, 1, parts(), {})
     assert list(tmp_path.iterdir()) == []
+
+
+def forge(path, change):
+    """Changes a manifest, as whoever made a run can: with the right checksum."""
+    file = path / checkpoint.MANIFEST
+    content = json.loads(file.read_text())
+    del content["sha256"]
+    change(content)
+    file.write_text(json.dumps({**content, "sha256": checkpoint._digest(content)}))
+
+
+DEEP = json.loads("[" * 100 + "]" * 100)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.update(step=10**400),
+        lambda x: x.update(step=-1),
+        lambda x: x.update(info=[]),
+        lambda x: x.update(info={"deep": DEEP}),
+        lambda x: x.update(parts=[]),
+        lambda x: x["parts"].update(state={"leaves": {"w": 5}}),
+        lambda x: x["parts"].update(state={"leaves": {"w": {"shape": [1], "dtype": "object"}}}),
+        lambda x: x["parts"].update(state={"leaves": {"w": {"shape": [1], "dtype": None}}}),
+        lambda x: x["parts"].update(state={"leaves": {"w": {"shape": [-1], "dtype": "int8"}}}),
+        lambda x: x["parts"].update(state={"leaves": {"w": {"shape": 5, "dtype": "int8"}}}),
+    ],
+)
+def test_a_manifest_with_the_right_checksum_is_not_believed_more(tmp_path, change):
+    path = checkpoint.save(tmp_path, 5, parts(), {})
+    forge(path, lambda x: None)
+    assert checkpoint.manifest(path)["step"] == 5
+    forge(path, change)
+    with pytest.raises(Damaged, match="manifest.json is damaged"):
+        checkpoint.manifest(path)

@@ -6,8 +6,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.runs.test_callbacks import HOST, JAX, Climber, Clockwork, train
+from thespis import envs
 from thespis.core import ThespisError
-from thespis.runs import checkpoint
+from thespis.runs import checkpoint, curriculum
 
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 
@@ -49,3 +50,11 @@ def test_attributes_of_gymnasium_change_from_that_step_on(tmp_path):
 def test_what_an_environment_does_not_have_is_refused(kind, given, message, tmp_path):
     with pytest.raises(ThespisError, match=rf"callback Climber, step 110: on_step .*{message}"):
         train(tmp_path, kind, Climber(**given), updates_per_step=0)
+
+
+def test_a_value_that_a_task_cannot_use_is_told():
+    env = envs.make("jax:pendulum")
+    assert curriculum.adjusted(env, 2, {"limit": 5}).limit == 5
+    for wrong in ("text", {"a": 1}, None):
+        with pytest.raises(ThespisError, match="set_env"):
+            curriculum.adjusted(env, 2, {"limit": wrong})

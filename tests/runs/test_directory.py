@@ -139,6 +139,26 @@ def test_a_command_is_what_can_be_typed_again(argv, typed, monkeypatch):
     assert directory.this_command() == typed
 
 
+def test_a_file_of_too_many_levels_is_refused(tmp_path):
+    for levels, fine in ((50, True), (51, False), (900, False), (100_000, False)):
+        (tmp_path / "x.json").write_text("[" * levels + "]" * levels)
+        if fine:
+            assert len(directory.read_json(tmp_path / "x.json")) == 1
+            continue
+        with pytest.raises(ThespisError, match="x.json is not valid JSON"):
+            directory.read_json(tmp_path / "x.json")
+
+
+def test_the_config_of_a_run_has_fields_of_the_expected_kinds(tmp_path):
+    config = {"algo": "sac", "env": "jax:pendulum", "seeds": [0], "steps": 100}
+    groups = ("hp", "options", "pbt", "versions")
+    empty = directory.checked_config(tmp_path, config | dict.fromkeys(groups))
+    assert empty == config | {name: {} for name in groups}
+    for wrong in ({"steps": 10**400}, {"seeds": [2**63]}, {"schedule": [[10**400, {}]]}):
+        with pytest.raises(ThespisError, match=f"check '{next(iter(wrong))}'"):
+            directory.checked_config(tmp_path, config | wrong)
+
+
 def test_versions_say_what_the_run_depends_on():
     import jax
 

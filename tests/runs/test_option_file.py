@@ -1,6 +1,7 @@
 """Options from a file: below those that are given, above a preset, and data only."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -203,3 +204,10 @@ def test_the_config_of_an_own_run_may_name_code(stranger):
     config_file.write(stranger, make("sac", {"env": "stranger:Task"}), "")
     trust.remember(stranger)
     assert make(*option_file.merge(None, {}, stranger)).env == "stranger:Task"
+
+
+@pytest.mark.posix
+def test_nobody_waits_for_a_pipe_in_the_folder_of_a_run(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(ThespisError, match="cannot read .*config.json: it is not a regular file"):
+        option_file.read(tmp_path)

@@ -228,6 +228,10 @@ def test_the_best_policy_of_each_member_has_a_clock_of_its_own(pair, tmp_path):
     checkpoint.save(copy / "best", int(path.name) + 1, parts, {"reward": [0, 1], "step": [7, 9]})
     assert again.policies("best").step.tolist() == [7, 9]
     assert again.policies("last").step.tolist() == [400, 400]
+    for wrong in ("soon", None, [1, 2, 3], [10**40, 1]):
+        checkpoint.save(copy / "best", int(path.name) + 1, parts, {"reward": [0, 1], "step": wrong})
+        with pytest.raises(ThespisError, match="is damaged: the step of a policy"):
+            again.policies("best")
 
 
 def test_demonstrations_on_the_host_are_at_the_training_clock(toy, timed):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tests.small import wait_for
 from tests.sweeps.inline import TINY
 from thespis.cli.command import main
 from thespis.runs.directory import status_of
+from thespis.sweeps import job as jobs
+from thespis.sweeps.executors import Slurm
 
 LONG = TINY | {"steps": 10**7, "checkpoint_freq": 10**6, "eval_freq": 10**5}
 
@@ -122,7 +125,35 @@ def test_ctrl_c_lets_tasks_of_ray_save(tmp_path, cluster):
     assert found.rows[0]["step"] > 0
 
 
+def test_a_file_in_the_current_folder_does_not_stand_in_for_a_library(tmp_path, monkeypatch):
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "a_library.py").write_text("print('imported')")
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", lambda command, **how: command)
+        command = jobs.start(tmp_path, "000")
+    python = command[: command.index("-m")]
+    tried = [*python, "-c", "import a_library"]
+    process = subprocess.run(tried, cwd=tmp_path, capture_output=True, text=True)
+    assert "No module named 'a_library'" in process.stderr
+    assert process.stdout == ""
+
+
 # --- Slurm ----------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("default")
+def test_submitit_works_in_a_folder_in_which_nobody_has_put_anything(tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "slurm" / "1_submitted.pkl").write_bytes(b"a stranger's, to be unpickled")
+    slurm = Slurm(tmp_path, 1, 1, False, {"cluster": "local"})
+    assert slurm.executor.folder.parent == tmp_path / "slurm"
+    assert not any(slurm.executor.folder.iterdir())
+    said = lambda task: os.environ["PYTHONSAFEPATH"]  # the current folder has no libraries
+    monkeypatch.setattr(slurm.executor, "submit", said)
+    slurm.start("000")
+    assert slurm.running == {"000": "1"}
+    assert "PYTHONSAFEPATH" not in os.environ
 
 
 @pytest.mark.slow

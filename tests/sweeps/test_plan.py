@@ -1,5 +1,6 @@
 """What a sweep is asked for: texts, dicts and files say the same, and mistakes are refused."""
 
+import os
 import tomllib
 
 import pytest
@@ -50,6 +51,11 @@ def test_what_was_asked_is_written_and_read():
         ({"stepz": 10}, "unknown option 'stepz'"),
         ({"callbacks": ["a:B"]}, "have no callbacks"),
         ({"gamma": len}, "give text or numbers"),
+        ({"set": 3}, "set = 3: give NAME=VALUE"),
+        ({"set": [1]}, "give NAME=VALUE"),
+        ({"seeds": "9" * 5000}, "give a range such as 0-4"),
+        ({"trust": True}, "yours to give"),
+        ({"train.env": "jax:cartpole"}, "give several environments to the sweep"),
     ],
 )
 def test_mistakes_are_refused_in_one_line(given, message):
@@ -59,11 +65,58 @@ def test_mistakes_are_refused_in_one_line(given, message):
 
 
 @pytest.mark.parametrize(
-    "line", ['env = "os:Thing"', 'algo = ["sac", "os:Thing"]', '[set]\neval_env = ["os:Thing"]']
+    "line",
+    [
+        'env = "os:Thing-v0"',
+        'env = "jax:pendulum, os:Thing-v0"',
+        'algo = ["sac", "os:Thing"]',
+        'algo = " os:Thing"',
+        'eval-env = "os:Thing-v0"',
+        '[train]\neval_env = "os:Thing-v0"',
+        '[train.train]\neval-env = "os:Thing-v0"',
+        '[set]\neval_env = ["os:Thing"]',
+        '[set]\neval-env = "os:Thing-v0"',
+        '[set]\ndescriptor = [["os:thing"]]',
+        'set = "descriptor= os:thing"',
+    ],
 )
 def test_code_that_a_file_names_must_be_trusted(line, tmp_path):
     path = tmp_path / "sweep.toml"
     path.write_text(line)
-    with pytest.raises(ThespisError, match="names code: .*os:Thing imports os"):
+    with pytest.raises(ThespisError, match="names code: .*os:[tT]hing.* imports os"):
         plans.refuse_code(path, plans.read(path), False)
     plans.refuse_code(path, plans.read(path), True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'ray = "10.0.0.1:6379"',
+        '[slurm]\nlocal_setup = ["touch pwned"]',
+        'slurm = "slurm_srun_args=--prolog=pwned"',
+        '[slurm]\nslurm_partition = "gpu\\ntouch pwned"',
+    ],
+)
+def test_a_file_cannot_say_by_whom_commands_are_run(line, tmp_path):
+    path = tmp_path / "sweep.toml"
+    path.write_text(line)
+    with pytest.raises(ThespisError, match="may run commands of others") as refused:
+        plans.refuse_code(path, plans.read(path), False)
+    assert "\n" not in str(refused.value)
+    plans.refuse_code(path, plans.read(path), True)
+    usual = {"slurm": {"slurm_partition": "gpu", "timeout_min": 60}, "ray": "auto"}
+    plans.refuse_code(path, usual, False)
+
+
+@pytest.mark.posix
+def test_a_file_is_read_if_it_is_a_file_of_reasonable_size(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")  # which would be waited for
+    with pytest.raises(ThespisError, match="not a regular file"):
+        plans.read(tmp_path / "pipe.toml")
+    with (tmp_path / "huge.toml").open("wb") as file:
+        file.truncate(2**30)
+    with pytest.raises(ThespisError, match="cannot read .*huge.toml: it has 1,073,741,824 bytes"):
+        plans.read(tmp_path / "huge.toml")
+    (tmp_path / "mine.toml").write_text("steps = 5")
+    (tmp_path / "link.toml").symlink_to("mine.toml")  # it is the user who names it
+    assert plans.read(tmp_path / "link.toml") == {"steps": 5}

@@ -113,9 +113,9 @@ def algorithms(word: str, trusted: bool) -> list[Any]:
         from thespis.sweeps.folder import FILE
 
         path = path / FILE if path.is_dir() else path
-        said = plan.read(path)
+        said = {"algo": plan.read(path).get("algo")}
         plan.refuse_code(path, said, trusted)
-        named = said.get("algo") or []
+        named = said["algo"] or []
     items = named if isinstance(named, list) else str(named).split(",")
     return [registry.find(str(name).strip()) for name in items if str(name).strip()]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,12 +20,13 @@ def settings() -> dict[str, str]:
 class Actor:
     """Calls a `Group`; errors that users can fix are answers, and no tracebacks."""
 
-    def __init__(self, settings: dict[str, str], cwd: str, assignment: bytes):
+    def __init__(self, settings: dict[str, str], cwd: str, path: list[str], assignment: bytes):
         for name in [name for name in os.environ if name.startswith(SETTINGS)]:
             del os.environ[name]
         os.environ |= settings
         if os.path.isdir(cwd):
             os.chdir(cwd)
+        sys.path += [folder for folder in path if folder not in sys.path]  # modules of users
         self.assignment, self.group = assignment, None
 
     def begin(self) -> dict[str, Any]:

@@ -77,7 +77,8 @@ def connect(address: str | bool | None = None) -> Iterator[Any]:
     else:
         how = {"address": reachable(chosen)}
     try:
-        start(ray, how)
+        with away_from_here():
+            start(ray, how)
         show_logs(ray, False)
         check_versions(ray)
         yield ray
@@ -86,6 +87,22 @@ def connect(address: str | bool | None = None) -> Iterator[Any]:
         show_logs(ray, True)
         if place:
             shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def away_from_here() -> Iterator[None]:
+    """Lets Ray start in an empty folder: it makes that the first in which workers find modules.
+
+    A file in the current folder could stand in for a library there. What users name is found by
+    the paths of this process, which workers search last.
+    """
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="thespis-", ignore_cleanup_errors=True) as empty:
+        os.chdir(empty)
+        try:
+            yield
+        finally:
+            os.chdir(before)
 
 
 def address_of(given: str | bool | None) -> str | None:

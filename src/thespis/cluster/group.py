@@ -220,7 +220,7 @@ class GroupTrainer(Trainer):
 
     def save(self) -> None:
         """Writes the report, and then a checkpoint: where there is one, there is the other."""
-        reports = self.folder / "reports"
+        reports = files.inside(self.folder, "reports")
         reports.mkdir(parents=True, exist_ok=True)
         write_json(reports / f"{self.step:012d}.json", self.report())
         super().save()
@@ -231,7 +231,35 @@ class GroupTrainer(Trainer):
 
     def reported(self) -> dict[str, Any]:
         """Returns what was reported with the checkpoint from which it goes on."""
-        return read_json(self.folder / "reports" / f"{self.step:012d}.json")
+        path = files.inside(self.folder, "reports", f"{self.step:012d}.json")
+        told = read_json(path)
+        if not self.is_report(told):
+            raise ThespisError(f"{path} is damaged: it is not what a group reports; restore it")
+        return told
+
+    def is_report(self, told: Any) -> bool:
+        """Returns whether this is a report of this group at this step, whoever has written it."""
+        members, kinds = range(self.config.members), {"rows": list, "notes": list, "programs": dict}
+        try:
+            shape = np.shape(np.asarray(told["scores"], float)) if self.tuning else ()
+            when, returns = told["evaluated"] or (self.step, [])
+            numbers = [when, told["best_step"], *returns, *told["programs"].values()]
+            for step, member, values, counts in told["rows"]:
+                known = values.keys() <= {*self.log.columns} and member in members
+                bins = {name: len(edges) - 1 for name, edges in self.log.edges.items()}
+                if not known or any(len(x) != bins.get(name) for name, x in counts.items()):
+                    return False
+                numbers += [step, *values.values(), *(n for x in counts.values() for n in x)]
+            return (
+                all(type(told[name]) is kind for name, kind in kinds.items())
+                and type(told["step"]) is int
+                and told["step"] == self.step
+                and shape == ((len(members), self.config.scores) if self.tuning else ())
+                and all(isinstance(x, int | float) for x in numbers)
+                and all(isinstance(text, str) for text in told["notes"])
+            )
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return False
 
 
 class Lost(Exception):

@@ -38,7 +38,7 @@ from thespis.errors import ThespisError, require
 from thespis.runs import checkpoint, files, lineage
 from thespis.runs.build import hyper_parameters, resolve_schedule
 from thespis.runs.config import Config
-from thespis.runs.directory import GROUPS, read_json, repair_status, status, write_json
+from thespis.runs.directory import GROUPS, repair_status, status, write_json
 from thespis.runs.log_keys import other_names
 from thespis.runs.metrics import MetricsLog, lines
 from thespis.runs.resets import Resets
@@ -110,7 +110,7 @@ class Head:
 
     @property
     def groups(self) -> Path:
-        return self.folder / GROUPS
+        return files.inside(self.folder, GROUPS)
 
     def open(self) -> None:
         """Has no environments: groups do."""
@@ -167,16 +167,15 @@ class Head:
         proof = secrets.token_hex(16)
         files.write(self.groups / PROOF, proof.encode())
         file = self.groups / "groups.json"
-        if not file.exists():
+        if not os.path.lexists(file):
             size = self.size or slices.default_size(
                 self.config.members, places(self.ray, self.config)
             )
             parts = slices.split(self.config.members, size)
             write_json(file, [[part.start, part.stop] for part in parts])
-        parts = [range(*ends) for ends in read_json(file)]
-        worker = lambda i, part: Worker(
-            i, part, slices.part(self.config, part), self.groups / f"{i:03d}"
-        )
+        parts = slices.read(file, self.config.members)
+        folder = lambda i: files.inside(self.folder, GROUPS, f"{i:03d}")
+        worker = lambda i, part: Worker(i, part, slices.part(self.config, part), folder(i))
         names = list(self.tuning.names) if self.tuning else []
         assignment = lambda w: Assignment(
             w.config,

@@ -62,5 +62,8 @@ def newest(folder: Path, config: Config, rounds: Any, note: Note) -> Entry | Non
     info, lineage = manifest["info"], parts.pop("lineage", {}).get(FILE, np.zeros(0, np.uint8))
     parents = np.asarray(parts["parents"]["parents"]) if info.get("exchanged") else None
     tuned = None if rounds is None else to_device(parts["tuning"])
-    hps = to_device(parts["hyper"])
-    return Entry(manifest["step"], hps, parents, tuned, lineage.tobytes(), float(info["elapsed"]))
+    hps, elapsed = to_device(parts["hyper"]), info.get("elapsed")
+    among = parents is None or ((parents >= 0) & (parents < members)).all()
+    if not among or not isinstance(elapsed, int | float) or manifest["step"] < 0:
+        raise checkpoint.Damaged(f"{path} is damaged: it is not what was decided; restore it")
+    return Entry(manifest["step"], hps, parents, tuned, lineage.tobytes(), float(elapsed))

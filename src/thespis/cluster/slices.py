@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from thespis.errors import require
+from thespis.errors import ThespisError, require
 from thespis.runs.config import Config
+from thespis.runs.directory import read_json
 from thespis.runs.timetable import Timetable
 
 
@@ -15,6 +17,17 @@ def split(members: int, size: int) -> list[range]:
     """Returns the members of every group, at most `size` in each and as even as can be."""
     groups = -(-members // size)
     ends = [members * i // groups for i in range(groups + 1)]
+    return [range(a, b) for a, b in pairwise(ends)]
+
+
+def read(path: Path, members: int) -> list[range]:
+    """Reads which members are in which group: all, in their order."""
+    told = read_json(path)
+    pairs = isinstance(told, list) and all(isinstance(x, list) and len(x) == 2 for x in told)
+    ends = [0, *(stop for _, stop in told)] if pairs else []
+    rising = all(type(x) is int for x in ends) and all(a < b for a, b in pairwise(ends))
+    if not rising or ends[-1:] != [members] or told != [[a, b] for a, b in pairwise(ends)]:
+        raise ThespisError(f"{path} is damaged: it does not name {members} members; restore it")
     return [range(a, b) for a, b in pairwise(ends)]
 
 

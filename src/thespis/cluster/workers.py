@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -74,7 +75,7 @@ class Workers:
             **self.needs, max_restarts=0, max_task_retries=0, scheduling_strategy=where
         )
         assignment = self.ray.cloudpickle.dumps(self.assignment(worker))
-        worker.actor = remote.remote(settings(), os.getcwd(), assignment)
+        worker.actor = remote.remote(settings(), os.getcwd(), sys.path, assignment)
         worker.ref, worker.beginning = worker.actor.begin.remote(), True
         worker.since, worker.told, worker.paused = time.monotonic(), False, None
 

@@ -90,10 +90,13 @@ def set_attr(envs: list[Any], task: str, name: str, value: Any) -> None:
     """Sets an attribute of every environment, or of a wrapper around it that has it."""
     for env in envs:
         owner = next((e for e in layers(env) if owns(e, name)), None)
-        if owner is None:
+        if owner is None or name.startswith("__"):
             kind = type(env.unwrapped).__name__
             raise ThespisError(f"{task} has no attribute {name!r}: give {kind} one")
-        setattr(owner, name, value)
+        try:
+            setattr(owner, name, value)
+        except Exception as error:  # of a property
+            raise ThespisError(f"{task}: {name} cannot be set: {cause(error)}") from error
 
 
 def quietly(make: Callable[..., Any], **options: Any) -> Any:

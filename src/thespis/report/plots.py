@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from thespis.errors import ThespisError, printable
+from thespis.errors import ThespisError, one_line, printable
 from thespis.report import statistics
 from thespis.runs import directory, files, metrics
 from thespis.values import show
@@ -123,7 +123,7 @@ def groups_of(run_folders: Iterable[Path | str]) -> list[Group]:
 def kind_of(config: dict[str, Any]) -> str:
     """Returns algorithm, objective, preset and tuner, formatted for a label."""
     objective = config.get("options", {}).get("objective", config["algo"])  # of imitators
-    objective = None if objective == config["algo"] else objective
+    objective = None if objective == config["algo"] else str(objective)
     more = objective, config.get("preset"), config.get("tuner")
     module, _, name = config["algo"].rpartition(":")
     name = name if module else name.upper().replace("_", " ")  # a user's class keeps its name
@@ -334,18 +334,29 @@ def sheet(path: Path | str, size: tuple[float, float]) -> Iterator[Any]:
 
     import matplotlib
     from matplotlib.figure import Figure
+
+    large = np.errstate(over="ignore", invalid="ignore")  # numbers near 1e308 are told below
+    with matplotlib.rc_context(STYLE), large:
+        figure = Figure(figsize=size, layout="constrained")
+        try:
+            yield figure
+            save(figure, path, suffix)
+        except (ArithmeticError, ValueError) as error:
+            text = f"cannot draw {path.name}: {one_line(error)}; check the values of the runs"
+            raise ThespisError(text) from error
+
+
+def save(figure: Any, path: Path, suffix: str) -> None:
+    """Writes a figure to a file."""
     from matplotlib.text import Text
 
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=size, layout="constrained")
-        yield figure
-        for text in figure.findobj(Text):
-            text.set_text(printable(text.get_text()))  # pyright: ignore
-        with files.writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with files.replacing(path) as file:
-            options: Any = {"format": suffix, "metadata": UNDATED[suffix]}
-            figure.savefig(Path(file.name), dpi=200, **options)
+    for text in figure.findobj(Text):
+        text.set_text(printable(text.get_text()))  # pyright: ignore
+    with files.writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with files.replacing(path) as file:
+        options: Any = {"format": suffix, "metadata": UNDATED[suffix]}
+        figure.savefig(Path(file.name), dpi=200, **options)
 
 
 def legend(

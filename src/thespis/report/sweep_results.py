@@ -22,6 +22,7 @@ from thespis.report import scores, statistics
 from thespis.report.plots import WORDS, Curve, members_of, read_table
 from thespis.report.source import RETURN
 from thespis.runs import directory, files
+from thespis.runs.naming import safe
 
 PLAN, FILE = "sweep.toml", "results.csv"
 FIRST = ("job", "algo", "env")
@@ -29,6 +30,8 @@ LAST = ("state", "step", "of_steps", "seeds", "iqm", "low", "high", "best", "sec
 TEXTS = ("error", "command")
 NUMBERS = ("step", "of_steps", "seeds", "iqm", "low", "high", "best", "seconds")
 BYTES = 2**26  # at most, of a results.csv
+JOBS = 10_000  # at most, of a sweep
+CHOICES, MAPS, CELLS = 20, 500, 2500  # at most: choices with maps, all maps, and cells of one
 DISTINCT = 12  # values of a choice that have a row each; more are put into bins
 BINS = 6
 Row = dict[str, Any]
@@ -93,6 +96,9 @@ def read(folder: Path) -> list[Row]:
         raise ThespisError(f"{path} is damaged ({error}): go on with the sweep") from error
     if lines and not {*FIRST, "state"} <= {*lines[0]}:
         raise ThespisError(f"{path} is damaged: it has no column job; go on with the sweep")
+    named = [line["job"] and safe(line["job"]) == line["job"] for line in lines]
+    if len(lines) > JOBS or not all(named):
+        raise ThespisError(f"{path} is damaged: it has no names of jobs; go on with the sweep")
     return [
         {str(name): number(x) if name in NUMBERS else x or "" for name, x in line.items() if name}
         for line in lines
@@ -187,17 +193,20 @@ def normalised(
 def heat_maps(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Returns a map of mean IQMs for every environment and pair of choices; the algorithm is one.
 
-    Values that are many numbers are put into bins. Jobs that were not finished are left out.
+    Values that are many numbers are put into bins. Jobs that were not finished are left out, and so
+    are maps that nobody could read.
     """
     done = [row for row in rows if row["state"] == "done" and row.get("iqm") is not None]
     several = lambda name: len({cell(row.get(name)) for row in done} - {""}) > 1
-    names = [name for name in (*choices_of(rows), "algo") if several(name)]
+    names = [name for name in (*choices_of(rows)[:CHOICES], "algo") if several(name)]
     maps = []
     for env in dict.fromkeys(row["env"] for row in done):
         here = [row for row in done if row["env"] == env]
         for y, x in itertools.combinations(names, 2):
             columns, column = bins([cell(row.get(x)) for row in here])
             lines, line = bins([cell(row.get(y)) for row in here])
+            if len(maps) == MAPS or len(columns) * len(lines) > CELLS:
+                continue
             cells: list[list[list[float]]] = [[[] for _ in columns] for _ in lines]
             for row, i, j in zip(here, line, column, strict=True):
                 cells[i][j].append(row["iqm"])
@@ -218,7 +227,8 @@ def bins(values: list[str]) -> tuple[list[str], list[int]]:
     if numeric:
         distinct.sort(key=lambda text: known[text] or 0.0)
     if not numeric or len(distinct) <= DISTINCT:
-        return [text or "–" for text in distinct], [distinct.index(text) for text in values]
+        index = {text: i for i, text in enumerate(distinct)}
+        return [text or "–" for text in distinct], [index[text] for text in values]
     numbers = np.array([known[text] for text in values], float)
     edges = np.quantile(numbers, np.linspace(0, 1, BINS + 1))
     place = np.clip(np.searchsorted(edges, numbers, "right") - 1, 0, BINS - 1)
@@ -233,9 +243,9 @@ def facts(folder: Path) -> dict[str, Any] | None:
     if not all(os.path.lexists(folder / name) for name in (PLAN, FILE)):
         return None
     rows, metric = read(folder), metric_of(folder)
-    envs = list(dict.fromkeys(row["env"] for row in rows))
+    envs = {env: i for i, env in enumerate(dict.fromkeys(row["env"] for row in rows))}
     order = lambda row: (
-        envs.index(row["env"]),  # returns on different environments are not compared
+        envs[row["env"]],  # returns on different environments are not compared
         row["state"] != "done",
         row.get("iqm") is None,
         -(row.get("iqm") or 0.0),

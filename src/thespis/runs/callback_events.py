@@ -208,6 +208,10 @@ class Callbacks:
         if saved is None:
             return
         memory = self.memory = Memory.read(saved)
+        if not alone and {len(xs) for xs in memory.pending.values()} - {
+            self.trainer.config.members
+        }:
+            raise checkpoint.Damaged("a checkpoint is damaged: it has callbacks of other members")
         if alone:
             parts = {"columns": memory.columns, "env": memory.env, "untraced": memory.untraced}
             self.memory = Memory(**parts)
@@ -245,7 +249,12 @@ class Memory:
         fits = isinstance(saved, dict) and saved.keys() == kinds.keys()
         fits = fits and all(type(saved[name]) is kind for name, kind in kinds.items())
         names = [*saved["columns"], *saved["pending"]] if fits else [""]
-        if not all(isinstance(name, str) and metrics.loggable(name) for name in names):
+        texts = [*names, *saved["started"], *saved["untraced"]] if fits else [""]
+        fits = all(isinstance(x, str) for x in texts) and all(map(metrics.loggable, names))
+        number = lambda x: x is None or isinstance(x, int | float)
+        every = saved["pending"].values() if fits else ()
+        fits = fits and {*saved["pending"]} <= {*saved["columns"]}
+        if not fits or not all(isinstance(xs, list) and all(map(number, xs)) for xs in every):
             raise checkpoint.Damaged("a checkpoint is damaged: its data of callbacks is invalid")
         return cls(**saved)
 

@@ -104,7 +104,7 @@ def readable(folder: Path) -> dict[str, Any]:
     log, members = folder / "metrics.csv", len(config["seeds"])
     begun = os.path.lexists(log) and not (regular(log) and log.lstat().st_size == 0)
     table = metrics.read(log, members, strict=True) if begun else {}
-    rewards = table.get(RETURN, np.zeros(0))
+    rewards = table.get(RETURN, np.full(len(table.get("step", ())), np.nan))
     last = [
         x[np.isfinite(x)][-1:]
         for x in (rewards[table["member"] == m] for m in set(table.get("member", ())))

@@ -25,7 +25,7 @@ from jaxtyping import PyTree
 
 from thespis.core import ThespisError
 from thespis.runs import files, formats
-from thespis.runs.directory import JSON_BYTES
+from thespis.runs.directory import JSON_BYTES, too_deep
 from thespis.runs.files import new_folder, sync, sync_folder, writing
 from thespis.runs.formats import FORMAT
 from thespis.xla.multihost import BLOCK, Rows, leads, read
@@ -270,8 +270,9 @@ def manifest(path: Path) -> dict[str, Any]:
         whole = content.pop("sha256") == _digest(content)
         if whole:
             formats.check(file, content["format"])
-        whole &= type(content["step"]) is int and isinstance(content["info"], dict)
-        whole &= all(isinstance(part["leaves"], dict) for part in content["parts"].values())
+        whole &= type(content["step"]) is int and 0 <= content["step"] < 2**63
+        whole &= isinstance(content["info"], dict) and not too_deep(content)
+        whole &= all(map(_is_array, (x for p in content["parts"].values() for x in _specs(p))))
     except OSError as error:
         raise Damaged(f"{file} is damaged: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -279,6 +280,21 @@ def manifest(path: Path) -> dict[str, Any]:
     if not whole:
         raise Damaged(f"{file} is damaged: it does not match its checksum")
     return content
+
+
+def _specs(part: dict[str, Any]) -> list[Any]:
+    """Returns what a manifest says of the leaves of a part."""
+    return list(part["leaves"].values())
+
+
+def _is_array(spec: Any) -> bool:
+    """Returns whether this is the shape and type of an array."""
+    sizes = spec["shape"]
+    return (
+        isinstance(sizes, list)
+        and all(type(n) is int and 0 <= n < 2**63 for n in sizes)
+        and spec["dtype"] in CODES
+    )
 
 
 def shapes(path: Path, content: dict[str, Any], part: str) -> dict[str, jax.ShapeDtypeStruct]:

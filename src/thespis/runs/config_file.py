@@ -61,10 +61,14 @@ def read(folder: Path, trusted: bool = False) -> tuple[Config, dict[str, Any]]:
     if registry.module_of(saved["algo"]):
         trust.check(folder, saved, trusted)
         registry.find(saved["algo"])  # its errors are not about config.json
+    return parsed(folder / "config.json", saved), saved
+
+
+def parsed(path: Path, saved: dict[str, Any]) -> Config:
+    """Returns the config that a file contains, or says what is wrong with it."""
     try:
-        return parse(saved), saved
+        return parse(saved)
     except (KeyError, TypeError, AttributeError, ValueError, ThespisError) as error:
-        path = folder / "config.json"
         raise ThespisError(f"{path} is not the config of a run: check {error}") from error
 
 

@@ -121,7 +121,7 @@ def seed_list(text: Any) -> tuple[int, ...]:
     texts = text.replace(",", " ").split() if isinstance(text, str) else plain(text)
     seeds: list[int] = []
     for text in texts if isinstance(texts, list) else [texts]:
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(text))
+        match = re.fullmatch(r"(\d{1,99})(?:-(\d{1,99}))?", str(text))
         if not match:
             raise ThespisError(
                 f"seeds = {shown(text)}: give a range such as 0-4, or numbers like 1 2 3"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from thespis.core import Adjustable, Adjusting
+from thespis.core import Adjustable, Adjusting, Box
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import Learner, Loop
 from thespis.engine.population import restart
-from thespis.errors import ThespisError, shown
+from thespis.errors import ThespisError, one_line, shown
 from thespis.xla.multihost import several
 from thespis.xla.placement import shardings
 
@@ -61,10 +61,23 @@ def adjusted(env: Any, n: int, attributes: dict[str, Any]) -> Any:
     spec, name = env.spec, env.name
     if not isinstance(env, Adjustable):
         raise ThespisError(f"set_env: {name} has no attributes that can be set")
-    new = env.with_attr(**attributes)
-    shapes = lambda env: jax.eval_shape(lambda: env.reset(jax.random.key(0), n))
-    if new.spec != spec or shapes(new) != shapes(env):
-        text = ", ".join(f"{name}={shown(value)}" for name, value in attributes.items())
+    text = ", ".join(f"{name}={shown(value)}" for name, value in attributes.items())
+    kind = jnp.float32 if isinstance(spec.actions[0], Box) else jnp.int32
+    action = jnp.zeros((n, *spec.action_shape), kind)
+
+    def played(env: Any) -> Any:
+        begun = env.reset(jax.random.key(0), n)
+        return begun, env.step(begun[0], action, jax.random.key(1))
+
+    shapes = lambda env: jax.eval_shape(lambda: played(env))
+    try:
+        new = env.with_attr(**attributes)
+        same = new.spec == spec and shapes(new) == shapes(env)
+    except ThespisError:
+        raise
+    except Exception as error:  # as of text where a task needs a number
+        raise ThespisError(f"set_env({text}): {type(error).__name__}: {one_line(error)}") from error
+    if not same:
         raise ThespisError(f"set_env({text}): it would change the spaces or states of {name}")
     return new
 

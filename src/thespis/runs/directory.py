@@ -10,7 +10,7 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, ValuesView
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from thespis.runs.process import busy
 from thespis.values import convert
 
 JSON_BYTES = 2**26  # the largest JSON file that is read
+LEVELS = 50  # that lists and objects in one may have
 GROUPS = "groups"  # the folder of runs on several machines that has their replays
 KERNEL = "ipykernel_launcher.py"  # the program in which notebooks run
 STATES = ("running", "stopped", "done", "failed")
@@ -118,9 +119,7 @@ def _status(path: Path) -> dict[str, Any] | None:
     """Returns the content of a status.json, or None if it is invalid."""
     try:
         content = read_json(path)
-        known = (
-            content["state"] in STATES and type(content["step"]) is int and content["step"] >= -1
-        )
+        known = content["state"] in STATES and _whole(content["step"]) and content["step"] >= -1
     except (ThespisError, TypeError, KeyError):
         return None
     return content if known else None
@@ -150,32 +149,41 @@ def repair_status(folder: Path, note: Callable[[str], None]) -> None:
 def read_config(folder: Path) -> dict[str, Any]:
     """Reads config.json, and checks the fields that every reader relies on."""
     path = folder / "config.json"
-    config = read_json(path)
+    return checked_config(path, read_json(path))
+
+
+def checked_config(path: Path, config: Any) -> dict[str, Any]:
+    """Returns the config that a file contains, if its fields are of the expected kinds."""
     if not isinstance(config, dict):
         raise ThespisError(f"{path} is not the config of a run: it is not an object; restore it")
     formats.check(path, config.get("format", 1))
     seeds, schedule = config.get("seeds"), config.get("schedule") or []
-    callbacks = config.get("callbacks") or []
+    callbacks, groups = config.get("callbacks") or [], ("hp", "options", "pbt", "versions")
     holds = {
         "algo": isinstance(config.get("algo"), str),
         "env": isinstance(config.get("env"), str),
-        "seeds": isinstance(seeds, list) and seeds and all(type(x) is int for x in seeds),
-        "steps": type(config.get("steps", 1)) is int,
+        "seeds": isinstance(seeds, list) and seeds and all(map(_whole, seeds)),
+        "steps": _whole(config.get("steps", 1)),
         "callbacks": isinstance(callbacks, list) and all(isinstance(x, str) for x in callbacks),
         "schedule": isinstance(schedule, list) and all(map(_change, schedule)),
         **{n: isinstance(config.get(n) or "", str) for n in ("preset", "tuner")},
-        **{n: isinstance(config.get(n) or {}, dict) for n in ("hp", "options", "pbt", "versions")},
+        **{name: isinstance(config.get(name) or {}, dict) for name in groups},
     }
     for name, fine in holds.items():
         if not fine:
             raise ThespisError(f"{path} is not the config of a run: check {name!r}")
-    return config
+    return config | {name: {} for name in groups if name in config and not config[name]}
+
+
+def _whole(number: Any) -> bool:
+    """Returns whether this is a whole number that fits into 64 bits, and so into a float."""
+    return type(number) is int and abs(number) < 2**63
 
 
 def _change(entry: Any) -> bool:
     """Returns whether this is a pair [step, {name: value}]."""
     pair = isinstance(entry, list) and len(entry) == 2
-    return pair and type(entry[0]) is int and isinstance(entry[1], dict)
+    return pair and _whole(entry[0]) and isinstance(entry[1], dict)
 
 
 def how_to_resume(folder: Path, steps: str = "") -> str:
@@ -242,8 +250,22 @@ def write_json(path: Path, obj: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(files.read(path, JSON_BYTES))
+        content = json.loads(files.read(path, JSON_BYTES))
+        if too_deep(content):
+            raise ValueError(f"more than {LEVELS} levels")
+        return content
     except OSError as error:
         raise ThespisError(f"cannot read {path}: {error.strerror}; check the path") from error
     except (ValueError, RecursionError) as error:
         raise ThespisError(f"{path} is not valid JSON ({error}); fix or restore it") from error
+
+
+def too_deep(content: Any) -> bool:
+    """Tells whether lists and objects contain each other so often that recursion may fail."""
+    level = [content]
+    for _ in range(LEVELS):
+        inside = (x.values() if isinstance(x, dict) else x for x in level)
+        level = [x for part in inside if isinstance(part, list | ValuesView) for x in part]
+        if not level:
+            return False
+    return True

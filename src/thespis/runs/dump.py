@@ -34,7 +34,7 @@ from thespis.replay.ring import Replay
 from thespis.runs import checkpoint, config_file
 from thespis.runs import trust as trusted
 from thespis.runs.build import blank, blank_demos, build
-from thespis.runs.directory import read_json
+from thespis.runs.directory import checked_config, read_json
 from thespis.runs.files import inside
 from thespis.tuning import hyper
 from thespis.xla.multihost import read
@@ -310,8 +310,9 @@ def reproduce(
     path = Path(path)
     saved = checkpoint.manifest(path)
     info = saved["info"]
-    trusted.check(path, info["config"], trust)
-    config = config_file.parse(info["config"])
+    told = checked_config(path / checkpoint.MANIFEST, info.get("config"))
+    trusted.check(path, told, trust)
+    config = config_file.parsed(path / checkpoint.MANIFEST, told)
     alone: Any = {"seeds": (info["seed"],), "hp": {}, "tuner": None, "devices": 1}
     config = dataclasses.replace(config, **alone)
     loop, eval_env = build(config, env, eval_env)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from thespis.algos import registry
 from thespis.errors import ThespisError, require
-from thespis.runs import trust
+from thespis.runs import files, trust
 from thespis.runs.config import OBJECTS, groups, place, typed
 from thespis.runs.config_names import as_written, translate
 from thespis.runs.directory import JSON_BYTES, path_of
@@ -40,10 +40,10 @@ class OptionFile(NamedTuple):
 def read(path: Any) -> OptionFile:
     """Reads a TOML or JSON file, or the config.json in the folder of a run."""
     path = path_of("config", path)
-    if path.is_dir():
-        path /= "config.json"
+    folder = path.is_dir()
+    path = path / "config.json" if folder else path
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) if folder else path.open("rb") as file:
             text = file.read(JSON_BYTES).decode()
         is_json = text.lstrip().startswith("{")  # TOML never does
         content = json.loads(text) if is_json else tomllib.loads(text)

@@ -153,8 +153,11 @@ class SavedRun:
             )
         loop, _ = self.parts
         parts, manifest = self.read(which, {"state": state_shapes(self.config, loop)})
-        step = manifest["info"]["step"] if which == "best" else manifest["step"]
-        steps = np.broadcast_to(np.asarray(step, np.int32), self.config.members)
+        step = manifest["info"].get("step") if which == "best" else manifest["step"]
+        try:
+            steps = np.broadcast_to(np.asarray(step, np.int32), self.config.members)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise checkpoint.Damaged(f"{self.path} is damaged: the step of a policy") from error
         return FrozenPolicy(parts["state"], parts["hyper"], jnp.asarray(steps))
 
     def frozen(self, member: int, which: str = "last") -> FrozenPolicy:

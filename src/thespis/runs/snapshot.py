@@ -84,9 +84,14 @@ def load(
     template = split(learner, hps, Best.empty(learner.state, hps), rounds)
     template = by_member(lambda x, axis: resize(x, axis, members), template)
 
+    blank_info = {"lineage": 0, "programs": {}}  # of runs that have neither
+
     def expected(manifest: dict[str, Any]) -> dict[str, Any]:
         info, parts = manifest["info"], dict(template)
-        if [type(info.get(k)) for k in ("rows", "elapsed", "env")] != [int, float, str]:
+        kinds = {"rows": int, "elapsed": float, "env": str, "lineage": int, "programs": dict}
+        whole = all(type((blank_info | info).get(name)) is kind for name, kind in kinds.items())
+        seconds = (blank_info | info)["programs"].values() if whole else ()
+        if not whole or not all(isinstance(x, int | float) for x in seconds):
             raise checkpoint.Damaged(f"a checkpoint in {folder} is damaged: its info is invalid")
         if rounds is not None and "lineage" in manifest["parts"]:
             parts["lineage"] = checkpoint.shapes(folder, manifest, "lineage")

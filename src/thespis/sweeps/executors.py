@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -157,6 +159,21 @@ class Task:
         return submitit.helpers.DelayedSubmission(self)
 
 
+@contextmanager
+def without_current_folder() -> Iterator[None]:
+    """Lets Python processes that are started now find no modules in the current folder.
+
+    A file there could stand in for a library; modules that users name are found nevertheless.
+    """
+    name = "PYTHONSAFEPATH"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(name) if before is None else os.environ.update({name: before})
+
+
 class Slurm(Elsewhere):
     """Hands every job to Slurm, by submitit; `given` are its parameters."""
 
@@ -173,15 +190,20 @@ class Slurm(Elsewhere):
         self.slots, self.arguments = most or QUEUED, (trusted, os.getcwd())
         given = {"timeout_min": QUEUE_MINUTES, "cpus_per_task": size} | given
         cluster = given.pop("cluster", "slurm")
+        # Jobs unpickle what is in its folder, so it is a new one that only this user writes to.
+        place = files.inside(self.folder, "slurm") / secrets.token_hex(8)
+        with files.writing(place):
+            place.mkdir(0o700, parents=True)
         try:
-            self.executor = submitit.AutoExecutor(self.folder / "slurm", cluster=cluster)
+            self.executor = submitit.AutoExecutor(place, cluster=cluster)
             self.executor.update_parameters(**given)
         except (NameError, TypeError, ValueError, RuntimeError, AssertionError) as error:
             raise ThespisError(f"slurm: {one_line(error)}") from error
 
     def start(self, name: str) -> None:
         task = Task(str(self.folder), name, *self.arguments)
-        self.running[name] = self.executor.submit(task)
+        with without_current_folder():
+            self.running[name] = self.executor.submit(task)
 
     def stop(self) -> None:
         super().stop()

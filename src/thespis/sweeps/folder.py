@@ -6,12 +6,12 @@ NAME.toml has the options of a job, NAME.log what it printed, NAME.failed why it
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from thespis.errors import ThespisError, printable, require
+from thespis.errors import ThespisError, printable, require, shown
 from thespis.runs import directory, files, locks
 from thespis.runs.naming import default_out, safe
 from thespis.sweeps import plan as plans
@@ -19,8 +19,6 @@ from thespis.sweeps.plan import Job, Plan
 
 FILE = "sweep.toml"
 STOP = "stop"  # while it is there, jobs elsewhere save and end
-RUNNING = ("executor", "jobs", "ray", "slurm")  # how jobs are run, which changes no result
-PLACE = ("name", "out")  # where a sweep is, in a file that users write
 HEAD = "# What this sweep was asked for. `thespis sweep FOLDER` goes on with it.\n\n"
 LONGEST = 60  # letters of a name by default
 LINE = 2**16  # bytes of a file with one line
@@ -28,7 +26,10 @@ WHY = "pruned by Optuna"  # why a run ended that was not worth going on
 
 
 def is_sweep(path: Path) -> bool:
-    return os.path.isfile(path / FILE)  # unlike pathlib, also for names that no file can have
+    try:
+        return files.regular(path / FILE)
+    except ValueError:  # a name that no file can have
+        return False
 
 
 def of_job(run: Path) -> Path:
@@ -38,12 +39,30 @@ def of_job(run: Path) -> Path:
     return sweep
 
 
-def plan_of(folder: Path, trusted: bool = True) -> Plan:
-    """Returns what a sweep was asked for; code that it names must be `trusted`."""
-    said = plans.read(folder / FILE)
+def plan_of(folder: Path, trusted: bool, typed: Container[str] = ()) -> Plan:
+    """Returns what a sweep was asked for; code that its file names must be `trusted`.
+
+    What the user has `typed` instead of some lines of the file is not looked at there.
+    """
+    plan = draft_of(folder)
+    said = {name: x for name, x in plans.read(folder / FILE).items() if name not in typed}
     plans.refuse_code(folder / FILE, said, trusted)
+    with of_file(folder):
+        plans.check(plan)
+    return plan
+
+
+def draft_of(folder: Path) -> Plan:
+    """Returns the same without looking up what it names: nothing is imported."""
+    with of_file(folder):
+        return plans.draft(without_running(plans.read(folder / FILE)))
+
+
+@contextmanager
+def of_file(folder: Path) -> Iterator[None]:
+    """Says of an error that it is about the file of a sweep."""
     try:
-        return plans.make(without_running(said))
+        yield
     except ThespisError as error:
         raise ThespisError(f"{folder / FILE}: {error}") from error
 
@@ -60,7 +79,7 @@ def place(plan: Plan, name: str | None, out: Any, new: bool) -> Path:
         for folder in sorted(parent.iterdir()):
             if folder.name.startswith(f"{name}_") and is_sweep(folder):
                 with suppress(ThespisError):
-                    if plans.make(without_running(plans.read(folder / FILE))) == plan:
+                    if draft_of(folder) == plan:  # whoever it is from: nothing is imported
                         return folder
         require(new, f"there is no such sweep in {parent} yet")
         folder = directory.create(parent.parent, parent.name, name)
@@ -69,7 +88,7 @@ def place(plan: Plan, name: str | None, out: Any, new: bool) -> Path:
 
 
 def without_running(said: dict[str, Any]) -> dict[str, Any]:
-    return {name: x for name, x in said.items() if name not in RUNNING}
+    return {name: x for name, x in said.items() if name not in plans.RUNNING}
 
 
 @contextmanager
@@ -93,22 +112,22 @@ def write(folder: Path, plan: Plan, running: dict[str, Any] | None = None) -> No
 
 
 def jobs_in(folder: Path) -> Path:
-    return folder / "jobs"
+    return files.inside(folder, "jobs")
 
 
 def run_of(folder: Path, name: str) -> Path:
-    return jobs_in(folder) / name
+    return files.inside(folder, "jobs", name)
 
 
 def file_of(folder: Path, name: str, kind: str) -> Path:
-    return jobs_in(folder) / f"{name}.{kind}"
+    return files.inside(folder, "jobs", f"{name}.{kind}")
 
 
 def write_job(folder: Path, job: Job) -> None:
     with files.writing(jobs_in(folder)):
         jobs_in(folder).mkdir(exist_ok=True)
     path, text = file_of(folder, job.name, "toml"), plans.job_file(job).encode()
-    if not path.exists() or path.read_bytes() != text:
+    if not files.regular(path) or files.read(path) != text:
         files.write(path, text)
 
 
@@ -116,8 +135,10 @@ def job_of(folder: Path, name: str, plan: Plan | None = None) -> Job:
     """Reads a job that was written; with the plan, also what was chosen for it."""
     path = file_of(folder, name, "toml")
     job = plans.read_job(path, ())
-    chosen = plan.choices(job.algo) if plan else ()
-    return plans.read_job(path, chosen)
+    if plan is None:
+        return job
+    require(job.algo in plan.algo, f"{path} has algo = {shown(job.algo)}, unlike the sweep: fix it")
+    return plans.read_job(path, plan.choices(job.algo))
 
 
 def written_jobs(folder: Path, plan: Plan) -> list[Job]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from thespis.errors import ThespisError, one_line
+from thespis.runs import files
 from thespis.sweeps import folder as folders
 
 TRUST = "--trust"
@@ -60,7 +61,7 @@ def run(sweep: Path, name: str, trusted: bool = False) -> int:
     from thespis.runs.process import busy
     from thespis.sweeps.command import words
 
-    plan, place = folders.plan_of(sweep), folders.run_of(sweep, name)
+    plan, place = folders.draft_of(sweep), folders.run_of(sweep, name)
     job = folders.job_of(sweep, name)
     folders.file_of(sweep, name, "failed").unlink(missing_ok=True)
     end = time.monotonic() + PATIENCE
@@ -101,8 +102,10 @@ def end_with_parent() -> None:
 
 def start(sweep: Path, name: str, trusted: bool = False, cwd: str | None = None) -> Any:
     """Starts the process of a job; what it prints is added to NAME.log."""
-    command = [sys.executable, "-m", "thespis.sweeps.job", str(sweep.absolute()), name]
-    with open(folders.file_of(sweep, name, "log"), "ab") as log:
+    # -P: else a file in the current folder could stand in for a library.
+    command = [sys.executable, "-P", "-m", "thespis.sweeps.job", str(sweep.absolute()), name]
+    file = folders.file_of(sweep, name, "log")
+    with files.writing(file), files.open_regular(file, "ab") as log:
         return subprocess.Popen(
             command + [TRUST] * trusted,
             stdin=subprocess.PIPE,

@@ -5,10 +5,12 @@ The study is a journal in the sweep's folder, which jobs in other processes read
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
-from thespis.errors import ThespisError, require
+from thespis.errors import ThespisError, one_line, require, shown
+from thespis.runs import files
 from thespis.sweeps.plan import MOST, Job, Plan
 from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform
 from thespis.values import show
@@ -32,18 +34,27 @@ def study_of(plan: Plan, folder: Path, algo: str) -> Any:
     """Returns the study of an algorithm, made if it is not there; any process may have it open."""
     optuna = library()
     storages, journal = optuna.storages, optuna.storages.journal
-    file = str(folder / JOURNAL)
+    path = files.inside(folder, JOURNAL)
+    file = str(path)
+    require(algo in plan.algo, f"{folder} is a sweep without {algo}: restore its sweep.toml")
+    require(files.regular(path) or not os.path.lexists(path), f"{file} is not a regular file")
     seed = plan.sampler_seed + plan.algo.index(algo)
-    return optuna.create_study(
-        study_name=algo,
-        storage=storages.JournalStorage(
-            journal.JournalFileBackend(file, journal.JournalFileOpenLock(file))
-        ),
-        sampler=optuna.samplers.TPESampler(seed=seed),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=plan.startup_trials),
-        direction="maximize",
-        load_if_exists=True,
-    )
+    try:
+        study = optuna.create_study(
+            study_name=algo,
+            storage=storages.JournalStorage(
+                journal.JournalFileBackend(file, journal.JournalFileOpenLock(file))
+            ),
+            sampler=optuna.samplers.TPESampler(seed=seed),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=plan.startup_trials),
+            direction="maximize",
+            load_if_exists=True,
+        )
+        study.get_trials(deepcopy=False)
+        return study
+    except Exception as error:  # of a damaged file Optuna raises many kinds
+        text = f"{type(error).__name__}: {one_line(error)}"
+        raise ThespisError(f"{file} cannot be used: {shown(text)}; restore it") from error
 
 
 class Optuna:
@@ -125,7 +136,9 @@ def from_trial(name: str, choice: list[Any] | Uniform, params: dict[str, Any]) -
     """Returns the value that a trial has for a choice, as one would type it."""
     drawn = params[parameter(name, choice)]
     if isinstance(choice, list):
-        return next(x for x in choice if show(x) == drawn)
+        known = [x for x in choice if show(x) == drawn]
+        require(known, f"{JOURNAL} has {name} = {shown(drawn)}, unlike the sweep: restore it")
+        return known[0]
     if isinstance(choice, OneMinusLogUniform):
         return float(f"{1 - drawn:.6g}")
     return float(f"{drawn:.4g}")

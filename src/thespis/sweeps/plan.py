@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -13,9 +14,8 @@ from typing import Any, Literal
 from thespis import envs
 from thespis.algos import registry
 from thespis.errors import ThespisError, or_all, require, shown
-from thespis.runs import config, trust
-from thespis.runs.config_names import seed_list, translate
-from thespis.runs.directory import JSON_BYTES
+from thespis.runs import config, files, trust
+from thespis.runs.config_names import ALIASES, seed_list, translate
 from thespis.runs.naming import safe
 from thespis.runs.option_file import flat
 from thespis.runs.option_toml import toml
@@ -27,6 +27,8 @@ PRIOR = "prior"  # instead of values: drawn from the prior of the hyper-paramete
 RANGE = re.compile(rf"({'|'.join(hyper.KINDS)}):[^:,]+:[^:,]+")
 OWN = ("algo", "env", "seeds", "set", "sampler", "trials", "sampler_seed", "prune")
 OWN += ("startup_trials", "metric")
+RUNNING = ("executor", "jobs", "ray", "slurm")  # how jobs are run, which changes no result
+PLACE = ("name", "out")  # where a sweep is, in a file that users write
 APART = {  # options of a run that a sweep has no use for, and what to do instead
     "seed": "give seeds, which are members of every job",
     "seeds": "give seeds to the sweep: they are members of every job",
@@ -34,9 +36,16 @@ APART = {  # options of a run that a sweep has no use for, and what to do instea
     "algo": "give several algorithms to the sweep",
     "name": "jobs are named after their choices",
     "callbacks": "jobs are other processes, and have no callbacks",
+    "trust": "it is yours to give, not a file's: leave it out",
 }
+SUBMITTED = ("cluster", "timeout_min", "mem_gb", "nodes", "tasks_per_node", "cpus_per_task", "name")
+SUBMITTED += ("gpus_per_node", "gpus_per_task", "cpus_per_gpu", "mem", "mem_per_cpu", "mem_per_gpu")
+SUBMITTED += ("partition", "qos", "account", "constraint", "time", "gres", "nodelist", "exclude")
+SUBMITTED += ("exclusive", "array_parallelism", "max_num_timeout", "signal_delay_s", "comment")
+HERE = ("auto", "local", "")  # addresses of Ray on this machine
 MOST = 10_000  # jobs
 LONGEST = 80  # bytes of a job's name
+BYTES = 2**24  # at most, of a TOML file
 
 
 @dataclass(frozen=True)
@@ -124,11 +133,16 @@ def make(given: Mapping[str, Any]) -> Plan:
 
     Only jobs that follow from what a sampler draws later are not looked at yet.
     """
-    given = {name.replace("-", "_"): x for name, x in given.items() if x is not None}
-    own = {name: given.pop(name) for name in OWN if name in given}
-    options = {name: plain_value(name, x) for name, x in flat(given).items()}
+    plan = draft(given)
+    check(plan)
+    return plan
+
+
+def draft(given: Mapping[str, Any]) -> Plan:
+    """Returns the plan of what was given before its names are looked up: nothing is imported."""
+    own, options = separate(given)
     for name in options:
-        require(name not in APART, f"{name}: {APART.get(name)}")
+        require(ours(name) not in APART, f"{name}: {APART.get(ours(name))}")
     algos = names("algo", own.get("algo"), "algorithm, such as sac")
     named = names("env", own.get("env"), "environment, such as jax:pendulum")
     kinds = {"sampler": Sampler, "prune": bool, "metric": str, "sampler_seed": int}
@@ -136,9 +150,19 @@ def make(given: Mapping[str, Any]) -> Plan:
     counts = ("trials", "startup_trials")
     fields |= {name: counted(name, own[name]) for name in counts if name in own}
     seeds = None if "seeds" not in own else seed_list(own["seeds"])
-    plan = Plan(algos, named, seeds, choices_of(own.get("set")), options=options, **fields)
-    check(plan)
-    return plan
+    return Plan(algos, named, seeds, choices_of(own.get("set")), options=options, **fields)
+
+
+def separate(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns what a sweep was given for itself, and the options of its jobs, by their names."""
+    given = {name.replace("-", "_"): x for name, x in given.items() if x is not None}
+    own = {name: given.pop(name) for name in OWN if name in given}
+    return own, {name: plain_value(name, x) for name, x in flat(given).items()}
+
+
+def ours(name: str) -> str:
+    """Returns what an option is called here, without its group: env of train.env and env_id."""
+    return ALIASES.get(name, name).rpartition(".")[2]
 
 
 def check(plan: Plan) -> None:
@@ -146,7 +170,7 @@ def check(plan: Plan) -> None:
     for env in plan.env:
         envs.check_name(env)
     for name in plan.set:
-        require(name not in APART, f"set {name}: {APART.get(name)}")
+        require(ours(name) not in APART, f"set {name}: {APART.get(ours(name))}")
         require(name not in plan.options, f"{name} is given, and a choice too: leave one out")
     drawn = plan.sampler != "grid"
     require(plan.trials or not drawn, f"sampler = {plan.sampler}: say how many trials, such as 20")
@@ -188,8 +212,7 @@ def choices_of(given: Any) -> dict[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        texts = [given] if isinstance(given, str) else list(given)
-        pairs = [text.partition("=") for text in texts]
+        pairs = pairs_of("set", given)
         given = {name.strip(): text if equals else PRIOR for name, equals, text in pairs}
     found = {}
     for name, value in flat(dict(given)).items():
@@ -206,6 +229,14 @@ def choices_of(given: Any) -> dict[str, Any]:
         twice = [x for i, x in enumerate(values) if x in values[:i]]
         require(not twice, f"set {name}: {show(twice[:1])} is there twice; give each once")
     return found
+
+
+def pairs_of(name: str, given: Any) -> list[tuple[str, str, str]]:
+    """Returns (name, equals, value) of texts such as critic_lr=3e-4,1e-3."""
+    texts = [given] if isinstance(given, str) else plain(given)
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ThespisError(f"{name} = {shown(given)}: give NAME=VALUE")
+    return [text.partition("=") for text in texts]
 
 
 def value_of(text: str) -> Any:
@@ -259,8 +290,7 @@ def ends(choice: list[Any] | hyper.Uniform) -> list[Any]:
 def read(path: Path) -> dict[str, Any]:
     """Reads what a sweep.toml says, as it would be given."""
     try:
-        with path.open("rb") as file:
-            return tomllib.loads(file.read(JSON_BYTES).decode())
+        return tomllib.loads(files.read(Path(os.path.realpath(path)), BYTES).decode())
     except OSError as error:
         raise ThespisError(f"cannot read {path}: {error.strerror}; check the path") from error
     except (ValueError, RecursionError) as error:
@@ -279,20 +309,58 @@ def written(values: Mapping[str, Any]) -> str:
 
 
 def refuse_code(path: Path, said: Mapping[str, Any], trusted: bool) -> None:
-    """Refuses code that a file names, unless the user trusts it."""
-    texts = lambda x: [t for t in (x if isinstance(x, list | tuple) else [x]) if isinstance(t, str)]
-    choices = said.get("set")
-    values = [*said.items(), *(choices.items() if isinstance(choices, Mapping) else ())]
-    places: dict[str, tuple[str, str]] = {}
-    for name, value in values:
-        for text in (word for t in texts(value) for word in t.split(",")):
-            kind = name if name in ("algo", "env", "eval_env") else None
-            places |= trust.places({kind: text} if kind else {"options": {name: text}})
-    if places and not trusted:
+    """Refuses what a file says if it names code or whoever would run it, unless it is trusted."""
+    if trusted:
+        return
+    if places := code_in(said):
         raise ThespisError(
             f"{path} names code: {trust.described(places)}; if you trust it, give --trust (in "
             "Python trust=True), or name it on the command line yourself"
         )
+    if commands := commands_in(said):
+        raise ThespisError(
+            f"{path} says {commands}, which may run commands of others; if you trust it, give "
+            "--trust (in Python trust=True), or say it on the command line yourself"
+        )
+
+
+def code_in(said: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Returns {option: (module, file)} of the code that a file names, as `make` would read it."""
+    own, options = separate({name: x for name, x in said.items() if name not in RUNNING})
+    given = [name for name in ("algo", "env") if name in own]
+    named = [(name, word) for name in given for word in names(name, own[name], name)]
+    values = [*options.items(), *choices_of(own.get("set")).items()]
+    named += [(name, text) for name, value in values for text in texts(value)]
+    places: dict[str, tuple[str, str]] = {}
+    for name, text in named:
+        known = ours(name) in ("algo", "env", "eval_env")
+        places |= trust.places({ours(name): text} if known else {"options": {name: text}})
+    return places
+
+
+def texts(value: Any) -> list[str]:
+    """Returns all text in a value, which may be a list of lists."""
+    if isinstance(value, list | tuple):
+        return [text for item in value for text in texts(item)]
+    return [value] if isinstance(value, str) else []
+
+
+def commands_in(said: Mapping[str, Any]) -> str:
+    """Returns what a file says about running jobs by which it could run anything; or nothing.
+
+    Workers of a Ray cluster and parameters of submitit, such as `setup`, are code of others.
+    """
+    address, slurm = said.get("ray"), said.get("slurm") or {}
+    if address is not None and address not in HERE:
+        return f"ray = {shown(address)}"
+    if not isinstance(slurm, Mapping):
+        slurm = {name.strip(): text for name, _, text in pairs_of("slurm", slurm)}
+    for name, value in slurm.items():
+        number = isinstance(value, int | float)
+        fine = number or (isinstance(value, str) and value.isprintable())  # on one line of a script
+        if name.removeprefix("slurm_") not in SUBMITTED or not fine:
+            return f"slurm.{shown(name)} = {shown(value)}"
+    return ""
 
 
 def job_file(job: Job) -> str:

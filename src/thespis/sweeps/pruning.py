@@ -25,7 +25,7 @@ class Pruning(Callback):
         name = training.folder.name
         if self.plan is None:
             sweep = folders.of_job(training.folder)
-            self.plan = folders.plan_of(sweep)
+            self.plan = folders.draft_of(sweep)
             self.study = study_of(self.plan, sweep, folders.job_of(sweep, name).algo)
         values = [row.get(self.plan.metric, math.nan) for row in training.metrics]
         values = [x for x in values if math.isfinite(x)]

@@ -158,9 +158,9 @@ def opened(
     given = {name: x for name, x in given.items() if x is not None}
     path = None if config is None else Path(convert("config", str, config))
     if path is not None and folders.is_sweep(path):
-        other = [name for name in given if name not in folders.RUNNING]
+        other = [name for name in given if name not in plans.RUNNING]
         require(not other, f"{other[:1]}: {path} is a sweep already; leave it out, or name another")
-        plan = folders.plan_of(path, trusted)
+        plan = folders.plan_of(path, trusted, typed=given)
         said = plans.read(path / folders.FILE)
         return Sweep(path, plan), running_of(said | given)
     said: dict[str, Any] = {}
@@ -169,11 +169,12 @@ def opened(
             os.path.isfile(path), f"no sweep at {shown(str(path))}: give a folder or a sweep.toml"
         )
         said = plans.read(path)
-        plans.refuse_code(path, said, trusted)
+        told = {name: x for name, x in said.items() if name not in given}
+        plans.refuse_code(path, told, trusted)
         said.setdefault("name", path.stem)
     choices = {"set": plans.choices_of(said.get("set")) | plans.choices_of(given.get("set"))}
     said = said | given | choices
-    apart = (*folders.RUNNING, *folders.PLACE)
+    apart = (*plans.RUNNING, *plans.PLACE)
     plan = plans.make({name: x for name, x in said.items() if name not in apart})
     running = running_of(said)
     if plan.sampler != "optuna":
@@ -193,8 +194,7 @@ def running_of(said: Mapping[str, Any]) -> dict[str, Any]:
         running["ray"] = convert("ray", str, said["ray"])
     slurm = said.get("slurm") or {}
     if not isinstance(slurm, Mapping):
-        texts = [slurm] if isinstance(slurm, str) else slurm
-        pairs = [str(text).partition("=") for text in texts]
+        pairs = plans.pairs_of("slurm", slurm)
         require(all(equals for _, equals, _ in pairs), f"slurm = {shown(slurm)}: give NAME=VALUE")
         slurm = {key: plans.value_of(text) for key, _, text in pairs}
     if slurm:
