@@ -360,7 +360,7 @@ def test_the_entropy_target_counts_legal_actions_only():
     masks = np.array([[1, 1, 1, 1], [0, 1, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]], bool)
     zeros = jnp.asarray(np.zeros((4, 4), np.float32))
     policy, hp = Categorical(zeros, jnp.asarray(masks)), scalars(HYPER | {"target_entropy": 0.5})
-    wanted = lambda unit: make(n=4, entropy_unit=unit).wanted(hp, policy)
+    wanted = lambda unit: make(n=4, entropy_unit=unit).target_entropies(hp, policy)
     np.testing.assert_allclose(wanted("log-actions"), 0.5 * np.log([4, 2, 1, 1]), atol=1e-6)
     np.testing.assert_allclose(wanted("actions"), [2, 1, 0.5, 0], atol=1e-6)
 

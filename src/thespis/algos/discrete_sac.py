@@ -30,10 +30,10 @@ from thespis.xla import fast_random
 
 
 class Memory(eqx.Module):
-    """What each of n environments carries, where noise is held."""
+    """The memory of n environments, if noise is held."""
 
     held: Held
-    luck: Float[Array, "n"]  # of the episode, which strays while this is below epsilon
+    luck: Float[Array, "n"]  # actions are random while this number of the episode is below epsilon
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,7 @@ class DiscreteSAC(SoftActorCritic):
         )
 
     presets: ClassVar[dict[str, dict]] = PRESETS
-
-    without: ClassVar[tuple[str, ...]] = ("subset", "target_reduce", "actor_reduce")
+    unsupported: ClassVar[tuple[str, ...]] = ("subset", "target_reduce", "actor_reduce")
 
     def __post_init__(self):
         super().__post_init__()
@@ -127,10 +126,10 @@ class DiscreteSAC(SoftActorCritic):
         extra = {"logits": policy.logits} if self.store_logits else None
         if mode == "greedy":
             return policy.mode(), memory, extra
-        k_stray, k_action = random.split(key)
+        k_random, k_action = random.split(key)
         chance = 1.0 if mode == "random" else epsilon_of(self.epsilon_schedule, hp, step)
         if self.noise_repeat == 1:
-            policy = with_random_actions(policy, chance, k_stray)
+            policy = with_random_actions(policy, chance, k_random)
             return policy.sample(k_action), memory, extra
         held = memory.held.next(k_action, self.noise_repeat, random.gumbel)
         logits = where(memory.luck < chance, jnp.zeros_like(policy.logits), policy.logits)
@@ -145,9 +144,9 @@ class DiscreteSAC(SoftActorCritic):
         alpha = self.alpha(state, hp)
 
         # Critics: regress every Q_i on the soft Bellman target (eq. 4, with V of eq. 10).
-        after = self.policy(state, self.acting(state), b.next_obs)
-        bonus = alpha * after.entropy() if self.critic_entropy else None
-        arguments = hp, b, (obs, b.action), (next_obs, after), bonus, key
+        next_policy = self.policy(state, self.acting(state), b.next_obs)
+        bonus = alpha * next_policy.entropy() if self.critic_entropy else None
+        arguments = hp, b, (obs, b.action), (next_obs, next_policy), bonus, key
         critic, result = self.learn_critics(state, state.target, *arguments)
 
         # Actor: maximise the soft value under the new critics (eq. 12).
@@ -163,24 +162,25 @@ class DiscreteSAC(SoftActorCritic):
         actor, (pi_loss, (policy, entropies)) = trained
 
         # Temperature: hold the entropy at its target (eq. 11).
-        entropy, wanted = (mean(x, b.valid) for x in (entropies, self.wanted(hp, policy)))
+        targets = self.target_entropies(hp, policy)
+        entropy, target_entropy = mean(entropies, b.valid), mean(targets, b.valid)
         temperature, alpha_loss = update_temperature(
-            self.temperature, state.temperature, entropy - wanted, hp.alpha_lr
+            self.temperature, state.temperature, entropy - target_entropy, hp.alpha_lr
         )
 
-        anyhow = Categorical(jnp.zeros_like(after.logits), after.legal)  # all legal actions alike
+        uniform = Categorical(jnp.zeros_like(next_policy.logits), next_policy.legal)
         metrics = result.metrics | {
             "actor_loss": pi_loss,
             "ent_coef": alpha,
             "ent_coef_loss": alpha_loss,
             "total_loss": pi_loss + result.loss + alpha_loss,
             "entropy": entropy,
-            "target_entropy": wanted,
-            **numbered("q_value", (mean(anyhow.expect(q), result.valid) for q in result.next_out)),
+            "target_entropy": target_entropy,
+            **numbered("q_value", (mean(uniform.expect(q), result.valid) for q in result.next_out)),
         }
         if self.store_logits and b.extra is not None:
-            then = Categorical(b.extra["logits"], policy.legal)
-            metrics["behaviour_entropy"] = mean(then.entropy(), b.valid)
+            behaviour = Categorical(b.extra["logits"], policy.legal)
+            metrics["behaviour_entropy"] = mean(behaviour.entropy(), b.valid)
         target = self.update_target(hp, state.target, critic.params, step)
         parts = {"actor": actor, "critic": critic, "target": target, "temperature": temperature}
         return replace(state, **parts), metrics, result.td_error
@@ -192,7 +192,7 @@ class DiscreteSAC(SoftActorCritic):
         return self.distribution(actor(self.see(state, obs)), obs)
 
     def distribution(self, logits: Array, obs) -> Categorical:
-        """Returns the policy, of what the actor's network says of observations."""
+        """Returns the policy that the actor's logits stand for."""
         return Categorical.of(logits, obs[MASK].astype(bool) if self.masked else None)
 
     def network_inputs(self, obs, action) -> tuple[Array, ...]:
@@ -203,7 +203,7 @@ class DiscreteSAC(SoftActorCritic):
         return jnp.take_along_axis(out, action[None, :, None], -1)
 
     def reduce_target(self, out, then: tuple, key) -> Array:
-        """Returns the value that the policy expects: [batch, 1]."""
+        """Returns the expected value under the policy: [batch, 1]."""
         _, policy = then
         return policy.expect(self.reduced(out))[..., None]
 
@@ -211,16 +211,16 @@ class DiscreteSAC(SoftActorCritic):
         losses, error = super().critic_losses(hp, out, target, now, b, target_critic)
         if self.clip_q:
             anchor, q = self.q(target_critic, *now), self.value_head.value(out)
-            near = anchor + jnp.clip(q - anchor, -hp.q_clip, hp.q_clip)
-            losses = jnp.maximum(losses, (near - target[None]) ** 2)
+            clipped = anchor + jnp.clip(q - anchor, -hp.q_clip, hp.q_clip)
+            losses = jnp.maximum(losses, (clipped - target[None]) ** 2)
         return losses, error
 
     def reduced(self, q: Array) -> Array:
-        """Makes one value per action of all critics: [critics, batch, n] -> [batch, n]."""
+        """Reduces all critics to one value per action: [critics, batch, n] -> [batch, n]."""
         return smallest(q) if self.reduce == "min" else q.mean(0)
 
-    def wanted(self, hp, policy: Categorical) -> Array:
-        """Returns the target entropy [batch] of states with these legal actions."""
+    def target_entropies(self, hp, policy: Categorical) -> Array:
+        """Returns the target entropy of every state, by its legal actions: [batch]."""
         n = policy.legal.sum(-1).astype(jnp.float32)
-        many = jnp.log(jnp.maximum(n, 1.0)) if self.entropy_unit == "log-actions" else n
-        return hp.target_entropy * many
+        unit = jnp.log(jnp.maximum(n, 1.0)) if self.entropy_unit == "log-actions" else n
+        return hp.target_entropy * unit

@@ -1,4 +1,4 @@
-"""Epsilon-greedy exploration of discrete actions: with a chance that fades, a random legal one."""
+"""Epsilon-greedy exploration: a random legal action, with a probability that decays."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Schedule = Literal["linear", "exponential"]  # from epsilon_start to epsilon_end
 
 
 def epsilon_of(schedule: Schedule, hp, step) -> Array:
-    """Returns the chance of a random action after `step` rows."""
+    """Returns the probability of a random action after `step` rows."""
     time = jnp.asarray(step, jnp.float32) / hp.epsilon_decay
     rest = jnp.maximum(1 - time, 0.0) if schedule == "linear" else jnp.exp(-time)
     return hp.epsilon_end + (hp.epsilon_start - hp.epsilon_end) * rest
 
 
 def with_random_actions(policy: Categorical, chance, key: Key) -> Categorical:
-    """Makes all legal actions equally likely, by that chance, in every entry for itself."""
-    strays = fast_random.uniform(key, policy.logits.shape[:-1]) < chance
-    return Categorical(jnp.where(strays[..., None], 0.0, policy.logits), policy.legal)
+    """Makes all legal actions equally likely with this chance, drawn for every entry."""
+    random = fast_random.uniform(key, policy.logits.shape[:-1]) < chance
+    return Categorical(jnp.where(random[..., None], 0.0, policy.logits), policy.legal)
