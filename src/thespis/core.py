@@ -565,6 +565,11 @@ class Repeating(Protocol):
     repeats: Any  # steps [n] for which a trajectory has been followed, 1 where it is new
 
 
+def has_mask(obs: PyTree) -> bool:
+    """Tells whether an observation, or its spec, says which discrete actions are legal."""
+    return isinstance(obs, dict) and MASK in obs
+
+
 def privileged(algo: Any) -> tuple[str, ...]:
     """Returns the keys of an observation that only critics see."""
     hiding = capability(algo, Hiding)

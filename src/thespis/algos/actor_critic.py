@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from thespis.algos.critic_learning import CriticLearning
-from thespis.core import Box, Discrete, Spec, ThespisError
+from thespis.core import MASK, Box, Discrete, Spec, ThespisError, has_mask
 from thespis.replay.priorities import Rule
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 
@@ -111,12 +111,31 @@ class ActorCritic(CriticLearning):
 
     @property
     def box(self) -> Box:
+        """Returns the space of continuous actions; refuses discrete ones."""
         if not isinstance(self.spec.action, Box):
             name = type(self).__name__
             raise ThespisError(
                 f"{name} needs continuous actions, not {self.spec.action}: take discrete-sac"
             )
         return self.spec.action
+
+    @property
+    def actions(self) -> int:
+        """Returns the number of discrete actions; refuses continuous ones."""
+        if not isinstance(self.spec.action, Discrete):
+            name = type(self).__name__
+            raise ThespisError(
+                f"{name} needs discrete actions, not {self.spec.action}: take sac or td3"
+            )
+        return self.spec.action.n
+
+    def check_mask(self, obs: Any, actions: int) -> None:
+        """Refuses an action mask, if the spec of observations has one, of a wrong shape."""
+        if has_mask(obs) and obs[MASK].shape != (actions,):
+            raise ThespisError(
+                f"the {MASK} of observations has shape {obs[MASK].shape}, but there are {actions} "
+                f"actions: give one entry per action, shape {(actions,)}"
+            )
 
     def memory(self, key, n: int) -> Any:
         return None

@@ -21,7 +21,7 @@ from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.discrete_sac import PRESETS
 from thespis.algos.soft_actor_critic import SoftActorCritic, State
 from thespis.algos.temperature import update_temperature
-from thespis.core import MASK, Discrete, Metrics, Mode, ThespisError, Transition, mean, where
+from thespis.core import MASK, Metrics, Mode, ThespisError, Transition, has_mask, mean, where
 from thespis.nn.distributions import Categorical
 from thespis.nn.heads import smallest
 from thespis.nn.networks import MLP, Critics, EncodedNetwork
@@ -89,24 +89,7 @@ class DiscreteSAC(SoftActorCritic):
             raise ThespisError(f"head = {self.head} is for continuous actions: take mse or huber")
         if self.clip_q and (self.head != "mse" or self.target_update == "none"):
             raise ThespisError("clip_q needs head = mse and target critics: leave one of them out")
-        n, obs = self.actions, self.spec.obs
-        if self.masked and obs[MASK].shape != (n,):
-            raise ThespisError(
-                f"the {MASK} of observations has shape {obs[MASK].shape}, but there are {n} "
-                f"actions: give one entry per action, shape {(n,)}"
-            )
-
-    @property
-    def actions(self) -> int:
-        if not isinstance(self.spec.action, Discrete):
-            raise ThespisError(
-                f"DiscreteSAC needs discrete actions, not {self.spec.action}: take sac or td3"
-            )
-        return self.spec.action.n
-
-    @property
-    def masked(self) -> bool:
-        return isinstance(self.spec.obs, dict) and MASK in self.spec.obs
+        self.check_mask(self.spec.obs, self.actions)
 
     # --- life cycle -------------------------------------------------------------------------
 
@@ -193,7 +176,7 @@ class DiscreteSAC(SoftActorCritic):
 
     def distribution(self, logits: Array, obs) -> Categorical:
         """Returns the policy that the actor's logits stand for."""
-        return Categorical.of(logits, obs[MASK].astype(bool) if self.masked else None)
+        return Categorical.of(logits, obs[MASK].astype(bool) if has_mask(self.spec.obs) else None)
 
     def network_inputs(self, obs, action) -> tuple[Array, ...]:
         return (obs,)

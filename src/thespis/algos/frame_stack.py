@@ -26,6 +26,7 @@ from thespis.core import (
     Spec,
     ThespisError,
     capability,
+    has_mask,
     privileged,
     where,
 )
@@ -130,7 +131,7 @@ class StackedPriorities:
 
 def map_frames(f, obs: PyTree, *rest: PyTree, mask: Any = ...) -> PyTree:
     """Maps f over all leaves but the action mask, which stays as it is unless one is given."""
-    if not isinstance(obs, dict) or MASK not in obs:
+    if not has_mask(obs):
         return jax.tree.map(f, obs, *rest)
     frames = lambda tree: {k: x for k, x in tree.items() if k != MASK}
     return jax.tree.map(f, *map(frames, (obs, *rest))) | {MASK: obs[MASK] if mask is ... else mask}

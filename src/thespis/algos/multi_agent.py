@@ -12,7 +12,19 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from thespis.algos.actor_critic import ActorCritic
-from thespis.core import AGENTS, ALIVE, ENDED, MASK, PAID, STATE, Box, Discrete, Row, ThespisError
+from thespis.core import (
+    AGENTS,
+    ALIVE,
+    ENDED,
+    MASK,
+    PAID,
+    STATE,
+    Box,
+    Discrete,
+    Row,
+    ThespisError,
+    has_mask,
+)
 from thespis.nn import normalization
 from thespis.nn.encoders import features
 
@@ -60,18 +72,13 @@ class MultiAgent(ActorCritic):
 
     def __post_init__(self):
         super().__post_init__()
-        name = type(self).__name__
         if len({type(action) for action in self.spec.actions}) > 1:
             raise ThespisError(
-                f"{name} needs actions of one kind, not some agents with continuous and some with "
-                "discrete ones: wrap the environment so that all are alike"
+                f"{type(self).__name__} needs actions of one kind, not some agents with continuous "
+                "and some with discrete ones: wrap the environment so that all are alike"
             )
-        mask = self.local_spec[MASK].shape if self.masked else (self.size,)
-        if not self.continuous and mask != (self.size,):
-            raise ThespisError(
-                f"the {MASK} of observations has shape {mask}, but there are {self.size} "
-                f"actions: give one entry per action, shape {(self.size,)}"
-            )
+        if not self.continuous:
+            self.check_mask(self.local_spec, self.size)
 
     def check_encoder(self) -> None:
         """Refuses options of encoders, since there are none."""
@@ -154,7 +161,7 @@ class MultiAgent(ActorCritic):
     @property
     def masked(self) -> bool:
         """Tells whether observations say which actions are legal."""
-        return isinstance(self.local_spec, dict) and MASK in self.local_spec
+        return has_mask(self.local_spec)
 
     def make_stats(self) -> Any:
         """Returns new statistics of each agent's observations and of the state, or None."""

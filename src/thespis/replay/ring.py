@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, Float, Int
 
-from thespis.core import MASK, Key, Row, Transition, where
+from thespis.core import MASK, Key, Row, Transition, has_mask, where
 from thespis.replay.priorities import Drawn, Priorities, Rule
 from thespis.xla import fast_random
 from thespis.xla.ordering import order_after
@@ -179,9 +179,8 @@ class View(eqx.Module):
             return jnp.moveaxis(x.ring[place(history)], 0, index.time.ndim)
 
         obs = rows.obs
-        masked = {MASK: obs[MASK]} if isinstance(obs, dict) and MASK in obs else {}
         marked = jax.tree.map(Stacked, obs)
-        marked = marked | masked if masked else marked
+        marked = marked | {MASK: obs[MASK]} if has_mask(obs) else marked
         return jax.tree.map(gather, leaf(dataclasses.replace(rows, obs=marked)))
 
     def history(self, index: Index) -> Index:
