@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, Float
 
+from thespis.algos import epsilon
 from thespis.algos.critic_learning import numbered
-from thespis.algos.epsilon import Schedule, epsilon_of, with_random_actions
 from thespis.algos.held_noise import Held
 from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.discrete_sac import PRESETS
@@ -48,7 +48,7 @@ class DiscreteSAC(SoftActorCritic):
     """Include the entropy of the next state in the critics' targets."""
     clip_q: bool = False
     """Clip the critics' values to within q_clip of the target critics in their loss."""
-    epsilon_schedule: Schedule = "linear"
+    epsilon_schedule: epsilon.Schedule = "linear"
     """Schedule of epsilon from epsilon_start to epsilon_end."""
     store_logits: bool = False
     """Store the actor's logits with every transition."""
@@ -70,15 +70,9 @@ class DiscreteSAC(SoftActorCritic):
         q_clip: float = prior(
             0.5, LogUniform(0.1, 10), "distance from the target critics for clip_q", low=0
         )
-        epsilon_start: float = prior(
-            1.0, Uniform(0, 1), "initial probability of a random action", 0, 1
-        )
-        epsilon_end: float = prior(
-            0.0, Uniform(0, 0.1), "final probability of a random action", 0, 1
-        )
-        epsilon_decay: float = prior(
-            2e4, LogUniform(1e3, 1e5), "steps from epsilon_start to epsilon_end", low=1
-        )
+        epsilon_start: float = epsilon.start_prior(1.0)
+        epsilon_end: float = epsilon.end_prior(0.0)
+        epsilon_decay: float = epsilon.decay_prior(2e4)
 
     presets: ClassVar[dict[str, dict]] = PRESETS
     unsupported: ClassVar[tuple[str, ...]] = ("subset", "target_reduce", "actor_reduce")
@@ -110,9 +104,9 @@ class DiscreteSAC(SoftActorCritic):
         if mode == "greedy":
             return policy.mode(), memory, extra
         k_random, k_action = random.split(key)
-        chance = 1.0 if mode == "random" else epsilon_of(self.epsilon_schedule, hp, step)
+        chance = 1.0 if mode == "random" else epsilon.epsilon_of(self.epsilon_schedule, hp, step)
         if self.noise_repeat == 1:
-            policy = with_random_actions(policy, chance, k_random)
+            policy = epsilon.with_random_actions(policy, chance, k_random)
             return policy.sample(k_action), memory, extra
         held = memory.held.next(k_action, self.noise_repeat, random.gumbel)
         logits = where(memory.luck < chance, jnp.zeros_like(policy.logits), policy.logits)

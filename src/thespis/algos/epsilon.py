@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from thespis.core import Key
 from thespis.nn.distributions import Categorical
+from thespis.tuning.hyper import LogUniform, Uniform, prior
 from thespis.xla import fast_random
 
 Schedule = Literal["linear", "exponential"]  # from epsilon_start to epsilon_end
+
+
+def start_prior(default: float, special: bool = False) -> Any:
+    """Declares the hyper-parameter epsilon_start."""
+    about = "initial probability of a random discrete action"
+    return prior(default, Uniform(0, 1), about, 0, 1, special=special)
+
+
+def end_prior(default: float, special: bool = False) -> Any:
+    """Declares the hyper-parameter epsilon_end."""
+    about = "final probability of a random discrete action"
+    return prior(default, Uniform(0, 0.1), about, 0, 1, special=special)
+
+
+def decay_prior(default: float, special: bool = False) -> Any:
+    """Declares the hyper-parameter epsilon_decay."""
+    about = "steps from epsilon_start to epsilon_end"
+    return prior(default, LogUniform(1e3, 1e5), about, low=1, special=special)
 
 
 def epsilon_of(schedule: Schedule, hp, step) -> Array:

@@ -20,8 +20,8 @@ from jax import nn, random
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from thespis.algos import epsilon
 from thespis.algos.critic_learning import CRITIC_OPTIONS, numbered
-from thespis.algos.epsilon import Schedule, epsilon_of, with_random_actions
 from thespis.algos.multi_agent import MultiAgent, Team, TeamObservation
 from thespis.algos.presets.masac import PRESETS
 from thespis.algos.sac import SAC
@@ -32,7 +32,7 @@ from thespis.nn.encoders import width
 from thespis.nn.heads import smallest
 from thespis.nn.networks import Network
 from thespis.nn.train_state import TrainState
-from thespis.tuning.hyper import LogUniform, Uniform, prior
+from thespis.tuning.hyper import Uniform, prior
 from thespis.xla import fast_random
 
 
@@ -61,7 +61,7 @@ class MASAC(MultiAgent):
     """Correction for tanh in log-probabilities: exact, or log(1 - a^2 + 1e-6) (epsilon)."""
     entropy_unit: Literal["log-actions", "actions"] = "log-actions"
     """Unit of discrete_entropy: the log of the number of legal actions, or the number."""
-    epsilon_schedule: Schedule = "linear"
+    epsilon_schedule: epsilon.Schedule = "linear"
     """Schedule of the probability of random discrete actions, from epsilon_start to epsilon_end."""
     store_logits: bool = False
     """Store the logits of discrete actors with every transition."""
@@ -70,29 +70,9 @@ class MASAC(MultiAgent):
         discrete_entropy: float = prior(
             0.3, Uniform(0.05, 0.9), "target entropy of discrete actions, in units of entropy_unit"
         )
-        epsilon_start: float = prior(
-            0.0,
-            Uniform(0, 1),
-            "initial probability of a random discrete action",
-            0,
-            1,
-            special=True,
-        )
-        epsilon_end: float = prior(
-            0.0,
-            Uniform(0, 0.1),
-            "final probability of a random discrete action",
-            0,
-            1,
-            special=True,
-        )
-        epsilon_decay: float = prior(
-            1e4,
-            LogUniform(1e3, 1e5),
-            "steps from epsilon_start to epsilon_end",
-            low=1,
-            special=True,
-        )
+        epsilon_start: float = epsilon.start_prior(0.0, special=True)
+        epsilon_end: float = epsilon.end_prior(0.0, special=True)
+        epsilon_decay: float = epsilon.decay_prior(1e4, special=True)
 
     plain_networks: ClassVar[bool] = True
     unsupported: ClassVar[tuple[str, ...]] = CRITIC_OPTIONS
@@ -141,8 +121,8 @@ class MASAC(MultiAgent):
         extra = {"logits": policy.logits} if self.store_logits else None
         if mode == "greedy":
             return policy.mode(), memory, extra
-        chance = 1.0 if mode == "random" else epsilon_of(self.epsilon_schedule, hp, step)
-        policy = with_random_actions(policy, chance, random.fold_in(key, 0))
+        chance = 1.0 if mode == "random" else epsilon.epsilon_of(self.epsilon_schedule, hp, step)
+        policy = epsilon.with_random_actions(policy, chance, random.fold_in(key, 0))
         return policy.sample(key), memory, extra
 
     # --- learning ---------------------------------------------------------------------------
