@@ -430,8 +430,12 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "steps=b.steps",
         "step < self.bc_steps, learn":
             "step <= self.bc_steps, learn",
+    }),
+    ("algos/imitators.py", "tests/algos/test_imitators.py", {
         "jnp.clip(value, -bound, bound), None":
             "value, None",
+        "mean(value, valid[None]) - mean(q, demo[None])":
+            "mean(value, valid[None]) - mean(q, valid[None])",
     }),
     ("algos/taac.py", "tests/algos/test_taac.py tests/algos/test_action_repeats.py -k 'numpy or walk or limits or follows or period or repetition or switch or pessimistic or weight_of or warm_up or carried or counts'", {
         "jnp.where(begins, 1.0, jnp.exp(log_beta[..., 1]))":
