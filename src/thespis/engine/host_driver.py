@@ -24,7 +24,7 @@ from thespis.xla.placement import (
     all_of,
     local,
     local_part,
-    mine,
+    local_slice,
     put,
     spread,
     whole,
@@ -46,8 +46,8 @@ class HostDriver:
 
     def __init__(self, loop: Loop, seeds):
         self.loop = dataclasses.replace(loop, mesh=local(loop.mesh))
-        self.mesh, self.mine = loop.mesh, mine(loop.mesh, len(seeds))
-        self.seeds = np.asarray(seeds)[self.mine]
+        self.mesh, self.local_slice = loop.mesh, local_slice(loop.mesh, len(seeds))
+        self.seeds = np.asarray(seeds)[self.local_slice]
         self.members = len(self.seeds)
         self.envs: Any = None  # `HostEnvs`, once they are open
         self.attributes: dict[str, Any] = {}  # set when environments are opened

@@ -81,7 +81,7 @@ def local(mesh: Mesh | None) -> Mesh | None:
     return Mesh(np.array(mesh.local_devices), (AXIS,)) if len(mesh.local_devices) > 1 else None
 
 
-def mine(mesh: Mesh | None, members: int) -> slice:
+def local_slice(mesh: Mesh | None, members: int) -> slice:
     """Returns the range of this process's members."""
     if mesh is None or not mesh.is_multi_process:
         return slice(0, members)
@@ -99,7 +99,7 @@ def local_part(mesh: Mesh | None, x: Any, specs: Any) -> Any:
         axis = spec.index(AXIS) if AXIS in spec else None
         if not isinstance(x, jax.Array) or x.is_fully_addressable:
             whole = slice(None)
-            return x if axis is None else x[(whole,) * axis + (mine(mesh, x.shape[axis]),)]
+            return x if axis is None else x[(whole,) * axis + (local_slice(mesh, x.shape[axis]),)]
         parts = [shard.data for shard in x.addressable_shards]
         if here is None:
             return parts[0]
