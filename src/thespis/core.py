@@ -239,7 +239,7 @@ class JaxEnv(Protocol):
         ...
 
     def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Step]:
-        """Does actions [n, ...] in [-1, 1], or integers [n]; the key is for new episodes."""
+        """Steps by actions [n, ...] in [-1, 1], or integers [n]; the key is for new episodes."""
         ...
 
 
@@ -291,7 +291,7 @@ class HostEnvs(Protocol):
         ...
 
     def step(self, action: Any) -> Step:
-        """Does actions [n, ...] in [-1, 1], or integers [n]."""
+        """Steps by actions [n, ...] in [-1, 1], or integers [n]."""
         ...
 
     def end(self, which: Any) -> None:
@@ -435,14 +435,14 @@ class Weighing(Protocol):
 
 @runtime_checkable
 class Hiding(Protocol):
-    """Hides some keys of observations from its actor. Asked wherever inputs of it are made."""
+    """Hides some keys of observations from its actor. Asked wherever its inputs are made."""
 
     privileged: tuple[str, ...]
 
 
 @runtime_checkable
 class Imitating(Protocol):
-    """Learns from demonstrations, which `sample` gets. Runs ask its class, and refuse without."""
+    """Learns from demonstrations, which `sample` gets. Runs ask its class, and must have some."""
 
     demonstrated: bool
 

@@ -85,7 +85,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class DADS(SAC):
-    """Learns skills without rewards that differ in their effects and can be planned with."""
+    """Learns, without rewards, skills that differ in their effects and can be planned with."""
 
     objective: Literal["dads", "metra"] = "dads"
     """Objective: skills with predictable effects (dads), or far apart in a learned representation

@@ -110,6 +110,8 @@ class Learner(eqx.Module):
 
 @dataclass(frozen=True, eq=False)
 class Loop:
+    """Trains a population: one algorithm in one environment, and how their members run."""
+
     algo: Any
     env: Any
     envs: int = 1

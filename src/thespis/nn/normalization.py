@@ -13,7 +13,7 @@ MOST = 2**30  # rows that are counted; beyond, older ones lose their weight
 
 
 class Running(eqx.Module):
-    """Statistics of arrays, which start as if `prior` rows of mean 0 and variance 1 had been seen.
+    """Statistics of arrays, whose variance starts as if `prior` rows of variance 1 had been seen.
 
     With `prior` = 0, even the first rows are normalised by their own scale.
     """
@@ -54,7 +54,10 @@ class Running(eqx.Module):
     def __call__(
         self, x: Float[Array, "..."], clip: float | None = 5.0, floor: float = 1e-6
     ) -> Float[Array, "..."]:
-        """Returns (x - mean) / std; if it is clipped, the variance is first, to [floor, 1e6]."""
+        """Returns (x - mean) / std within +-clip, with the variance within [floor, 1e6].
+
+        With `clip` = None, neither is clipped.
+        """
         lead = (1,) * (x.ndim - self.mean.ndim)
         mean, var = (m.reshape(lead + m.shape) for m in (self.mean, self.var))
         if clip is None:
