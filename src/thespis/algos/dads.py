@@ -160,11 +160,7 @@ class DADS(SAC):
             special=True,
         )
         slack: float = prior(
-            1e-3,
-            LogUniform(1e-4, 1e-1),
-            "slack of metra's constraint",
-            low=0,
-            special=True,
+            1e-3, LogUniform(1e-4, 1e-1), "slack of metra's constraint", low=0, special=True
         )
         diversity_scale: float = prior(
             1.0,
