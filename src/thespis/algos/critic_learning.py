@@ -20,14 +20,8 @@ from thespis.nn.heads import Categorical, CategoricalTarget, Head, Huber, Quanti
 from thespis.nn.train_state import TrainState
 
 # Options of `learn_critics`, which algorithms with their own loss of critics do not support.
-CRITIC_OPTIONS = (
-    "subset",
-    "target_reduce",
-    "actor_reduce",
-    "target_update",
-    "target_every",
-    "head",
-)
+CRITIC_OPTIONS = ("subset", "head", "target_reduce", "target_update", "target_every")
+CRITIC_OPTIONS += ("actor_reduce",)
 
 
 @dataclass(frozen=True)
