@@ -29,7 +29,7 @@ def both(p: Priorities, key, i) -> Priorities:
     """A batch of rows, and new priorities for them."""
     slot, env = p.draw(random.fold_in(key, i), BATCH, jnp.int32(0))
     error = (slot % 17).astype(jnp.float32)
-    return p.back(Drawn(slot[None], env[None]), error[None], jnp.full(1, 0.6))
+    return p.update(Drawn(slot[None], env[None]), error[None], jnp.full(1, 0.6))
 
 
 def scan(p: Priorities, key, i) -> Priorities:

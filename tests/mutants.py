@@ -115,10 +115,10 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "self.size + 1",
         "return lost, self.ring.size - length + 1 - lost":
             "return lost, self.ring.size - length - lost",
-        "jnp.cumprod(jnp.concatenate([first, going[1:-1]]), 0)":
-            "jnp.concatenate([first, going[1:-1]])",
-        "valid=going[0] * there.astype(jnp.float32)":
-            "valid=there.astype(jnp.float32)",
+        "jnp.cumprod(jnp.concatenate([ones, going[1:-1]]), 0)":
+            "jnp.concatenate([ones, going[1:-1]])",
+        "valid=going[0] * stored.astype(jnp.float32)":
+            "valid=stored.astype(jnp.float32)",
         "(self.ring.size > needed) & (weight > 0)":
             "(self.ring.size >= needed) & (weight > 0)",
         "start.later(steps.astype(jnp.int32))":
@@ -137,8 +137,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
     ("replay/ring.py", "tests/algos/test_frame_stack.py tests/replay/test_priorities.py -k 'by_hand or windows or learned_from or legal'", {
         "((before.time >= 0) & ~ended)":
             "(before.time >= 0)",
-        "time = index.time[None] - jnp.stack(backs[::-1])":
-            "time = index.time[None] - jnp.stack(backs)",
+        "time = index.time[None] - jnp.stack(steps_back[::-1])":
+            "time = index.time[None] - jnp.stack(steps_back)",
         "first = priorities.written - self.ring.size":
             "first = 0 * priorities.written",
     }),
@@ -151,8 +151,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "(drawn.row >= 0)",
         "** beta, 0.0)":
             "** 1.0, 0.0)",
-        "uses[slot, who, drawn.env] < self.rule.max_use":
-            "uses[slot, who, drawn.env] <= self.rule.max_use",
+        "uses[slot, member, drawn.env] < self.rule.max_use":
+            "uses[slot, member, drawn.env] <= self.rule.max_use",
         "(rule.max_age or capacity, capacity - rule.behind)":
             "(rule.max_age or capacity, capacity)",
     }),
@@ -162,8 +162,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "population_key(p.seeds, Stream.EXCHANGE)",
         "jnp.where(replaced(parents), 0, p.age)":
             "p.age",
-        "taken = taken | (new & sick)":
-            "taken = taken",
+        "adopts = adopts | (new & sick)":
+            "adopts = adopts",
         "opt_state = where(new, fresh, opt_state)":
             "opt_state = fresh",
         "(who[:, None] & ~rows.terminated[newest])":
@@ -192,20 +192,20 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
     ("tuning/pb2.py", "tests/tuning/test_pb2.py", {
         "last=score[parents]":
             "last=score",
-        "gp.posterior(both, unseen(some[i]), entry)":
-            "gp.posterior(past, unseen(some[i]), entry)",
+        "gp.posterior(both, unseen(points[i]), entry)":
+            "gp.posterior(past, unseen(points[i]), entry)",
     }),
     ("tuning/gp.py", "tests/tuning/test_gp.py", {
-        "(1 - drift) ** (apart / 2)":
-            "(1 - drift) ** apart",
+        "(1 - drift) ** (interval / 2)":
+            "(1 - drift) ** interval",
         "jnp.where(data.known, noise + 1e-4, 1.0)":
             "noise + 1e-4",
     }),
     ("tuning/multi_frequency.py", "tests/tuning/test_multi_frequency.py -k 'not long_run'", {
-        "(memory.round % every == 0) & (age":
+        "(memory.round % period == 0) & (age":
             "(age",
-        "every[stranger] > every, every[stranger] < every":
-            "every[stranger] < every, every[stranger] > every",
+        "period[migrant] > period, period[migrant] < period":
+            "period[migrant] < period, period[migrant] > period",
     }),
     ("tuning/controls.py", "tests/tuning/test_controls.py -k 'random_search'", {
         "where(replaced(parents), memory, new, hps)":
@@ -213,8 +213,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
     }),
     # --- small things ---
     ("nn/normalization.py", "tests/nn/test_normalization.py", {
-        "off**2 * n * (1 - share)":
-            "off**2 * n",
+        "delta**2 * n * (1 - share)":
+            "delta**2 * n",
         "jnp.minimum(self.count + n.astype(jnp.int32), MOST)":
             "self.count + n.astype(jnp.int32)",
         "at_least_one(count + self.prior)":
@@ -292,17 +292,17 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "x = linear(i + 1, activate(linear(i, normed(x))))",
         "x = x + activate(normed(linear(i + 1,":
             "x = x + normed(activate(linear(i + 1,",
-        "jnp.where(kept, x / keep, 0.0)":
-            "jnp.where(kept, x, 0.0)",
+        "jnp.where(mask, x / keep, 0.0)":
+            "jnp.where(mask, x, 0.0)",
         "weights[i] * factor[None], biases[i] * factor + shift":
             "weights[i] * factor[None], biases[i] + shift",
         "random.permutation(key, len(self.networks))[:n]":
             "jnp.arange(len(self.networks))[:n]",
     }),
     ("nn/norms.py", "tests/nn/test_norms.py", {
-        "share = share / jnp.maximum(share.sum(), 1.0)":
-            "share = jnp.ones_like(share) / share.size",
-        "rows = jnp.where(share[:, None] > 0, rows, 0.0)":
+        "weight = weight / jnp.maximum(weight.sum(), 1.0)":
+            "weight = jnp.ones_like(weight) / weight.size",
+        "rows = jnp.where(weight[:, None] > 0, rows, 0.0)":
             "rows = rows",
         "self.momentum * old + (1 - self.momentum) * new":
             "self.momentum * new + (1 - self.momentum) * old",
@@ -360,8 +360,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "alpha=alpha, key=k_next, step=step",
         "else self.actor_every - 1":
             "else 0",
-        "critic.params if sequential else state.critic.params":
-            "state.critic.params if sequential else critic.params",
+        "critic if self.order == \"sequential\" else state.critic":
+            "state.critic if self.order == \"sequential\" else critic",
         "self.actor_value(critic, obs, action, k_critic) - alpha * log_p, log_p":
             "self.actor_value(critic, obs, action, k_critic), log_p",
     }),
@@ -374,8 +374,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "return out, next_out, new",
         "jnp.maximum(jnp.abs(result.error).max(0), 1.0)":
             "jnp.abs(result.error).max(0)",
-        "            held.embedding,":
-            "            learned.params.embedding,",
+        "            old.embedding,":
+            "            trained.params.embedding,",
         "due = (step + 1) % self.target_every == 0":
             "due = step % self.target_every == 0",
         "predicted - stop_gradient(encoder.of_state(next_obs))":
@@ -388,16 +388,16 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "z, embedding.of_pair(z, action)], -1)",
         "jnp.concatenate([x, self.embedding.frozen().of_state(x)], -1)":
             "jnp.concatenate([x, self.embedding.of_state(x)], -1)",
-        "jnp.where(some, jnp.clip(value, self.low, self.high), 0.0)":
+        "jnp.where(known, jnp.clip(value, self.low, self.high), 0.0)":
             "jnp.clip(value, self.low, self.high)",
     }),
     ("algos/td3.py", "tests/algos/test_td3.py tests/algos/test_actor_critic_networks.py -k 'numpy or delay or noise or encoder'", {
         "self.with_encoder(state.target_actor, encoding)":
             "self.with_encoder(state.target_actor, state.critic.params)",
-        "shift = jnp.clip(shift, -hp.noise_clip, hp.noise_clip)":
-            "shift = shift",
-        "jnp.clip(jnp.tanh(target_actor(next_obs)) + shift, -1, 1)":
-            "jnp.tanh(target_actor(next_obs)) + shift",
+        "noise = jnp.clip(noise, -hp.noise_clip, hp.noise_clip)":
+            "noise = noise",
+        "jnp.clip(jnp.tanh(target_actor(next_obs)) + noise, -1, 1)":
+            "jnp.tanh(target_actor(next_obs)) + noise",
         "due = (step + 1) % self.delay == 0":
             "due = step % self.delay == 0",
         "self.update_target_actor(hp, target_actor, actor.params, step)":
@@ -410,8 +410,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
     ("algos/discrete_sac.py", "tests/algos/test_discrete_sac.py -k 'numpy or counts_legal'", {
         "self.reduced(critic.params(obs))":
             "self.reduced(state.critic.params(obs))",
-        "jnp.maximum(losses, (near - target[None]) ** 2)":
-            "jnp.minimum(losses, (near - target[None]) ** 2)",
+        "jnp.maximum(losses, (clipped - target[None]) ** 2)":
+            "jnp.minimum(losses, (clipped - target[None]) ** 2)",
         "n = policy.legal.sum(-1).astype(jnp.float32)":
             "n = jnp.ones_like(policy.legal).sum(-1).astype(jnp.float32)",
     }),
@@ -424,26 +424,30 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
     ("algos/sqil.py", "tests/algos/test_sqil.py -k 'batches or rewards or objective or clones or no_priority'", {
         "drawn=jax.tree.map(lambda x: -jnp.ones_like(x), agent.drawn)":
             "drawn=jax.tree.map(lambda x: jnp.zeros_like(x), agent.drawn)",
-        "b.terminated * hp.gamma**b.steps * for_ever(hp)":
-            "b.terminated * for_ever(hp)",
+        "b.terminated * hp.gamma**b.steps * largest_return(hp)":
+            "b.terminated * largest_return(hp)",
         "steps=jnp.full_like(b.steps, ENDLESS)":
             "steps=b.steps",
-        "step < self.bc_steps, follow":
-            "step <= self.bc_steps, follow",
-        "jnp.clip(value, -most, most), None":
+        "step < self.bc_steps, learn":
+            "step <= self.bc_steps, learn",
+    }),
+    ("algos/imitators.py", "tests/algos/test_imitators.py", {
+        "jnp.clip(value, -bound, bound), None":
             "value, None",
+        "mean(value, valid[None]) - mean(q, demo[None])":
+            "mean(value, valid[None]) - mean(q, valid[None])",
     }),
     ("algos/taac.py", "tests/algos/test_taac.py tests/algos/test_action_repeats.py -k 'numpy or walk or limits or follows or period or repetition or switch or pessimistic or weight_of or warm_up or carried or counts'", {
         "jnp.where(begins, 1.0, jnp.exp(log_beta[..., 1]))":
             "jnp.exp(log_beta[..., 1])",
-        "arrived.final | arrived.extra.switch | fresh":
-            "arrived.final | fresh",
+        "arrived.final | arrived.extra.switch | switches":
+            "arrived.final | switches",
         "stop = stop.at[-1].set(True)":
             "stop = stop",
-        "dead = arrived.terminated & (not self.ignore_done)":
-            "dead = arrived.final & (not self.ignore_done)",
-        "average(-(beta * log_beta).sum(-1), choosing)":
-            "average(-(beta * log_beta).sum(-1), going)",
+        "terminated = arrived.terminated & (not self.ignore_done)":
+            "terminated = arrived.final & (not self.ignore_done)",
+        "average(-(beta * log_beta).sum(-1), chose)":
+            "average(-(beta * log_beta).sum(-1), acted)",
         "due = (step + 1) % self.target_period == 0":
             "due = step % self.target_period == 0",
         "log_beta = stop_gradient(self.log_beta(state, q0, q1))":
@@ -472,24 +476,24 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "return batch.valid",
         'net = state.dynamics.params if self.order == "sequential" else old':
             "net = old",
-        "jnp.clip(log_p - extra.log_p, -reach, reach)":
+        "jnp.clip(log_p - extra.log_p, -bound, bound)":
             "log_p - extra.log_p",
         "max(1, self.recent_steps // replay.ring.rows.reward.shape[2])":
             "self.recent_steps",
     }),
     ("algos/skill_dynamics.py", "tests/algos/test_dads.py tests/algos/test_skill_dynamics.py -k 'numpy or reward'", {
-        "also = 0 if one_hot else 1":
-            "also = 0",
-        "places = seen[:1] if seen.shape[-1] == 0 else seen":
-            "places = seen[:1]",
+        "itself = 0 if one_hot else 1":
+            "itself = 0",
+        "inputs = seen[:1] if seen.shape[-1] == 0 else seen":
+            "inputs = seen[:1]",
         "change = state.change_stats(change, floor=1e-12)":
             "change = change",
     }),
     ("algos/skill_views.py", "tests/algos/test_dads.py tests/algos/test_skill_views.py tests/algos/test_skill_dynamics.py -k 'numpy or descriptor or coordinates or reward or refused'", {
         "if i not in hidden)":
             "if i in hidden)",
-        "(beside or (part != \"\" and self.hides_coordinates))":
-            "(beside or part != \"\")",
+        "(separate or (part != \"\" and self.hides_coordinates))":
+            "(separate or part != \"\")",
     }),
     ("algos/metra.py", "tests/algos/test_metra.py tests/algos/test_dads.py -k 'numpy or skills_are or steps'", {
         "jnp.minimum(1.0 - length, hp.slack)":
@@ -510,21 +514,21 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "team_bonus = (bonus)",
         "terminated = jnp.maximum(terminated, then.ended)":
             "terminated = terminated",
-        "others = turned(stop_gradient(present), order[:, 1:])":
-            "others = turned(present, order[:, 1:])",
+        "others = rotated(stop_gradient(present), order[:, 1:])":
+            "others = rotated(present, order[:, 1:])",
         "order = (np.arange(self.agents)[:, None] + np.arange(self.agents))":
             "order = (0 * np.arange(self.agents)[:, None] + np.arange(self.agents))",
         "(1.0 - (1.0 - then.alive) * (1.0 - terminated))":
             "1.0",
     }),
     ("algos/frame_stack.py", "tests/algos/test_frame_stack.py", {
-        "past = where(memory.fresh, each(repeat, obs, mask=None), memory.past)":
+        "past = where(memory.fresh, map_frames(repeat, obs, mask=None), memory.past)":
             "past = memory.past",
         "behind=self.frames - 1":
             "behind=0",
     }),
     ("algos/held_noise.py", "tests/algos/test_held_noise.py", {
-        "where(going, self.draw, fresh)":
+        "where(holding, self.draw, fresh)":
             "fresh",
     }),
     # --- the page ---
@@ -589,7 +593,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "        for job in self.jobs[:1]:\n            plan.check(job)",
     }),
     ("sweeps/plan.py", "tests/sweeps/test_plan.py tests/sweeps/test_samplers.py", {
-        'known = ours(name) in ("algo", "env", "eval_env")':
+        'known = plain_name(name) in ("algo", "env", "eval_env")':
             'known = name in ("algo", "env", "eval_env")',
         "if name.removeprefix(\"slurm_\") not in SUBMITTED or not fine:":
             "if not fine:",
@@ -635,8 +639,8 @@ EQUIVALENT: list[tuple[str, str, str, str]] = [
     ),
     (
         "nn/normalization.py",
-        "off = jnp.where(n > 0, centre - self.mean, 0.0)",
-        "off = centre - self.mean",
+        "delta = jnp.where(n > 0, centre - self.mean, 0.0)",
+        "delta = centre - self.mean",
         "without rows all that it is multiplied by is 0; it guards means whose square overflows",
     ),
 ]

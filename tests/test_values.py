@@ -9,7 +9,7 @@ import pytest
 from thespis.algos.sac import SAC
 from thespis.cli.options import describe, parse
 from thespis.errors import ThespisError
-from thespis.values import Option, Word, convert, fields
+from thespis.values import Option, Word, convert, default_of, fields
 
 OPTIONS = [
     Option("steps", int, "Steps.", 100),
@@ -160,6 +160,13 @@ class Documented:
     is shown."""
     kind: Literal["a", "b"] = "a"
     silent: bool = False
+
+
+def test_defaults_are_those_of_the_fields_of_a_class():
+    assert default_of(Documented, "width") == 3
+    assert default_of(SAC, "n_step") == 1
+    assert default_of(Documented, "depth") is None
+    assert default_of(Documented, "depth", 7) == 7
 
 
 def test_help_of_inherited_fields_is_there_too():

@@ -15,10 +15,10 @@ from thespis.launch import (
     new_folder,
     newest,
     refuse_without_replay,
+    reporter_for,
     set_threads,
-    shadow,
-    speaker,
     step_of,
+    temporary_folder,
     trainer_for,
     warn_of_changes,
 )
@@ -91,7 +91,7 @@ def train(
         config, out = configs.make(algo, options), in_file if out is None else out
         names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
         config = dataclasses.replace(config, callbacks=names)
-    reporter = speaker(progress)
+    reporter = reporter_for(progress)
     threads = set_threads(config)
     if threads != config.threads:
         reporter.note(
@@ -176,7 +176,7 @@ def resume(
     run = Run(path, env, eval_env, demos, trust)
     if zoo.owns(run.path):
         refuse_without_replay(run)
-    reporter = speaker(progress)
+    reporter = reporter_for(progress)
     config, folder, done = run.config, run.path, step_of(newest(run.path))
     share = config.members // threads.process_index_and_count()[1]
     asked = (config.devices or 1) if devices is None else counted("devices", devices)
@@ -211,7 +211,7 @@ def resume(
         check_trust(run.path, run.saved, trust, callbacks=True)
     names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
     config = dataclasses.replace(config, callbacks=names)
-    folder = folder if multihost.leads() else shadow(folder)
+    folder = folder if multihost.leads() else temporary_folder(folder)
     with trainer_for(config, chosen, ray, None, deadline) as make:
         pieces = run.build(config, training=not grouped)
         return finish(config, pieces, folder, reporter, partial(go_on, run=run), chosen, make)
@@ -244,7 +244,7 @@ def rerun(
     seeds = seed_list(run.config.seeds[number] if seed is None else seed)
     config = one_member(run.config, number, hp)
     config = dataclasses.replace(config, seeds=seeds[:1], schedule=tuple(changes))
-    return derive(run, config, out, speaker(progress))
+    return derive(run, config, out, reporter_for(progress))
 
 
 def load(path: str | Path, env: Any = None, eval_env: Any = None, *, trust: bool = False) -> Run:

@@ -1,4 +1,4 @@
-"""The vocabulary: what flows between environments, replay, algorithms and the loop."""
+"""The vocabulary: the types that environments, replay, algorithms and the loop exchange."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Metrics = dict[str, Any]  # scalars, a `Mean` where an update may have none, or 
 Mode = Literal["random", "explore", "greedy"]  # static: warm-up, training, evaluation
 MASK = "action_mask"  # key of a dict observation: which discrete actions are legal, bool [n]
 
-# Keys of the observation of several agents: what each sees, leaves [agents, ...] (a `MASK` among
-# them), and if the environment tells: the global state, who acts on this observation (bool
-# [agents]), who has terminated for good, others going on (by default those who do not act), and
-# who was paid the reward that came with it (by default all).
+# Keys of a multi-agent observation. `AGENTS` holds what each agent sees, leaves [agents, ...],
+# perhaps with a `MASK`. The others are optional: the global state, and three flags [agents]: who
+# acts on this observation, who has terminated while others go on (by default those who do not
+# act), and who received the reward that came with it (by default all).
 AGENTS, STATE, ALIVE, ENDED, PAID = "agents", "state", "alive", "ended", "paid"
 
 
 class Mean(eqx.Module):
-    """A metric that not every update has: its sum over `count` updates."""
+    """A metric that some updates do not have: the sum of its values over `count` updates."""
 
     total: Array
     count: Array
 
 
 class Histogram(eqx.Module):
-    """How many values fell between each two edges; what lies beyond counts in the outer bins."""
+    """Counts of values between edges; values beyond them count in the outer bins."""
 
     count: Int[Array, "... bins"]
     edges: tuple[float, ...] = eqx.field(static=True)
 
     @classmethod
     def of(cls, x: Array, valid: Array, edges: tuple[float, ...]) -> Histogram:
-        """Returns counts of every entry [...] by itself, none where it is not valid."""
+        """Returns one histogram per entry of x [...], empty where the entry is not valid."""
         inner = edges[1:-1]
         bounds = np.array([[-np.inf, *inner], [*inner, np.inf]], np.float32)
         low, high = bounds.reshape(2, *(1 for _ in x.shape), -1)
@@ -76,20 +76,20 @@ class Box:
         return low, high
 
     def to_env(self, action: Any) -> Any:
-        """Returns flat vectors [n, size] in [-1, 1] in the environment's units and shape.
+        """Rescales flat vectors [n, size] in [-1, 1] to the environment's units and shape.
 
-        They are arrays of NumPy or JAX. This is exact at -1 and 1, unlike
+        Arrays may be NumPy's or JAX's. The result is exact at -1 and 1, unlike
         low + (action + 1) / 2 * (high - low).
         """
-        to = jnp if isinstance(action, jax.Array) else np
+        xp = jnp if isinstance(action, jax.Array) else np
         low, high = (bound[None] for bound in self.bounds)
-        action = to.clip(action, -1, 1).reshape(-1, *self.shape)
+        action = xp.clip(action, -1, 1).reshape(-1, *self.shape)
         return (0.5 * ((1 - action) * low + (1 + action) * high)).astype(np.float32)
 
     def rescaler(self, dtype: Any) -> Callable[[np.ndarray], np.ndarray]:
-        """Returns `to_env` for actions in the environment's shape, for those who step it in Python.
+        """Returns `to_env` for actions that have the environment's shape, as NumPy code.
 
-        In float64, which costs nothing there, and rounded to what the environment takes.
+        It computes in float64, which costs nothing there, and rounds to the environment's dtype.
         """
         low, high = (np.reshape(x, self.shape).astype(np.float64) for x in (self.low, self.high))
         middle, half = (low + high) / 2, (high - low) / 2
@@ -106,11 +106,11 @@ class Box:
         return np.clip(scaled, -1, 1).reshape(-1, self.size).astype(np.float32)
 
     def misfit(self, action: np.ndarray) -> str:
-        """Says why these are no actions [n, ...] in the environment's units, if they are not."""
+        """Returns why these are not actions [n, ...] of the environment; empty if they are."""
         if action.shape[1:] != self.shape:
             return f"have shape {action.shape[1:]}, but the environment's {self.shape}"
         (low, high), worst = self.bounds, (action.min(), action.max())
-        slack = 1e-4 * (high - low)  # of rounding
+        slack = 1e-4 * (high - low)  # for rounding
         if ((action < low - slack) | (action > high + slack)).any():
             return f"reach from {worst[0]:g} to {worst[1]:g}, out of the bounds {low} to {high}"
         return ""
@@ -124,7 +124,7 @@ class Discrete:
     start: int = 0
 
     def to_env(self, action: Any) -> Any:
-        """Returns actions as the environment counts."""
+        """Returns actions as the environment counts them."""
         return action + self.start
 
     def to_unit(self, action: np.ndarray) -> np.ndarray:
@@ -132,11 +132,11 @@ class Discrete:
         return (action - self.start).reshape(-1).astype(np.int32)
 
     def misfit(self, action: np.ndarray) -> str:
-        """Says why these are no actions [n] as the environment counts, if they are not."""
+        """Returns why these are not actions [n] of the environment; empty if they are."""
         last = self.start + self.n - 1
         if action.ndim != 1 or not np.issubdtype(action.dtype, np.integer):
-            have = f"{action.dtype} of shape {action.shape[1:]}"
-            return f"are {have}, but the environment's are whole numbers, {self.start} to {last}"
+            kind = f"{action.dtype} of shape {action.shape[1:]}"
+            return f"are {kind}, but the environment's are whole numbers, {self.start} to {last}"
         if action.min() < self.start or action.max() > last:
             return (
                 f"reach from {action.min()} to {action.max()}, but the environment's from "
@@ -147,18 +147,20 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Spec:
-    """`obs` is a pytree of `jax.ShapeDtypeStruct`: a vector, an image, or a dict of them."""
+    """All that an algorithm knows of an environment: its observations, actions and rewards."""
 
     obs: PyTree[jax.ShapeDtypeStruct]
+    """Shape and dtype of an observation: a vector, an image, or a dict of them."""
     action: Box | Discrete | tuple[Box | Discrete, ...]
-    """Of one agent, or of each of several; they act in [agents, largest size] or [agents]."""
+    """The action space, or one per agent; several agents act in [agents, largest size] or
+    [agents]."""
     reward_dim: int | None = None
-    """Numbers in a reward, which is then [..., reward_dim]; None where it is one number [...].
-    With as many as there are agents, each has its own."""
+    """Dimension of vector rewards [..., reward_dim]; None for scalar rewards [...]. If it is the
+    number of agents, each agent has a reward of its own."""
     descriptor: str | None = None
     """Coordinates of the observation that tell where a state is, such as 0,1 or 0:2."""
     agents: tuple[str, ...] = ()
-    """Names of several agents, whose observation is a dict (see `AGENTS`); none if there is one."""
+    """Names of the agents, whose observation is a dict (see `AGENTS`); empty for a single one."""
 
     def __hash__(self):
         leaves, structure = jax.tree.flatten(self.obs)
@@ -167,37 +169,37 @@ class Spec:
 
     @property
     def actions(self) -> tuple[Box | Discrete, ...]:
-        """The action space of every agent."""
+        """Returns the action space of every agent."""
         return self.action if isinstance(self.action, tuple) else (self.action,)
 
     @property
     def single(self) -> Box | Discrete:
-        """The action space of the one agent there is."""
+        """Returns the action space of the only agent."""
         if self.agents:
             raise ThespisError(f"there are {len(self.agents)} agents: demonstrations are of one")
         return self.actions[0]
 
     @property
     def action_shape(self) -> tuple[int, ...]:
-        """The shape of an action in one environment: one integer or a vector, for each agent."""
+        """Returns the shape of one environment's action: an integer or a vector for each agent."""
         sizes = [kind.size for kind in self.actions if isinstance(kind, Box)]
         return (*((len(self.agents),) if self.agents else ()), *((max(sizes),) if sizes else ()))
 
     @property
     def legal(self) -> np.ndarray:
-        """The discrete actions that there are, bool [n], or [agents, n] of several."""
+        """Returns which discrete actions exist: bool [n], or [agents, n] for several agents."""
         sizes = [kind.n for kind in self.actions if isinstance(kind, Discrete)]
         legal = np.arange(max(sizes))[None] < np.array(sizes)[:, None]
         return legal if self.agents else legal[0]
 
     @property
     def rewards(self) -> tuple[str, ...]:
-        """The names of the numbers in a vector reward; none where it is one number."""
+        """Returns the names of a vector reward's dimensions; none for a scalar reward."""
         numbers = tuple(map(str, range(self.reward_dim or 0)))
         return self.agents if len(self.agents) == len(numbers) else numbers
 
 
-# --- what flows -----------------------------------------------------------------------------
+# --- steps, rows, transitions, and what they come from --------------------------------------
 
 
 class Step(NamedTuple):
@@ -220,7 +222,7 @@ class Step(NamedTuple):
 
 @runtime_checkable
 class JaxEnv(Protocol):
-    """Environments as pure functions, which run inside compiled programs (envs/autoreset.py)."""
+    """An environment made of pure functions, which run in compiled programs (envs/autoreset.py)."""
 
     @property
     def spec(self) -> Spec: ...
@@ -233,17 +235,17 @@ class JaxEnv(Protocol):
     def name(self) -> str: ...
 
     def reset(self, key: Key, n: int) -> tuple[Any, Step]:
-        """Begins n new episodes -> their states, and what arrived."""
+        """Begins n episodes -> their states, and the first step."""
         ...
 
     def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Step]:
-        """`action` [n, ...] in [-1, 1], or [n] integers; the key is for new episodes."""
+        """Steps by actions [n, ...] in [-1, 1], or integers [n]; the key is for new episodes."""
         ...
 
 
 @runtime_checkable
 class HostEnv(Protocol):
-    """An environment of which copies are opened in Python: Gymnasium, PettingZoo, EnvPool."""
+    """An environment in Python, of which copies can be opened: Gymnasium, PettingZoo, EnvPool."""
 
     @property
     def spec(self) -> Spec: ...
@@ -256,16 +258,16 @@ class HostEnv(Protocol):
     def name(self) -> str: ...
 
     def open(self, n: int, seed: int | Sequence[int], render_mode: str | None = None) -> HostEnvs:
-        """Opens n environments, with seed, seed + 1, ..., or one each."""
+        """Opens n environments with the seeds seed, seed + 1, ..., or with one seed each."""
         ...
 
 
 @runtime_checkable
 class Adjustable(Protocol):
-    """A JAX environment with parameters. Callbacks change them: programs are compiled anew."""
+    """A JAX environment with parameters that callbacks may change; programs then recompile."""
 
     def with_attr(self, **values: Any) -> JaxEnv:
-        """Returns the environment with other values of some parameters."""
+        """Returns the environment with new values of some parameters."""
         ...
 
 
@@ -289,13 +291,13 @@ class HostEnvs(Protocol):
         ...
 
     def step(self, action: Any) -> Step:
-        """`action` [n, ...] in [-1, 1], or [n] integers."""
+        """Steps by actions [n, ...] in [-1, 1], or integers [n]."""
         ...
 
     def end(self, which: Any) -> None:
-        """Lets the next step start a new episode in these, bool [n], as well.
+        """Makes the next step begin a new episode in these environments, bool [n].
 
-        Evaluations end what has no end of its own, exchanges what another member began.
+        Evaluations end episodes that would go on for ever, exchanges those of replaced members.
         """
         ...
 
@@ -307,7 +309,7 @@ class HostEnvs(Protocol):
 
 
 class Row(eqx.Module):
-    """One stored moment of every environment: what arrived, and what was done about it.
+    """One stored time step of every environment: what arrived, and the action that answered it.
 
     `reward`, `terminated` and `truncated` arrived together with `obs`; `action` answers it.
     A row is therefore half of two transitions, and each observation is stored once.
@@ -318,11 +320,11 @@ class Row(eqx.Module):
     terminated: Array
     truncated: Array
     action: Array
-    extra: PyTree = None  # what `act` wishes to remember (a skill, a switch, the policy's mean)
+    extra: PyTree = None  # what `act` wants to be stored (a skill, a switch, the policy's mean)
 
     @property
     def final(self) -> Array:
-        """The episode ended here: the action was ignored and is never learned from."""
+        """Tells where an episode ended: the action was ignored and is never learned from."""
         return self.terminated | self.truncated
 
 
@@ -330,8 +332,8 @@ class Transition(eqx.Module):
     """(s, a, r, s') over `steps` environment steps, leaves [batch, ...], flags as 0.0 or 1.0.
 
     `reward` is discounted over those steps, `next_obs` is the true successor. `valid` is 0
-    where the drawn row is no transition (it ends an episode): means leave it out. `weight`
-    is an importance weight; `drawn` tells which rows to give the priorities back to.
+    where the drawn row begins no transition (it ends an episode): means leave it out. `weight`
+    is an importance weight; `drawn` says which rows the new priorities are for.
     """
 
     obs: PyTree
@@ -366,7 +368,7 @@ class Algorithm(Protocol):
         ...
 
     def observe(self, state, rows: Row) -> Any:
-        """Updates running statistics: once per stored row, never in evaluation. Most have none."""
+        """Updates running statistics, if any: once per stored row, never in evaluations."""
         ...
 
     def sample(self, replay, demos, hp, key: Key, step: Array) -> Any:
@@ -376,22 +378,22 @@ class Algorithm(Protocol):
     def update(self, state, hp, batch, key: Key, step: Array) -> tuple[Any, Metrics, Array]:
         """Does one gradient step of every network -> state, metrics, priorities [batch].
 
-        The replay gets these back for the rows in `batch.drawn`, if it has any use for them.
-        `step` counts updates, alike for all members, so delays stay real branches.
+        A prioritised replay stores the priorities of the rows in `batch.drawn`. `step` counts
+        updates, alike for all members, so that delays stay real branches.
         """
         ...
 
 
-# --- what an algorithm may have besides -----------------------------------------------------
+# --- optional capabilities of algorithms ----------------------------------------------------
 
 T = TypeVar("T")
 
 
 def capability(algo: Any, kind: type[T]) -> T | None:
-    """Returns what to ask for a capability of an algorithm or its class; None if it lacks that.
+    """Returns the object that has a capability of an algorithm or class; None if there is none.
 
-    Nobody else looks for attributes of algorithms, so those around another need no more than
-    to say what they offer (see `Wrapping`).
+    Nothing else looks for attributes of algorithms, so an algorithm that wraps another only has
+    to say what it offers (see `Wrapping`).
     """
     offered = algo.offered(kind) if isinstance(algo, Wrapping) else algo
     return offered if isinstance(offered, kind) else None
@@ -399,32 +401,32 @@ def capability(algo: Any, kind: type[T]) -> T | None:
 
 @runtime_checkable
 class Wrapping(Protocol):
-    """An algorithm around another. Only `capability` calls it."""
+    """Wraps another algorithm. Only `capability` calls it."""
 
     def offered(self, kind: type) -> Any:
-        """Returns who has that capability, if anybody: as a rule the algorithm inside."""
+        """Returns the object that may have this capability: usually the wrapped algorithm."""
         ...
 
 
 @runtime_checkable
 class Prioritised(Protocol):
-    """Its replay may have priorities. The loop asks when it makes the replay, draws and stores.
+    """May use prioritised replay. The loop asks when it makes the replay, draws and stores.
 
     Its `Hyper` has the exponent of priorities, `priority_alpha`.
     """
 
     def rule(self, envs: int) -> Any:
-        """Returns a `Rule` (replay/priorities.py) of what may be drawn; None if all are alike."""
+        """Returns the `Rule` (replay/priorities.py) of what may be drawn; None draws uniformly."""
         ...
 
     def beta(self, hp, step: Array) -> Array:
-        """Returns the exponent of importance weights after so many updates."""
+        """Returns the exponent of importance weights after `step` updates."""
         ...
 
 
 @runtime_checkable
 class Weighing(Protocol):
-    """It makes one number of vector rewards: for whoever sums returns, with every reward."""
+    """Reduces vector rewards to scalars. Asked with every reward, wherever returns are summed."""
 
     def scalar_reward(self, reward: Any, obs: PyTree) -> Any:
         """Turns rewards [..., reward_dim] that came with these observations into [...]."""
@@ -433,24 +435,21 @@ class Weighing(Protocol):
 
 @runtime_checkable
 class Hiding(Protocol):
-    """Only its critics see some keys of observations: whoever makes inputs leaves these out."""
+    """Hides some keys of observations from its actor. Asked wherever its inputs are made."""
 
     privileged: tuple[str, ...]
 
 
 @runtime_checkable
 class Imitating(Protocol):
-    """It learns from demonstrations: a run refuses to begin without them, and `sample` gets them.
-
-    Runs ask its class.
-    """
+    """Learns from demonstrations, which `sample` gets. Runs ask its class, and must have some."""
 
     demonstrated: bool
 
 
 @runtime_checkable
 class Remembering(Protocol):
-    """It learns from returns. The loop calls it with every new row, after `observe`."""
+    """Learns from returns. The loop calls it with every new row, after `observe`."""
 
     def remember(self, state, rows: Row, returns: Float[Array, "n"]) -> Any:
         """Returns the state after new rows, given the returns of their episodes so far."""
@@ -459,22 +458,22 @@ class Remembering(Protocol):
 
 @runtime_checkable
 class NormalizingRewards(Protocol):
-    """It may scale rewards by discounted returns. The loop keeps these, if it says so."""
+    """May scale rewards by discounted returns, which the loop then keeps for it."""
 
     @property
     def normalizes_rewards(self) -> bool: ...
 
     def observe_returns(self, state, returns: Float[Array, "n"], valid: Float[Array, "n"]) -> Any:
-        """The state after new rows: the discounted returns of their episodes, 0 if not valid.
+        """Returns the state after new rows, given the discounted returns of their episodes.
 
-        The first row of an episode has no reward and is not.
+        `valid` is 0 for the first row of an episode, which has no reward.
         """
         ...
 
 
 @runtime_checkable
 class Reporting(Protocol):
-    """It tells more of what it did. The loop logs it of every new row as `rollout/`."""
+    """Reports on its actions. The loop asks for every new row, and logs it as `rollout/`."""
 
     def report(self, rows: Row) -> dict[str, Mean | Histogram]:
         """Returns sums and counts of every row [...]."""
@@ -483,7 +482,7 @@ class Reporting(Protocol):
 
 @runtime_checkable
 class Resetting(Protocol):
-    """It begins anew in part at some steps. The trainer calls it there, before training goes on."""
+    """Resets its networks at some steps. The trainer calls it there, before training goes on."""
 
     resets: tuple[int, ...]  # environment steps of a member
 
@@ -494,7 +493,7 @@ class Resetting(Protocol):
 
 @runtime_checkable
 class Complaining(Protocol):
-    """It knows when learning cannot work. The trainer asks with every row of metrics it logs."""
+    """Knows when learning cannot work. The trainer asks with every row of metrics it logs."""
 
     def complaint(self, metrics: dict[str, Any]) -> str | None:
         """Returns one line that says why, which ends the run; None if nothing is wrong."""
@@ -503,14 +502,14 @@ class Complaining(Protocol):
 
 @runtime_checkable
 class SelfRewarding(Protocol):
-    """It rewards itself. Evaluations ask for it in every step of their episodes."""
+    """Rewards itself. Evaluations ask in every step of their episodes."""
 
     def diversity_reward(self, state, hp, row: Row, after: Row) -> Float[Array, "n"]:
-        """Returns its own reward for the steps from rows to those after them, leaves [n, ...]."""
+        """Returns the intrinsic reward of the steps from `row` to `after`, leaves [n, ...]."""
         ...
 
     def dependence_terms(self, state, hp, row: Row, after: Row) -> Float[Array, "n terms"]:
-        """Returns what `dependence` needs of the same steps, summed over every episode."""
+        """Returns terms of the same steps, whose sums over an episode `dependence` needs."""
         ...
 
     def dependence(self, terms: Float[Array, "n terms"]) -> Float[Array, "n"]:
@@ -520,20 +519,20 @@ class SelfRewarding(Protocol):
 
 @runtime_checkable
 class Judged(Protocol):
-    """It should not be judged by the environment's reward. Configs ask its class."""
+    """Should not be judged by the environment's reward. Configs ask its class."""
 
     @classmethod
     def judged_by(cls, options: dict[str, Any]) -> str:
-        """Returns the metric of an evaluation that says how well it does what it is for.
+        """Returns the metric of evaluations by which the best policy is chosen.
 
-        The best policy is chosen by it, and populations are tuned by it unless told otherwise.
+        Populations are tuned by it, too, unless another is given.
         """
         ...
 
 
 @runtime_checkable
 class WithSkills(Protocol):
-    """Its policy follows skills: for whoever plays, plans with or builds on chosen ones."""
+    """Has a policy that follows skills. Asked by all that plays, plans with or builds on them."""
 
     skills: int  # numbers in a skill
     skill_kind: str  # "one-hot" if skills can be counted
@@ -543,7 +542,7 @@ class WithSkills(Protocol):
         ...
 
     def nearest(self, skill: Float[Array, "... size"]) -> Float[Array, "... size"]:
-        """Returns the skill that numbers are nearest to."""
+        """Returns the nearest skill."""
         ...
 
     def follow(self, memory: Any, skill: Float[Array, "n size"]) -> Any:
@@ -551,7 +550,7 @@ class WithSkills(Protocol):
         ...
 
     def describe(self, obs: PyTree) -> Float[Array, "... size"]:
-        """Returns where a state is: that in which skills differ."""
+        """Returns the descriptor of states, in which skills should differ."""
         ...
 
     def diversity_between(self, state, hp, obs, next_obs, skill) -> Float[Array, "n"]:
@@ -561,9 +560,14 @@ class WithSkills(Protocol):
 
 @runtime_checkable
 class Repeating(Protocol):
-    """A *memory* of an algorithm that may go on with what it did: videos and plots show it."""
+    """A *memory* of an algorithm that may repeat its action: videos and plots show it."""
 
-    repeats: Any  # steps [n] that its trajectory has been followed, 1 where it acted anew
+    repeats: Any  # steps [n] for which a trajectory has been followed, 1 where it is new
+
+
+def has_mask(obs: PyTree) -> bool:
+    """Tells whether an observation, or its spec, says which discrete actions are legal."""
+    return isinstance(obs, dict) and MASK in obs
 
 
 def privileged(algo: Any) -> tuple[str, ...]:
@@ -579,7 +583,7 @@ def imitates(algo: Any) -> bool:
 
 
 def scalar_reward(algo: Any, reward: Any, obs: PyTree) -> Any:
-    """Returns rewards as one number [...], which they are unless they are vectors."""
+    """Returns rewards as scalars [...]: vectors are reduced, scalars stay as they are."""
     weighing = None if algo.spec.reward_dim is None else capability(algo, Weighing)
     return weighing.scalar_reward(reward, obs) if weighing else reward
 
@@ -595,7 +599,7 @@ def longest(env: JaxEnv | HostEnv) -> int:
 
 
 def cut_short(env: JaxEnv | HostEnv, lengths: Any) -> str:
-    """Returns a note if episodes were cut that might have gone on; nothing if none was."""
+    """Returns a note if an episode was cut that might have gone on; empty if none was."""
     if env.limit is not None or np.max(lengths) < LIMIT:
         return ""
     return (
@@ -604,7 +608,7 @@ def cut_short(env: JaxEnv | HostEnv, lengths: Any) -> str:
     )
 
 
-# --- small things everybody needs -----------------------------------------------------------
+# --- helpers --------------------------------------------------------------------------------
 
 
 def mean(x: Array, valid: Array) -> Array:

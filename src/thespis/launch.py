@@ -1,4 +1,4 @@
-"""How a run begins, goes to its end, and is opened again: what the functions of api.py share."""
+"""How a run begins, ends, and is opened again: what the functions of api.py share."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from thespis.xla.threads import choose_device
 
 
 class Run(SavedRun):
-    """The folder of a run, opened for reading: its metrics, its policies, and what is made of them.
+    """The folder of a run, opened for reading: metrics, policies, reports, videos and exports.
 
-    `env` and `eval_env` stand in for environments that were given as objects, not by name;
-    `eval_env` may also be another environment with the same spaces. `trust` lets it import code
-    that its config.json names.
+    `env` and `eval_env` are needed if environments were given as objects, not by name; `eval_env`
+    may also be another environment with the same spaces. `trust` lets it import code that its
+    config.json names.
     """
 
     def report(self, path: Path | str | None = None) -> Path:
-        """Writes a page with everything about this run, by default its report.html."""
+        """Writes the page of this run, by default its report.html."""
         from thespis.report.report import report
 
         return report([self.path], path)
@@ -80,7 +80,7 @@ class Run(SavedRun):
         member: int | str = "best",
         which: str = "last",
     ) -> dict[str, Any]:
-        """Writes a member's policy for elsewhere: "numpy", "onnx" or "all" (see thespis.export)."""
+        """Writes a policy for use elsewhere: "numpy", "onnx" or "all" (see thespis.export)."""
         from thespis.export import export
 
         return export(self, folder, format, member, which)
@@ -90,7 +90,7 @@ class Run(SavedRun):
 def trainer_for(
     config: Config, callbacks: Any, ray: Any, group: int | None, deadline: float | None
 ) -> Iterator[Callable[..., Any]]:
-    """Yields what makes the trainer of a run: in this process, or the head of groups on Ray."""
+    """Yields the function that makes the trainer: in this process, or the head of groups on Ray."""
     grouped = bool(ray) and config.collectors is None
     if not grouped and (group, deadline) != (None, None):
         raise ThespisError("group and deadline are for groups on ray: give ray without collectors")
@@ -116,7 +116,7 @@ def finish(
     callbacks: Iterable[Callback] = (),
     make: Callable[..., Any] = Trainer,
 ) -> Run:
-    """Trains from the start or what is restored to the end, and leaves plots and a report of it."""
+    """Trains to the end, from the start or from what is restored; writes plots and a report."""
     from thespis.report import lineage_plots
     from thespis.report.plots import curves_of, learning_curve
     from thespis.report.report import report
@@ -143,7 +143,7 @@ def finish(
                 trainer.fail(error)
                 fail(folder, error)
                 raise
-        run, curve = Run(folder, trust=True), None  # it has just been trained
+        run, curve = Run(folder, trust=True), None  # this process has run its code already
         run.config = dataclasses.replace(run.config, trust=config.trust)
         run.signal = trainer.signal
         if not multihost.leads():
@@ -162,7 +162,7 @@ def finish(
 
 
 def fail(folder: Path, error: BaseException) -> None:
-    """Says in the folder, and in the message, what is left after an error."""
+    """Writes the error to the folder's status, and adds to its message how to resume."""
     if not newest(folder):
         return
     step = step_of(newest(folder))
@@ -179,13 +179,13 @@ def fail(folder: Path, error: BaseException) -> None:
 def new_folder(
     out: str | Path | None, config: Config, env: Any, chosen: str | Path | None = None
 ) -> Iterator[Path]:
-    """Makes the folder of a run, and removes it if the run could not even begin.
+    """Makes the folder of a run, which may be `chosen`, and removes it if the run did not begin.
 
-    It may be `chosen`. Of several processes only the first keeps its own.
+    If there are several processes, all but the first get a temporary one.
     """
     name = folder_name(config, envs.label(env))
     if not multihost.leads():
-        folder = shadow()
+        folder = temporary_folder()
     else:
         folder = create(out, config.algo, name) if chosen is None else create_at(chosen)
     try:
@@ -195,22 +195,22 @@ def new_folder(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def shadow(folder: Path | None = None) -> Path:
-    """Makes a folder that nobody sees, for what another process keeps of the same run.
+def temporary_folder(folder: Path | None = None) -> Path:
+    """Makes a temporary folder for a process that is not the first of a run.
 
-    Of one that goes on it has what is read from there.
+    For a run that is resumed, it has copies of the files that are read from its folder.
     """
-    hidden = Path(tempfile.mkdtemp(prefix="thespis-"))
-    atexit.register(shutil.rmtree, hidden, ignore_errors=True)
+    temporary = Path(tempfile.mkdtemp(prefix="thespis-"))
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     if folder is not None:
         for name in ("config.json", "metrics.csv", "histograms.csv", "lineage.csv"):
             with suppress(OSError):
-                files.write(hidden / name, files.read(folder / name))
-    return hidden
+                files.write(temporary / name, files.read(folder / name))
+    return temporary
 
 
-def speaker(progress: bool) -> Silent:
-    """Returns who reports: of several processes only the first."""
+def reporter_for(progress: bool) -> Silent:
+    """Returns the reporter: of several processes only the first prints."""
     if not multihost.leads():
         return Mute()
     if not convert("progress", bool, progress):
@@ -223,7 +223,7 @@ def speaker(progress: bool) -> Silent:
 
 
 def set_threads(config: Config) -> int:
-    """Gives XLA as many threads as the config says -> how many it has."""
+    """Sets XLA's threads to those of the config, if JAX has not started -> how many it has."""
     compile_cache.use_cache()
     wanted = config.threads or 1
     if threads.set_threads(wanted, config.devices or 1):
@@ -232,7 +232,7 @@ def set_threads(config: Config) -> int:
 
 
 def warn_of_changes(run: Run, config: Config, reporter: Silent) -> None:
-    """Says what stands in the way of going on bit for bit, or at all."""
+    """Notes what keeps a resumed run from being the same bit for bit, and refuses if demos lack."""
     if run.demos_missing:
         raise ThespisError(
             f"{run.path} has demos = {run.config.demos}, which were given as an object: pass them "

@@ -142,6 +142,12 @@ def fields(cls: type, prefix: str = "", skip: tuple[str, ...] = ()) -> list[Opti
     return options
 
 
+def default_of(cls: type, name: str, otherwise: Any = None) -> Any:
+    """Returns the default of a dataclass's field; `otherwise` if it has no such field."""
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
+    return defaults.get(name, otherwise)
+
+
 @functools.cache  # a sweep makes thousands of configs
 def type_hints(cls: type) -> dict[str, Any]:
     """Returns the types of a class's fields, by name."""

@@ -87,7 +87,7 @@ def test_batches_are_drawn_as_asked(Algorithm):
 
 @pytest.mark.parametrize("Algorithm", [A for A in ALGORITHMS.values() if A is not SQIL])
 def test_other_actions_are_refused_and_an_algorithm_for_them_named(Algorithm):
-    if Algorithm.several:  # it takes both
+    if Algorithm.multi_agent:  # it takes both
         assert not Algorithm(reference.team_spec(discrete=True)).continuous
         return
     continuous = isinstance(spec(Algorithm).action, Box)
@@ -100,7 +100,7 @@ def test_other_actions_are_refused_and_an_algorithm_for_them_named(Algorithm):
 
 @every
 def test_another_number_of_agents_is_refused_and_an_algorithm_for_it_named(Algorithm):
-    other = reference.spec() if Algorithm.several else reference.team_spec()
+    other = reference.spec() if Algorithm.multi_agent else reference.team_spec()
     with pytest.raises(ThespisError, match="is for .* agent.*: take ") as caught:
         Algorithm(other)
     assert ALGORITHMS[str(caught.value).rpartition("take ")[2]](other).spec == other

@@ -50,7 +50,7 @@ def test_statistics_are_kept_if_asked_for(Algorithm):
         assert reference.difference(same, before) == 0
 
 
-@pytest.mark.parametrize("Algorithm", [A for A in ALGORITHMS.values() if not A.several])
+@pytest.mark.parametrize("Algorithm", [A for A in ALGORITHMS.values() if not A.multi_agent])
 def test_acting_sees_normalised_observations(Algorithm):
     """As a policy without statistics does what others have normalised."""
     algo = Algorithm(spec(Algorithm), hidden=(4,), normalize_observations=True)

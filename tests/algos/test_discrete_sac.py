@@ -21,7 +21,7 @@ from tests.algos import reference
 from thespis.algos import DiscreteSAC
 from thespis.algos.epsilon import epsilon_of
 from thespis.algos.temperature import alpha_of
-from thespis.core import Discrete, Spec, ThespisError
+from thespis.core import Discrete, Spec, ThespisError, has_mask
 from thespis.engine.loop import DeviceDriver, Loop
 from thespis.envs.autoreset import Autoreset
 from thespis.nn.distributions import Categorical
@@ -70,7 +70,7 @@ FREE = [{}, {"n": 1}, {"entropy_unit": "actions", "normalize_observations": True
 )
 def test_update_is_what_numpy_computes(options):
     algo, hp = make(**options), scalars()
-    state, batch = midway(algo, hp), reference.choices(algo.actions, algo.masked)
+    state, batch = midway(algo, hp), reference.choices(algo.actions, has_mask(algo.spec.obs))
 
     update = reference.update_of(algo)
     new, metrics, priorities = update(state, hp, batch, random.key(2), jnp.int32(0))
@@ -360,7 +360,7 @@ def test_the_entropy_target_counts_legal_actions_only():
     masks = np.array([[1, 1, 1, 1], [0, 1, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]], bool)
     zeros = jnp.asarray(np.zeros((4, 4), np.float32))
     policy, hp = Categorical(zeros, jnp.asarray(masks)), scalars(HYPER | {"target_entropy": 0.5})
-    wanted = lambda unit: make(n=4, entropy_unit=unit).wanted(hp, policy)
+    wanted = lambda unit: make(n=4, entropy_unit=unit).target_entropies(hp, policy)
     np.testing.assert_allclose(wanted("log-actions"), 0.5 * np.log([4, 2, 1, 1]), atol=1e-6)
     np.testing.assert_allclose(wanted("actions"), [2, 1, 0.5, 0], atol=1e-6)
 

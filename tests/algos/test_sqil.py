@@ -116,7 +116,7 @@ def test_demonstrations_have_no_priority_to_give_back():
     assert (row[:8] >= 0).all()
     found = jnp.where(jnp.arange(16) < 8, 5.0, 99.0)[None]  # agent's, then demonstrations'
     lead = lambda x: jax.tree.map(lambda leaf: leaf[None], x)
-    back = reference.quick(type(replay.priorities).back)
+    back = reference.quick(type(replay.priorities).update)
     after = back(replay.priorities, lead(b.drawn), found, jnp.ones(1))
     weight, before = (np.asarray(x.weight)[:, 0, 0] for x in (after, replay.priorities))
     drawn = np.isin(np.arange(12), row[:8])
@@ -498,7 +498,7 @@ def test_at_first_the_actor_clones_the_demonstrations_alone(kind):
 
 def test_discrete_imitators_explore_by_samples_of_their_policy_alone():
     algo = SQIL(reference.discrete_spec(3), hidden=(4,))
-    base, hp = algo.base, algo.numbers(SQIL.Hyper())
+    base, hp = algo.base, algo.base_hyper(SQIL.Hyper())
     assert base.memory(random.key(0), 3) is None
     assert hp.epsilon_start == hp.epsilon_end == 0
 

@@ -36,7 +36,7 @@ def live(rule: Rule, finals, rows, envs, priority, count) -> Replay:
     def one(time, replay):
         replay = replay.add(row(time, finals[time]), alpha=alpha)
         drawn = Drawn(jnp.maximum(time - rows[time], -1), envs[time])
-        new = replay.priorities.back(drawn, priority[time], alpha)
+        new = replay.priorities.update(drawn, priority[time], alpha)
         return dataclasses.replace(replay, priorities=new)
 
     return jax.lax.fori_loop(0, count, one, Replay.empty(CAPACITY, row(0, finals[0]), rule))
@@ -127,7 +127,9 @@ WIDE, MANY = 13, 4000  # rows whose tree has leaves to spare, and draws
 def test_a_row_that_takes_the_place_of_a_used_one_is_new():
     """Every row may be used twice, and is: also those that are written over others."""
     add = jax.jit(lambda replay, time: replay.add(row(time, none), alpha=jnp.asarray(ALPHA)))
-    back = jax.jit(lambda tree, drawn: tree.back(drawn, jnp.ones((MEMBERS, 1)), jnp.asarray(ALPHA)))
+    back = jax.jit(
+        lambda tree, drawn: tree.update(drawn, jnp.ones((MEMBERS, 1)), jnp.asarray(ALPHA))
+    )
     none, first = jnp.zeros((MEMBERS, ENVS), bool), jnp.zeros((MEMBERS, 1), jnp.int32)
     replay = add(Replay.empty(CAPACITY, row(0, none), Rule(max_use=2)), 0)
     for time in range(1, 3 * CAPACITY):
@@ -266,7 +268,7 @@ def test_the_work_grows_with_the_logarithm_of_the_rows():
 
         def both(p, key):
             slot, env = p.draw(key, 64, jnp.int32(0))
-            return p.back(Drawn(slot[None], env[None]), jnp.ones((1, 64)), jnp.ones(1))
+            return p.update(Drawn(slot[None], env[None]), jnp.ones((1, 64)), jnp.ones(1))
 
         key = jax.eval_shape(lambda: random.key(0))
         trips = [e.params["length"] for e in loops(jax.make_jaxpr(both)(p, key))]

@@ -15,7 +15,7 @@ import pytest
 import thespis
 from tests.small import arguments
 from thespis.errors import ThespisError
-from thespis.launch import speaker
+from thespis.launch import reporter_for
 from thespis.report import notebook
 from thespis.report.notebook import Notebook
 from thespis.report.plots import Curve
@@ -218,11 +218,11 @@ def test_a_training_that_fails_is_not_shown_as_running(displays):
 
 
 def test_elsewhere_it_is_the_terminal(displays):
-    assert isinstance(speaker(True), Notebook)
+    assert isinstance(reporter_for(True), Notebook)
     sys.modules["IPython"].get_ipython = lambda: types.SimpleNamespace(config={})  # IPython alone
-    assert isinstance(speaker(True), Terminal)
+    assert isinstance(reporter_for(True), Terminal)
     sys.modules["IPython"].get_ipython = lambda: None
-    assert isinstance(speaker(True), Terminal)
+    assert isinstance(reporter_for(True), Terminal)
 
 
 @pytest.mark.slow  # starts a kernel, which compiles for itself

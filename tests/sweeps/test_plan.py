@@ -21,7 +21,7 @@ def test_texts_and_dicts_say_the_same():
 def test_what_was_asked_is_written_and_read():
     more = {"set": {"hidden": [(8, 8), (16,)], "critic_lr": "log:1e-4:1e-3"}, "seeds": "0-2"}
     plan = plans.make(ASKED | more | {"sampler": "random", "trials": 3, "pbt": {"interval": 100}})
-    assert plans.make(tomllib.loads(plans.written(plan.asked))) == plan
+    assert plans.make(tomllib.loads(plans.to_toml(plan.asked))) == plan
     assert plan.seeds == (0, 1, 2)
     assert plan.options == {"steps": 2000, "pbt.interval": 100}
 

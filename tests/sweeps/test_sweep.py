@@ -85,12 +85,12 @@ def test_what_is_finished_is_not_run_again(swept, inline):
 def test_another_question_is_another_folder(swept):
     out = swept.path.parents[1]
     given = TINY | {"algo": "sac", "env": "jax:pendulum", "set": GRID, "out": out}
-    same, _ = sweeps.opened(given | {"seeds": "0-1", "jobs": 7}, None, False)
-    other, _ = sweeps.opened(given | {"seeds": "0-2"}, None, False)
+    same, _ = sweeps.open_sweep(given | {"seeds": "0-1", "jobs": 7}, None, False)
+    other, _ = sweeps.open_sweep(given | {"seeds": "0-2"}, None, False)
     assert same.path == swept.path
     assert other.path == swept.path.with_name(swept.path.name.replace("_1", "_2"))
     with pytest.raises(ThespisError, match="there is no such sweep"):
-        sweeps.opened(given | {"seeds": "0-3"}, None, False, new=False)
+        sweeps.open_sweep(given | {"seeds": "0-3"}, None, False, new=False)
 
 
 def test_two_sweeps_at_once_in_one_folder_are_refused(swept, inline):
@@ -135,7 +135,7 @@ def test_a_file_says_what_arguments_say_and_arguments_win(tmp_path, inline):
     text = 'algo = "sac"\nenv = "jax:pendulum"\nseeds = "0-1"\nsteps = 400\n'
     text += "[set]\ncritic_lr = [3e-4, 1e-3]\n"
     (tmp_path / "rates.toml").write_text(text)
-    found, running = sweeps.opened(
+    found, running = sweeps.open_sweep(
         TINY | {"out": tmp_path, "jobs": 3}, tmp_path / "rates.toml", False
     )
     assert found.path == tmp_path / "sweeps" / "rates_1"

@@ -18,10 +18,10 @@ from thespis.tuning.hyper import (
     check,
     declared,
     fill,
+    legal_range,
     parse,
     prior,
     sample,
-    span,
 )
 
 
@@ -95,7 +95,7 @@ def test_a_number_out_of_range_is_refused(value):
 )
 def test_a_range_is_told_in_words(low, high, words):
     gamma = declared(Hyper)["gamma"]
-    assert span(dataclasses.replace(gamma, low=low, high=high)) == words
+    assert legal_range(dataclasses.replace(gamma, low=low, high=high)) == words
 
 
 def test_the_message_has_the_range():

@@ -1,4 +1,4 @@
-"""The algorithms: a frozen dataclass of static choices and pure methods each."""
+"""The algorithms, each a frozen dataclass of static choices with pure methods."""
 
 from thespis.algos.dads import DADS
 from thespis.algos.discrete_sac import DiscreteSAC

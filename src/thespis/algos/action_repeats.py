@@ -1,4 +1,4 @@
-"""What TAAC tells of the actions in rows: how often they were repeated, and which they were."""
+"""What TAAC reports of the actions in rows: how often they were repeated, and their values."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ LENGTH_EDGES = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 9.0, 13.0, 17.0, 33.0, 65.0, 129.0
 
 
 def repetitions(rows: Row, begins: Bool[Array, "..."]) -> dict[str, Mean]:
-    """Returns how many rows [...] went on with a trajectory, and how long runs were that ended.
+    """Returns the share of rows [...] that repeated, and the lengths of runs that ended in them.
 
-    Rows that had to begin a new trajectory (`begins`) chose nothing and are left out.
+    Rows that had to begin a new trajectory (`begins`) had no choice and are left out.
     """
-    number = lambda x: x.astype(jnp.float32)
+    as_float = lambda x: x.astype(jnp.float32)
     switch, repeats = rows.extra.switch, rows.extra.repeats
     chose = ~rows.final & ~begins
-    ended = number(chose & switch)
+    ended = as_float(chose & switch)
     return {
-        "repeat_rate": Mean(number(chose & ~switch), number(chose)),
-        "run_length": Mean(ended * number(repeats), ended),
+        "repeat_rate": Mean(as_float(chose & ~switch), as_float(chose)),
+        "run_length": Mean(ended * as_float(repeats), ended),
     }
 
 
 def histograms(rows: Row, begins: Bool[Array, "..."]) -> dict[str, Histogram]:
-    """Counts the lengths of runs that ended in rows [...], and the numbers in actions."""
+    """Counts the lengths of runs that ended in rows [...], and the values of actions."""
     acted = ~rows.final
     ended = acted & ~begins & rows.extra.switch
     counts = {"run_lengths": Histogram.of(rows.extra.repeats, ended, LENGTH_EDGES)}

@@ -1,7 +1,7 @@
-"""What every actor-critic here shares: its batches, its checks, and the parts in other files.
+"""What all actor-critics share: batches, priorities, and checks of their options.
 
-Networks are in actor_critic_networks.py, rewards in rewards.py, optimisers in optimization.py, and
-the learning of critics in critic_learning.py.
+Its bases are in files of their own: networks in actor_critic_networks.py, rewards in rewards.py,
+optimisers in optimization.py, and the learning of critics in critic_learning.py.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from thespis.algos.critic_learning import CriticLearning
-from thespis.core import Box, Discrete, Spec, ThespisError
+from thespis.core import MASK, Box, Discrete, Spec, ThespisError, has_mask
 from thespis.replay.priorities import Rule
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 
 
 @dataclass(frozen=True)
 class ActorCritic(CriticLearning):
-    """Holds the choices and methods that all share. A state's `stats` are None or running."""
+    """The base of all algorithms. The `stats` of a state are running statistics, or None."""
 
     batch_size: int = 256
     """Number of transitions (or windows) per update."""
@@ -39,8 +39,6 @@ class ActorCritic(CriticLearning):
     """Age in environment steps after which prioritized_replay ignores a transition."""
 
     class Hyper(eqx.Module):
-        """Numbers of prioritized_replay."""
-
         priority_alpha: float = prior(
             0.6, Uniform(0, 1), "exponent of priorities", low=0, special=True
         )
@@ -72,9 +70,9 @@ class ActorCritic(CriticLearning):
             special=True,
         )
 
-    several: ClassVar[bool] = False  # agents
-    own_passes: ClassVar[bool] = False  # it has a loss of its own: no batch norm, no dropout
-    without: ClassVar[tuple[str, ...]] = ()  # options that it takes no notice of
+    multi_agent: ClassVar[bool] = False
+    plain_networks: ClassVar[bool] = False  # its own losses have no use for batch norm and dropout
+    unsupported: ClassVar[tuple[str, ...]] = ()  # options that must keep their defaults
 
     def __post_init__(self):
         name = type(self).__name__
@@ -82,24 +80,24 @@ class ActorCritic(CriticLearning):
             call = f'thespis.train({name}, env="Pendulum-v1", steps=20_000)'
             raise ThespisError(f"{name} is made of the Spec of an environment; to train: {call}")
         agents = len(self.spec.agents)
-        if agents and not self.several:
+        if agents and not self.multi_agent:
             raise ThespisError(f"{name} is for one agent, and there are {agents}: take masac")
-        if not agents and self.several:
+        if not agents and self.multi_agent:
             discrete = isinstance(self.spec.action, Discrete)
             instead = "discrete-sac" if discrete else "sac"
             raise ThespisError(f"{name} is for several agents, and there is one: take {instead}")
-        limits = {name: getattr(self, name) for name in ("max_use", "max_staleness")}
-        for limited, limit in limits.items():
+        limits = {"max_use": self.max_use, "max_staleness": self.max_staleness}
+        for option, limit in limits.items():
             if limit is not None and not self.prioritized_replay:
-                raise ThespisError(f"{limited} = {limit} needs prioritized_replay: add it")
+                raise ThespisError(f"{option} = {limit} needs prioritized_replay: add it")
         if not (self.importance_weights or self.prioritized_replay):
             raise ThespisError("importance_weights = False needs prioritized_replay: add it")
         for option in fields(self):
-            if option.name in self.without and getattr(self, option.name) != option.default:
+            if option.name in self.unsupported and getattr(self, option.name) != option.default:
                 raise ThespisError(f"{option.name}: this algorithm has no such choice")
         self.check_critics()
         for group, network in (("actor", self.actor_network), ("critic", self.critic_network)):
-            if self.own_passes and (network.batched or network.dropout):
+            if self.plain_networks and (network.batched or network.dropout):
                 raise ThespisError(
                     f"{group}.*: {name} has neither batch norm nor dropout; take norm layer or rms"
                 )
@@ -113,6 +111,7 @@ class ActorCritic(CriticLearning):
 
     @property
     def box(self) -> Box:
+        """Returns the space of continuous actions; refuses discrete ones."""
         if not isinstance(self.spec.action, Box):
             name = type(self).__name__
             raise ThespisError(
@@ -120,19 +119,37 @@ class ActorCritic(CriticLearning):
             )
         return self.spec.action
 
+    @property
+    def actions(self) -> int:
+        """Returns the number of discrete actions; refuses continuous ones."""
+        if not isinstance(self.spec.action, Discrete):
+            name = type(self).__name__
+            raise ThespisError(
+                f"{name} needs discrete actions, not {self.spec.action}: take sac or td3"
+            )
+        return self.spec.action.n
+
+    def check_mask(self, obs: Any, actions: int) -> None:
+        """Refuses an action mask, if the spec of observations has one, of a wrong shape."""
+        if has_mask(obs) and obs[MASK].shape != (actions,):
+            raise ThespisError(
+                f"the {MASK} of observations has shape {obs[MASK].shape}, but there are {actions} "
+                f"actions: give one entry per action, shape {(actions,)}"
+            )
+
     def memory(self, key, n: int) -> Any:
         return None
 
     def reset(self, state, hp, key) -> Any:
-        """Returns a state that begins anew, but for its running statistics."""
-        kept = {name: x for name, x in vars(state).items() if name.endswith("stats")}
-        return replace(self.init(key, hp), **kept)  # pyright: ignore
+        """Returns a new state with the running statistics of the old one."""
+        stats = {name: x for name, x in vars(state).items() if name.endswith("stats")}
+        return replace(self.init(key, hp), **stats)  # pyright: ignore
 
     def sample(self, replay, demos, hp, key, step) -> Any:
         return replay.transitions(key, self.batch_size, hp.gamma, self.n_step)
 
     def rule(self, envs: int) -> Rule | None:
-        """Returns which rows of a prioritised replay may be drawn; None where all are, alike."""
+        """Returns which rows a prioritised replay may draw; None for uniform draws."""
         if not self.prioritized_replay:
             return None
         age = None if self.max_staleness is None else -(-self.max_staleness // envs)
@@ -144,10 +161,7 @@ class ActorCritic(CriticLearning):
         return Rule(self.n_step, self.max_use, age)
 
     def beta(self, hp, step: Array) -> Array:
-        """Returns the exponent of importance weights after `step` updates: it grows linearly to 1.
-
-        0 makes all weights 1.
-        """
+        """Returns the exponent of importance weights, which grows linearly to 1; 0 for none."""
         if not self.importance_weights:
             return jnp.zeros_like(hp.priority_beta)
         done = jnp.minimum(step.astype(jnp.float32) / hp.priority_anneal, 1.0)

@@ -1,4 +1,4 @@
-"""The networks of an actor-critic: what they see of an observation, and how they are built."""
+"""The networks of an actor-critic: their inputs, and how they are built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from thespis.nn.networks import Critics, EncodedNetwork, Network
 
 @dataclass(frozen=True)
 class ActorCriticNetworks:
-    """Builds actors and critics, and makes what they read of observations."""
+    """Builds actors and critics, and makes their inputs from observations."""
 
     spec: Spec
     hidden: tuple[int, ...] = (256, 256)
@@ -50,25 +50,24 @@ class ActorCriticNetworks:
     privileged: tuple[str, ...] = ()
     """Keys of a dict observation that only the critics see, not the actor."""
 
-    # --- what networks see ------------------------------------------------------------------
+    # --- inputs -----------------------------------------------------------------------------
 
     def see(self, state, obs) -> Array:
-        """Returns what the networks read: one normalised vector [..., n].
+        """Returns the input of the networks: one normalised vector [..., n].
 
-        Where privileged parts are missing they are 0: then only an actor can read it.
+        Privileged keys that are missing become zeros, which only an actor can do with.
         """
         if self.privileged and not set(self.privileged) <= obs.keys():
             first = next(iter(self.spec.obs.keys() - set(self.privileged)))
             lead = obs[first].shape[: obs[first].ndim - len(self.spec.obs[first].shape)]
-            blank = lambda key: jnp.zeros((*lead, *self.spec.obs[key].shape))
-            dark = {key: blank(key).astype(self.spec.obs[key].dtype) for key in self.privileged}
-            obs = {**obs, **dark}
+            zeros = lambda s: jnp.zeros((*lead, *s.shape)).astype(s.dtype)
+            obs = {**obs, **{key: zeros(self.spec.obs[key]) for key in self.privileged}}
         obs = obs if state.stats is None else normalization.normalise(state.stats, obs)
         return features(self.spec.obs, obs)
 
     @property
     def inputs(self) -> int:
-        """Counts the numbers that stand for an observation: as many as `see` returns."""
+        """Returns the size of the vectors that `see` returns."""
         return width(self.spec.obs)
 
     @property
@@ -77,20 +76,20 @@ class ActorCriticNetworks:
 
     @property
     def layers(self) -> Layers | None:
-        """Returns the convolutions, if they were chosen."""
+        """Returns the convolutional layers that were chosen; None for the default ones."""
         chosen = self.conv_channels, self.conv_kernels, self.conv_strides
         return None if None in chosen else Layers(*chosen)  # pyright: ignore
 
     @property
     def unseen(self) -> tuple[int, ...]:
-        """Returns the leaves of an observation that the actor does not see."""
+        """Returns the positions of the observation's leaves that the actor does not see."""
         if not self.privileged:
             return ()
         leaves = enumerate(jax.tree_util.tree_leaves_with_path(self.spec.obs))
         return tuple(i for i, (path, _) in leaves if path[0].key in self.privileged)
 
     def check_encoder(self) -> None:
-        """Refuses convolutions that do not fit, and privileged keys that are not there."""
+        """Refuses convolutions that do not fit, and privileged keys that do not exist."""
         chosen = (self.conv_channels, self.conv_kernels, self.conv_strides)
         if any(x is not None for x in chosen) and len({x and len(x) for x in chosen}) > 1:
             raise ThespisError(
@@ -106,9 +105,9 @@ class ActorCriticNetworks:
         keys = self.spec.obs if isinstance(self.spec.obs, dict) else {}
         for key in self.privileged:
             if key not in keys or key == MASK or len(self.privileged) >= len(keys):
-                there = f"has the keys {', '.join(keys)}" if keys else "is no dict"
+                kind = f"has the keys {', '.join(keys)}" if keys else "is no dict"
                 raise ThespisError(
-                    f"privileged = {key}: the observation {there}; name some that actors can do "
+                    f"privileged = {key}: the observation {kind}; name some that actors can do "
                     "without"
                 )
 
@@ -120,35 +119,35 @@ class ActorCriticNetworks:
             return state
         return eqx.tree_at(lambda s: s.stats, state, normalization.update(state.stats, rows.obs))
 
-    # --- how they are built -----------------------------------------------------------------
+    # --- networks ---------------------------------------------------------------------------
 
     def make_network(self, key, outputs: int) -> Any:
-        """Makes the network of an actor, from what `see` returns to `outputs` numbers."""
+        """Returns a new actor, from what `see` returns to `outputs` numbers."""
         separate = bool(self.unseen) if not self.images else not self.shared_encoder
         encoder = self.make_encoder(key) if separate else None
-        body = self.built_actor.build(key, self.reads(self.unseen), outputs)
+        body = self.full_actor_network.build(key, self.encoded_size(self.unseen), outputs)
         return body if encoder is None else EncodedNetwork(encoder, body, self.unseen)
 
     def make_critic(self, key, inputs: int, outputs: int = 1) -> Critics:
-        """Makes critics of the observation and `inputs` more numbers."""
-        sizes = (self.reads() + inputs, outputs)
+        """Returns new critics of an observation and `inputs` more numbers."""
+        sizes = (self.encoded_size() + inputs, outputs)
         encoder = self.make_encoder(key) if self.images else None
-        build = self.built_critic.build
+        build = self.full_critic_network.build
         return Critics(key, self.critics, sizes, encoder=encoder, build=build)
 
     def make_encoder(self, key) -> Encoder:
         return Encoder(random.fold_in(key, 0), self.spec.obs, self.layers, self.weight_init)
 
     def with_encoder(self, actor, critic) -> Any:
-        """Returns the actor as a function of what `see` returns: with the encoder that it shares.
+        """Returns the actor as a function of what `see` returns: with the encoder if it is shared.
 
-        The encoder is no part of what the actor learns, so no gradient of its loss reaches it.
+        The encoder is not among the actor's parameters, so the actor's loss does not train it.
         """
         shares = self.images and self.shared_encoder
         return EncodedNetwork(critic.encoder, actor, self.unseen) if shares else actor
 
-    def reads(self, skip: tuple[int, ...] = ()) -> int:
-        """Counts the numbers that a network reads of what `see` returns, through an encoder."""
+    def encoded_size(self, skip: tuple[int, ...] = ()) -> int:
+        """Returns the size of an encoded observation, some of its leaves left out."""
         total = self.inputs
         for i, leaf in enumerate(jax.tree.leaves(self.spec.obs)):
             size, flat = image(leaf), math.prod(leaf.shape)
@@ -157,17 +156,17 @@ class ActorCriticNetworks:
         return total
 
     @property
-    def built_actor(self) -> Network:
-        """Returns all choices of the actor's network."""
+    def full_actor_network(self) -> Network:
+        """Returns the actor's network with all choices filled in."""
         return self.complete(self.actor_network, self.hidden)
 
     @property
-    def built_critic(self) -> Network:
-        """Returns all choices of a critic's network."""
+    def full_critic_network(self) -> Network:
+        """Returns a critic's network with all choices filled in."""
         hidden = self.hidden if self.critic_hidden is None else self.critic_hidden
         return self.complete(self.critic_network, hidden)
 
     def complete(self, network: Network, hidden: tuple[int, ...]) -> Network:
-        """Returns the choices of a network with what it leaves to the algorithm."""
-        chosen = hidden if network.hidden is None else network.hidden
-        return replace(network, hidden=chosen, init=network.init or self.weight_init)
+        """Returns a network in which the algorithm's choices fill in what is not set."""
+        hidden = hidden if network.hidden is None else network.hidden
+        return replace(network, hidden=hidden, init=network.init or self.weight_init)

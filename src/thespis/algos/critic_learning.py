@@ -1,4 +1,4 @@
-"""The learning of critics, each part of which a variant may override."""
+"""How critics learn, in parts that variants may override."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from thespis.core import Metrics, ThespisError, Transition, mean, polyak
 from thespis.nn.heads import Categorical, CategoricalTarget, Head, Huber, Quantile, Scalar
 from thespis.nn.train_state import TrainState
 
-# Choices of `learn_critics`, which those that learn their critics otherwise do not have.
-OF_CRITICS = ("subset", "target_reduce", "actor_reduce", "target_update", "target_every", "head")
+# Options of `learn_critics`, which algorithms with their own loss of critics do not support.
+CRITIC_OPTIONS = ("subset", "head", "target_reduce", "target_update", "target_every")
+CRITIC_OPTIONS += ("actor_reduce",)
 
 
 @dataclass(frozen=True)
 class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
-    """Takes steps of critics towards r + gamma^k V(s'), and of their targets."""
+    """Trains critics towards r + gamma^k V(s'), and updates their targets."""
 
     subset: int | None = None
     """Number of critics, chosen at random for every update, that form the target (as in REDQ); by
@@ -59,7 +60,7 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
     """Leave transitions at a time limit out of the critics' loss."""
 
     def check_critics(self) -> None:
-        """Refuses heads, reductions and targets that do not go together."""
+        """Refuses heads, reductions and targets that do not fit together."""
         if self.target_update == "none" and not self.critic_network.batched:
             raise ThespisError(
                 "target_update = none: critics without targets diverge unless batch norm holds "
@@ -79,7 +80,7 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
 
     @cached_property
     def value_head(self) -> Head:
-        """Returns what the outputs of critics mean."""
+        """Returns the head, which says what the outputs of critics mean."""
         match self.head:
             case "categorical":
                 return Categorical(self.atoms, self.value_bound, self.categorical_target)
@@ -93,23 +94,23 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
     ) -> tuple[TrainState, CriticStep]:
         """Takes one step of the critics towards r + gamma^k (Q(s', a') + bonus).
 
-        `now` is what critics read of s and a, `then` of s' and a'. Each part is a method of its
-        own: the passes through the networks, the reduction over critics, the target, the loss.
+        `now` holds the inputs (s, a), `then` (s', a'). Each part is a method of its own: the
+        passes through the networks, the reduction over critics, the target and the loss.
         """
-        k_more, k_pass, k_reduce = (random.fold_in(key, i) for i in range(3))
+        k_extra, k_pass, k_reduce = (random.fold_in(key, i) for i in range(3))
 
         def loss(critic):
             out, next_out, new = self.critic_passes(critic, target_critic, now, then, b, k_pass)
             after = self.reduce_target(next_out, then, k_reduce)
             target, valid = self.bellman_target(hp, b, after, bonus)
             losses, error = self.critic_losses(hp, out, target, now, b, target_critic)
-            each = mean(b.weight[None] * losses, valid[None])
-            more = self.extra_critic_loss(state, hp, critic, b, valid, k_more)
+            losses = mean(b.weight[None] * losses, valid[None])
+            extra = self.extra_critic_loss(state, hp, critic, b, valid, k_extra)
             value = self.value_head.value(after)
             value = value if bonus is None else value + bonus
             report = self.value_head.report(target)
-            parts = each, error, value, next_out, valid, report, target
-            return self.total_critic_loss(each) + more, (new, parts)
+            parts = losses, error, value, next_out, valid, report, target
+            return self.total_critic_loss(losses) + extra, (new, parts)
 
         critic, (total, parts) = self.apply_gradient(state.critic, loss, hp, hp.critic_lr)
         return critic, CriticStep(total, *parts)
@@ -119,8 +120,8 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
     ) -> tuple[Array, Array, Any]:
         """Returns outputs of critics for (s, a), of their targets for (s', a'), and the critics.
 
-        The latter are those with new running statistics, where there are any: batch norms see
-        (s, a) and (s', a') as one batch.
+        The latter have new running statistics, if they have any: batch norms see (s, a) and
+        (s', a') as one batch.
         """
         k_now, k_then, k_subset = (random.fold_in(key, i) for i in range(3))
         if self.subset is not None:
@@ -138,15 +139,15 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
         return self.taken(out, now[1]), stop_gradient(next_out), new
 
     def network_inputs(self, obs, action) -> tuple[Array, ...]:
-        """Returns what the networks of critics read of (s, a)."""
+        """Returns the inputs of the critics' networks for (s, a)."""
         return obs, action
 
     def taken(self, out: Array, action) -> Array:
-        """Returns the part of the networks' outputs that is of these actions: here all."""
+        """Returns the networks' outputs for the actions that were taken: here all of them."""
         return out
 
     def outputs(self, critic: Any, obs, action, key=None) -> Array:
-        """Returns what every critic says of (s, a): [critics, batch, outputs of the head]."""
+        """Returns the outputs of every critic for (s, a): [critics, batch, outputs of the head]."""
         return self.taken(critic(*self.network_inputs(obs, action), key=key), action)
 
     def q(self, critic: Any, obs, action) -> Array:
@@ -154,14 +155,14 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
         return self.value_head.value(self.outputs(critic, obs, action))
 
     def reduce_target(self, out: Array, then: tuple, key) -> Array:
-        """Returns what stands for the value of s', of all critics: [batch, outputs]."""
+        """Reduces the outputs of all target critics for s' to one: [batch, outputs]."""
         head = self.value_head
         if self.target_reduce == "truncated" and isinstance(head, Quantile):
             return head.truncated(out)
         return head.smallest(out) if self.target_reduce == "min" else head.average(out)
 
     def reduce_actor(self, out: Array, key) -> Array:
-        """Returns what the actor maximises, of all critics: [batch, outputs]."""
+        """Reduces the outputs of all critics to what the actor maximises: [batch, outputs]."""
         head = self.value_head
         return head.average(out) if self.actor_reduce == "mean" else head.smallest(out)
 
@@ -191,11 +192,11 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
         return losses.sum()
 
     def extra_critic_loss(self, state, hp, critic, b: Transition, valid, key) -> Any:
-        """Returns what the critics' loss has beyond their errors: nothing here."""
+        """Returns a further term of the critics' loss: none here."""
         return 0.0
 
     def make_target(self, critic: Any) -> Any:
-        """Returns the target critics of new critics, None if they have no targets."""
+        """Returns the targets of new critics; None without target critics."""
         return None if self.target_update == "none" else critic
 
     def update_target(self, hp, target_critic: Any, critic: Any, step: Array) -> Any:
@@ -213,7 +214,7 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
 
 
 class CriticStep(NamedTuple):
-    """Holds what a step of the critics tells."""
+    """The results of one gradient step of the critics."""
 
     loss: Array
     losses: Array  # of every critic
@@ -221,12 +222,12 @@ class CriticStep(NamedTuple):
     next_value: Array  # V(s') [batch]
     next_out: Array  # of the target critics [critics, batch, ...]
     valid: Array  # which entries were learned from
-    report: dict[str, Array]  # of the head [batch]
-    target: Any  # what was learned; of a head of one number [batch]
+    report: dict[str, Array]  # what the head reports [batch]
+    target: Any  # what was learned; [batch] if the head is scalar
 
     @property
     def td_error(self) -> Array:
-        """Returns the size of the error, as a mean over the critics: [batch]."""
+        """Returns the absolute error, averaged over the critics: [batch]."""
         return jnp.abs(self.error).mean(0)
 
     @property
@@ -241,5 +242,5 @@ class CriticStep(NamedTuple):
 
 
 def numbered(name: str, values: Any) -> Metrics:
-    """Returns one metric for each of several, such as critics, counted from 1."""
+    """Returns one metric per value, such as one per critic, numbered from 1."""
     return {f"{name}_{i}": value for i, value in enumerate(values, 1)}

@@ -1,9 +1,9 @@
-"""DADS: skills that can be told apart and predicted. Sharma et al. 2020, arxiv.org/abs/1907.01657.
+"""DADS: diverse and predictable skills. Sharma et al. 2020, https://arxiv.org/abs/1907.01657.
 
-SAC is told of a skill z, which every environment keeps for an episode. A model of the change that
-follows (skill_dynamics.py) rewards what z makes predictable and others do not.
-Learning it from older data with importance weights: Sharma et al. 2020, arxiv.org/abs/2004.12974.
-Another objective may take its place (metra.py), and the environment's reward be added (smerl.py).
+SAC observes a skill z, which every environment keeps for an episode. A model of the change that
+follows (skill_dynamics.py) rewards changes that z makes predictable and other skills do not.
+From older data, with importance weights: Sharma et al. 2020, https://arxiv.org/abs/2004.12974.
+Another objective may replace it (metra.py), and the environment's reward be added (smerl.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from thespis.algos import soft_actor_critic
 from thespis.algos.held_noise import Held
 from thespis.algos.metra import METRA
 from thespis.algos.presets.dads import PRESETS
-from thespis.algos.rewards import OF_REWARDS
+from thespis.algos.rewards import REWARD_OPTIONS
 from thespis.algos.sac import SAC
 from thespis.algos.skill_dynamics import SkillDynamics
 from thespis.algos.skill_views import SkillViews
@@ -39,53 +39,53 @@ from thespis.selection import function, is_function, name_of
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 from thespis.values import Reference, Word
 
-EDGE = 1e-6  # actions nearer than this to a bound count as if there
+EDGE = 1e-6  # distance from a bound to which actions are clipped for log-probabilities
 
 
 class State(soft_actor_critic.State):
     dynamics: TrainState  # the network of the objective: skill dynamics q, or METRA's phi
-    change_stats: Running | None  # of what is predicted
-    input_stats: Running | None  # of what the dynamics see
+    change_stats: Running | None  # of the changes that are predicted
+    input_stats: Running | None  # of the inputs of the dynamics
     multiplier: TrainState | None  # METRA's log lambda
     returns: Returns | None  # of skills, if the environment's reward counts
 
 
 class Memory(eqx.Module):
-    """Holds what each of n environments carries from step to step."""
+    """The memory of n environments."""
 
     skill: Float[Array, "n size"]
-    held: Held | None  # exploration noise, where it is held
+    held: Held | None  # exploration noise, if it is held for several steps
 
 
 class Extra(eqx.Module):
-    """Holds what is stored with a step."""
+    """What is stored with a step."""
 
     skill: Float[Array, "... size"]
-    log_p: Float[Array, "..."] | None  # of the action when it was done, for importance weights
+    log_p: Float[Array, "..."] | None  # of the action when it was taken, for importance weights
 
 
 class SkillObservation(NamedTuple):
-    """Joins an observation and the skill that acts on it."""
+    """An observation and the skill that acts on it."""
 
     obs: Any
     skill: Float[Array, "... size"]
 
 
 class Batch(NamedTuple):
-    """Holds what the policy learns from, and the dynamics if they have a batch of their own."""
+    """The batch of the policy, and that of the dynamics if it is another one."""
 
     policy: Transition
     dynamics: Transition | None
 
     @property
     def drawn(self):
-        """Returns which rows the policy's transitions are, to give their priorities back."""
+        """Returns the rows of the policy's transitions, whose priorities are updated."""
         return self.policy.drawn
 
 
 @dataclass(frozen=True)
 class DADS(SAC):
-    """Learns skills without rewards: they differ in what they do, and can be planned with."""
+    """Learns, without rewards, skills that differ in their effects and can be planned with."""
 
     objective: Literal["dads", "metra"] = "dads"
     """Objective: skills with predictable effects (dads), or far apart in a learned representation
@@ -160,11 +160,7 @@ class DADS(SAC):
             special=True,
         )
         slack: float = prior(
-            1e-3,
-            LogUniform(1e-4, 1e-1),
-            "slack of metra's constraint",
-            low=0,
-            special=True,
+            1e-3, LogUniform(1e-4, 1e-1), "slack of metra's constraint", low=0, special=True
         )
         diversity_scale: float = prior(
             1.0,
@@ -182,12 +178,12 @@ class DADS(SAC):
         )
 
     presets: ClassVar[dict[str, dict]] = PRESETS
-    without: ClassVar[tuple[str, ...]] = OF_REWARDS
+    unsupported: ClassVar[tuple[str, ...]] = REWARD_OPTIONS
 
     def __post_init__(self):
         super().__post_init__()
         if isinstance(self.descriptor, str) and is_function(self.descriptor):
-            # The function itself: algorithms whose functions differ are not equal.
+            # The function instead of its name: algorithms whose functions differ are not equal.
             object.__setattr__(self, "descriptor", function("descriptor", self.descriptor))
         if self.n_step != 1:
             raise ThespisError(f"n_step = {self.n_step}: the reward of DADS is of one step; give 1")
@@ -201,39 +197,39 @@ class DADS(SAC):
             )
         if self.best_return is not None and not self.with_reward:
             raise ThespisError(f"best_return = {self.best_return} needs with_reward: add it")
-        _ = self.views.selected, self.intrinsic_objective  # refuse what is not there
+        _ = self.views.selected, self.intrinsic_objective  # refuse what does not exist
 
     @property
     def intrinsic_objective(self) -> SkillDynamics | METRA:
-        """Returns what makes the intrinsic reward."""
+        """Returns the objective, which makes the intrinsic reward."""
         return METRA(self) if self.objective == "metra" else SkillDynamics(self)
 
-    # --- what is seen -----------------------------------------------------------------------
+    # --- inputs -----------------------------------------------------------------------------
 
     @cached_property
     def views(self) -> SkillViews:
         """Returns what policy and skill dynamics see and predict."""
-        by: Any = self.descriptor
-        sees = self.policy_sees, self.dynamics_sees, self.predicts
+        descriptor: Any = self.descriptor
+        choices = self.policy_sees, self.dynamics_sees, self.predicts
         defaults = not self.with_reward, self.objective != "metra"
-        return SkillViews(self.spec, by, *sees, *defaults)
+        return SkillViews(self.spec, descriptor, *choices, *defaults)
 
     @property
     def inputs(self) -> int:
-        """Counts the numbers that policy and critics read."""
+        """Returns the size of the vectors that `see` returns."""
         return self.views.size("policy_sees") + self.skills
 
     def see(self, state, obs: SkillObservation) -> Array:
-        """Returns what policy and critics read: part of the observation, and the skill."""
+        """Returns the input of policy and critics: part of the observation, and the skill."""
         raw = obs.obs if state.stats is None else normalization.normalise(state.stats, obs.obs)
         return jnp.concatenate([self.views.look("policy_sees", raw), obs.skill], -1)
 
     def describe(self, obs) -> Float[Array, "... size"]:
-        """Returns the descriptor of observations: where a state is."""
+        """Returns the descriptor of observations."""
         return self.views.describe(obs)
 
     def scaled(self, state: State, seen: Float[Array, "... n"]) -> Float[Array, "... n"]:
-        """Normalises what the dynamics see, where they have statistics."""
+        """Normalises the input of the dynamics, if they have statistics."""
         return seen if state.input_stats is None else state.input_stats(seen, floor=1e-12)
 
     # --- life cycle -------------------------------------------------------------------------
@@ -257,7 +253,7 @@ class DADS(SAC):
         )
 
     def memory(self, key, n: int) -> Any:
-        """Gives every environment a skill for the episode."""
+        """Returns a skill for every environment, which it keeps for the episode."""
         k_skill, k_held = random.split(key)
         held = super().memory(k_held, n)
         if self.assignment == "equal":
@@ -271,13 +267,13 @@ class DADS(SAC):
         return self.intrinsic_objective.draw(key, (n, self.skills))
 
     def nearest(self, skill: Float[Array, "... size"]) -> Float[Array, "... size"]:
-        """Returns the skill that numbers [..., size] are nearest to."""
+        """Returns the nearest skill."""
         if self.skill_kind == "one-hot":
             return nn.one_hot(skill.argmax(-1), self.skills)
         return self.intrinsic_objective.nearest(skill)
 
     def follow(self, memory: Any, skill: Float[Array, "n size"]) -> Memory:
-        """The memory in which these skills are followed."""
+        """Returns a memory that follows these skills."""
         return dataclasses.replace(memory, skill=skill)
 
     def act(self, state: Any, hp, memory: Any, obs, key, step, mode: Mode) -> Any:
@@ -295,7 +291,7 @@ class DADS(SAC):
     # --- learning ---------------------------------------------------------------------------
 
     def sample(self, replay, demos, hp, key, step) -> Batch:
-        """Draws a batch for the policy, and one of recent rows for the dynamics if they ask."""
+        """Draws a batch for the policy, and perhaps one of recent rows for the dynamics."""
         k_policy, k_dynamics = random.split(key)
         batch = super().sample(replay, demos, hp, k_policy, step)
         if self.dynamics_data != "recent":
@@ -304,44 +300,44 @@ class DADS(SAC):
         return Batch(batch, replay.transitions(k_dynamics, self.batch_size, hp.gamma, 1, recent))
 
     def remember(self, state: Any, rows: Row, returns: Float[Array, "n"]) -> State:
-        """Keeps the returns of episodes that ended in these rows, if they matter."""
+        """Stores the returns of episodes that ended in these rows, if rewards count."""
         if state.returns is None:
             return state
         new = state.returns.add(self.stored(rows).skill, returns, rows.final)
         return dataclasses.replace(state, returns=new)
 
     def update(self, state: Any, hp, b: Any, key, step) -> tuple[State, Metrics, Array]:
-        """Takes one step of the objective, and one of SAC on the reward that it gives."""
+        """Takes one step of the objective, and one of SAC on its intrinsic reward."""
         k_skills, k_sac = random.split(key)
         policy, old = b.policy, state.dynamics.params
 
-        # What rewards are made of: skill dynamics, or a representation.
+        # The objective: skill dynamics, or a representation.
         if self.dynamics_period == 1:
             state, learned = self.learn_dynamics(state, hp, b)
         else:
             learn = lambda state: self.learn_dynamics(state, hp, b)
-            empty = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(learn, state)[1])
+            zeros = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(learn, state)[1])
             due = step % self.dynamics_period == 0
-            state, learned = jax.lax.cond(due, learn, lambda state: (state, empty), state)
+            state, learned = jax.lax.cond(due, learn, lambda state: (state, zeros), state)
 
         net = state.dynamics.params if self.order == "sequential" else old
         skill = self.stored(policy).skill
-        step_of = policy.obs, policy.next_obs, skill, k_skills
-        intrinsic, target = self.intrinsic(state, net, hp, *step_of)
+        steps = policy.obs, policy.next_obs, skill, k_skills
+        intrinsic, target = self.intrinsic(state, net, hp, *steps)
         intrinsic = reward = jnp.where(policy.terminated > 0, 0.0, intrinsic)
         if state.returns is not None:
-            # The task's reward, and the intrinsic one c 1[R(z) near R*] where the skill does well.
+            # SMERL: the task's reward, and the intrinsic one for skills with R(z) near R*.
             near = state.returns.near_best(skill, hp.margin, self.best_return)
             reward = policy.reward + hp.diversity_scale * near * intrinsic
             learned |= {"near_best": mean(near, policy.valid)}
 
-        informed = dataclasses.replace(
+        batch = dataclasses.replace(
             policy,
             obs=SkillObservation(policy.obs, skill),
             next_obs=SkillObservation(policy.next_obs, skill),
             reward=reward,
         )
-        state, metrics, td_error = super().update(state, hp, informed, k_sac, step)
+        state, metrics, td_error = super().update(state, hp, batch, k_sac, step)
         alive = self.alive(policy)
         metrics |= learned | self.intrinsic_objective.target_metrics(target, alive)
         metrics |= {
@@ -351,30 +347,30 @@ class DADS(SAC):
         return state, metrics, td_error
 
     def learn_dynamics(self, state: Any, hp, b: Batch) -> tuple[State, dict[str, Mean]]:
-        """Takes one step of the objective, after that of the statistics."""
+        """Updates the statistics, then takes one step of the objective."""
         batch = b.policy if b.dynamics is None else b.dynamics
         alive, extra = self.alive(batch), self.stored(batch)
         seen = self.views.look("dynamics_sees", batch.obs)
-        rows = {"change_stats": self.change(batch), "input_stats": seen}
-        known = {name: x for name, x in rows.items() if getattr(state, name) is not None}
-        stats = {name: getattr(state, name).update(x, alive) for name, x in known.items()}
-        state = dataclasses.replace(state, **stats)
+        update = lambda stats, x: None if stats is None else stats.update(x, alive)
+        change_stats = update(state.change_stats, self.change(batch))
+        input_stats = update(state.input_stats, seen)
+        state = dataclasses.replace(state, change_stats=change_stats, input_stats=input_stats)
         weight = jnp.ones_like(alive)
         if extra.log_p is not None:
-            view = self.see(state, SkillObservation(batch.obs, extra.skill))
-            log_p = self.policy(state.actor.params, view).log_prob(batch.action, EDGE)
-            reach = jnp.log(hp.importance_clip)
-            weight = jnp.exp(jnp.clip(log_p - extra.log_p, -reach, reach))
+            inputs = self.see(state, SkillObservation(batch.obs, extra.skill))
+            log_p = self.policy(state.actor.params, inputs).log_prob(batch.action, EDGE)
+            bound = jnp.log(hp.importance_clip)
+            weight = jnp.exp(jnp.clip(log_p - extra.log_p, -bound, bound))
         learn = self.intrinsic_objective.learn
         state, metrics = learn(state, hp, batch, extra.skill, weight, alive)
         return state, {name: Mean(x, jnp.ones(())) for name, x in metrics.items()}
 
     def intrinsic(self, state: State, net: MLP, hp, obs, next_obs, skill, key) -> tuple:
-        """Returns the objective's reward of steps [batch], and what its network should predict."""
+        """Returns the intrinsic reward [batch], and the target of the objective's network."""
         return self.intrinsic_objective.reward(state, net, hp, obs, next_obs, skill, key)
 
     def change(self, batch: Transition) -> Float[Array, "batch n"]:
-        """Returns the changes to be predicted, as they are."""
+        """Returns the changes to predict, before they are normalised."""
         look = self.views.look
         return look("predicts", batch.next_obs) - look("predicts", batch.obs)
 
@@ -383,25 +379,25 @@ class DADS(SAC):
         return batch.extra if isinstance(batch.extra, Extra) else batch.extra[0]
 
     def alive(self, batch: Transition) -> Array:
-        """Tells whose change counts: transitions that end an episode for good do not."""
+        """Returns 1 for transitions whose change counts, 0 if they are invalid or terminate."""
         return batch.valid * (1.0 - batch.terminated)
 
-    # --- what evaluations tell --------------------------------------------------------------
+    # --- evaluations ------------------------------------------------------------------------
 
     def diversity_reward(self, state: State, hp, row: Row, after: Row) -> Float[Array, "n"]:
-        """Returns the intrinsic reward of steps from rows to those after them, leaves [n, ...]."""
+        """Returns the intrinsic reward of the steps from `row` to `after`, leaves [n, ...]."""
         reward = self.diversity_between(state, hp, row.obs, after.obs, self.stored(row).skill)
         return jnp.where(after.terminated, 0.0, reward)
 
     def diversity_between(self, state: State, hp, obs, next_obs, skill) -> Float[Array, "n"]:
         """Returns the intrinsic reward between observations."""
-        net, key = state.dynamics.params, random.key(0)  # the same alternatives for all
+        net, key = state.dynamics.params, random.key(0)  # always compares the same alternatives
         return self.intrinsic(state, net, hp, obs, next_obs, skill, key)[0]
 
     def dependence_terms(self, state: State, hp, row: Row, after: Row) -> Float[Array, "n terms"]:
-        """Returns what steps tell of the skill, whose sums over episodes `dependence` reads."""
-        step_of = row.obs, after.obs, self.stored(row).skill
-        terms = self.intrinsic_objective.dependence_terms(state, hp, *step_of)
+        """Returns terms of steps, whose sums over episodes `dependence` needs."""
+        steps = row.obs, after.obs, self.stored(row).skill
+        terms = self.intrinsic_objective.dependence_terms(state, hp, *steps)
         return jnp.where(after.terminated[:, None], 0.0, terms)
 
     def dependence(self, terms: Float[Array, "n terms"]) -> Float[Array, "n"]:
@@ -410,11 +406,11 @@ class DADS(SAC):
 
     @classmethod
     def judged_by(cls, options: dict[str, Any]) -> str:
-        """Returns the metric that tells which policy is best: with a task its reward."""
+        """Returns the metric that chooses the best policy: the reward if it counts."""
         return "eval/mean_reward" if options.get("with_reward") else "eval/skill_dependence"
 
     def complaint(self, metrics: dict[str, Any]) -> str | None:
-        """Returns why learning cannot work, as far as a row of metrics tells."""
+        """Returns why learning cannot work, judged by a row of metrics; None if it can."""
         if metrics.get("train/change") != 0:
             return None
         return (

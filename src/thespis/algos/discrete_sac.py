@@ -14,14 +14,14 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, Float
 
+from thespis.algos import epsilon
 from thespis.algos.critic_learning import numbered
-from thespis.algos.epsilon import Schedule, epsilon_of, with_random_actions
 from thespis.algos.held_noise import Held
 from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.discrete_sac import PRESETS
 from thespis.algos.soft_actor_critic import SoftActorCritic, State
 from thespis.algos.temperature import update_temperature
-from thespis.core import MASK, Discrete, Metrics, Mode, ThespisError, Transition, mean, where
+from thespis.core import MASK, Metrics, Mode, ThespisError, Transition, has_mask, mean, where
 from thespis.nn.distributions import Categorical
 from thespis.nn.heads import smallest
 from thespis.nn.networks import MLP, Critics, EncodedNetwork
@@ -30,10 +30,10 @@ from thespis.xla import fast_random
 
 
 class Memory(eqx.Module):
-    """What each of n environments carries, where noise is held."""
+    """The memory of n environments, if noise is held."""
 
     held: Held
-    luck: Float[Array, "n"]  # of the episode, which strays while this is below epsilon
+    luck: Float[Array, "n"]  # actions are random while this number of the episode is below epsilon
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class DiscreteSAC(SoftActorCritic):
     """Include the entropy of the next state in the critics' targets."""
     clip_q: bool = False
     """Clip the critics' values to within q_clip of the target critics in their loss."""
-    epsilon_schedule: Schedule = "linear"
+    epsilon_schedule: epsilon.Schedule = "linear"
     """Schedule of epsilon from epsilon_start to epsilon_end."""
     store_logits: bool = False
     """Store the actor's logits with every transition."""
@@ -70,19 +70,12 @@ class DiscreteSAC(SoftActorCritic):
         q_clip: float = prior(
             0.5, LogUniform(0.1, 10), "distance from the target critics for clip_q", low=0
         )
-        epsilon_start: float = prior(
-            1.0, Uniform(0, 1), "initial probability of a random action", 0, 1
-        )
-        epsilon_end: float = prior(
-            0.0, Uniform(0, 0.1), "final probability of a random action", 0, 1
-        )
-        epsilon_decay: float = prior(
-            2e4, LogUniform(1e3, 1e5), "steps from epsilon_start to epsilon_end", low=1
-        )
+        epsilon_start: float = epsilon.start_prior(1.0)
+        epsilon_end: float = epsilon.end_prior(0.0)
+        epsilon_decay: float = epsilon.decay_prior(2e4)
 
     presets: ClassVar[dict[str, dict]] = PRESETS
-
-    without: ClassVar[tuple[str, ...]] = ("subset", "target_reduce", "actor_reduce")
+    unsupported: ClassVar[tuple[str, ...]] = ("subset", "target_reduce", "actor_reduce")
 
     def __post_init__(self):
         super().__post_init__()
@@ -90,24 +83,7 @@ class DiscreteSAC(SoftActorCritic):
             raise ThespisError(f"head = {self.head} is for continuous actions: take mse or huber")
         if self.clip_q and (self.head != "mse" or self.target_update == "none"):
             raise ThespisError("clip_q needs head = mse and target critics: leave one of them out")
-        n, obs = self.actions, self.spec.obs
-        if self.masked and obs[MASK].shape != (n,):
-            raise ThespisError(
-                f"the {MASK} of observations has shape {obs[MASK].shape}, but there are {n} "
-                f"actions: give one entry per action, shape {(n,)}"
-            )
-
-    @property
-    def actions(self) -> int:
-        if not isinstance(self.spec.action, Discrete):
-            raise ThespisError(
-                f"DiscreteSAC needs discrete actions, not {self.spec.action}: take sac or td3"
-            )
-        return self.spec.action.n
-
-    @property
-    def masked(self) -> bool:
-        return isinstance(self.spec.obs, dict) and MASK in self.spec.obs
+        self.check_mask(self.spec.obs, self.actions)
 
     # --- life cycle -------------------------------------------------------------------------
 
@@ -127,10 +103,10 @@ class DiscreteSAC(SoftActorCritic):
         extra = {"logits": policy.logits} if self.store_logits else None
         if mode == "greedy":
             return policy.mode(), memory, extra
-        k_stray, k_action = random.split(key)
-        chance = 1.0 if mode == "random" else epsilon_of(self.epsilon_schedule, hp, step)
+        k_random, k_action = random.split(key)
+        chance = 1.0 if mode == "random" else epsilon.epsilon_of(self.epsilon_schedule, hp, step)
         if self.noise_repeat == 1:
-            policy = with_random_actions(policy, chance, k_stray)
+            policy = epsilon.with_random_actions(policy, chance, k_random)
             return policy.sample(k_action), memory, extra
         held = memory.held.next(k_action, self.noise_repeat, random.gumbel)
         logits = where(memory.luck < chance, jnp.zeros_like(policy.logits), policy.logits)
@@ -145,9 +121,9 @@ class DiscreteSAC(SoftActorCritic):
         alpha = self.alpha(state, hp)
 
         # Critics: regress every Q_i on the soft Bellman target (eq. 4, with V of eq. 10).
-        after = self.policy(state, self.acting(state), b.next_obs)
-        bonus = alpha * after.entropy() if self.critic_entropy else None
-        arguments = hp, b, (obs, b.action), (next_obs, after), bonus, key
+        next_policy = self.policy(state, self.acting(state), b.next_obs)
+        bonus = alpha * next_policy.entropy() if self.critic_entropy else None
+        arguments = hp, b, (obs, b.action), (next_obs, next_policy), bonus, key
         critic, result = self.learn_critics(state, state.target, *arguments)
 
         # Actor: maximise the soft value under the new critics (eq. 12).
@@ -163,24 +139,25 @@ class DiscreteSAC(SoftActorCritic):
         actor, (pi_loss, (policy, entropies)) = trained
 
         # Temperature: hold the entropy at its target (eq. 11).
-        entropy, wanted = (mean(x, b.valid) for x in (entropies, self.wanted(hp, policy)))
+        targets = self.target_entropies(hp, policy)
+        entropy, target_entropy = mean(entropies, b.valid), mean(targets, b.valid)
         temperature, alpha_loss = update_temperature(
-            self.temperature, state.temperature, entropy - wanted, hp.alpha_lr
+            self.temperature, state.temperature, entropy - target_entropy, hp.alpha_lr
         )
 
-        anyhow = Categorical(jnp.zeros_like(after.logits), after.legal)  # all legal actions alike
+        uniform = Categorical(jnp.zeros_like(next_policy.logits), next_policy.legal)
         metrics = result.metrics | {
             "actor_loss": pi_loss,
             "ent_coef": alpha,
             "ent_coef_loss": alpha_loss,
             "total_loss": pi_loss + result.loss + alpha_loss,
             "entropy": entropy,
-            "target_entropy": wanted,
-            **numbered("q_value", (mean(anyhow.expect(q), result.valid) for q in result.next_out)),
+            "target_entropy": target_entropy,
+            **numbered("q_value", (mean(uniform.expect(q), result.valid) for q in result.next_out)),
         }
         if self.store_logits and b.extra is not None:
-            then = Categorical(b.extra["logits"], policy.legal)
-            metrics["behaviour_entropy"] = mean(then.entropy(), b.valid)
+            behaviour = Categorical(b.extra["logits"], policy.legal)
+            metrics["behaviour_entropy"] = mean(behaviour.entropy(), b.valid)
         target = self.update_target(hp, state.target, critic.params, step)
         parts = {"actor": actor, "critic": critic, "target": target, "temperature": temperature}
         return replace(state, **parts), metrics, result.td_error
@@ -192,8 +169,8 @@ class DiscreteSAC(SoftActorCritic):
         return self.distribution(actor(self.see(state, obs)), obs)
 
     def distribution(self, logits: Array, obs) -> Categorical:
-        """Returns the policy, of what the actor's network says of observations."""
-        return Categorical.of(logits, obs[MASK].astype(bool) if self.masked else None)
+        """Returns the policy that the actor's logits stand for."""
+        return Categorical.of(logits, obs[MASK].astype(bool) if has_mask(self.spec.obs) else None)
 
     def network_inputs(self, obs, action) -> tuple[Array, ...]:
         return (obs,)
@@ -203,7 +180,7 @@ class DiscreteSAC(SoftActorCritic):
         return jnp.take_along_axis(out, action[None, :, None], -1)
 
     def reduce_target(self, out, then: tuple, key) -> Array:
-        """Returns the value that the policy expects: [batch, 1]."""
+        """Returns the expected value under the policy: [batch, 1]."""
         _, policy = then
         return policy.expect(self.reduced(out))[..., None]
 
@@ -211,16 +188,16 @@ class DiscreteSAC(SoftActorCritic):
         losses, error = super().critic_losses(hp, out, target, now, b, target_critic)
         if self.clip_q:
             anchor, q = self.q(target_critic, *now), self.value_head.value(out)
-            near = anchor + jnp.clip(q - anchor, -hp.q_clip, hp.q_clip)
-            losses = jnp.maximum(losses, (near - target[None]) ** 2)
+            clipped = anchor + jnp.clip(q - anchor, -hp.q_clip, hp.q_clip)
+            losses = jnp.maximum(losses, (clipped - target[None]) ** 2)
         return losses, error
 
     def reduced(self, q: Array) -> Array:
-        """Makes one value per action of all critics: [critics, batch, n] -> [batch, n]."""
+        """Reduces all critics to one value per action: [critics, batch, n] -> [batch, n]."""
         return smallest(q) if self.reduce == "min" else q.mean(0)
 
-    def wanted(self, hp, policy: Categorical) -> Array:
-        """Returns the target entropy [batch] of states with these legal actions."""
+    def target_entropies(self, hp, policy: Categorical) -> Array:
+        """Returns the target entropy of every state, by its legal actions: [batch]."""
         n = policy.legal.sum(-1).astype(jnp.float32)
-        many = jnp.log(jnp.maximum(n, 1.0)) if self.entropy_unit == "log-actions" else n
-        return hp.target_entropy * many
+        unit = jnp.log(jnp.maximum(n, 1.0)) if self.entropy_unit == "log-actions" else n
+        return hp.target_entropy * unit

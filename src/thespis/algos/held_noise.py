@@ -1,4 +1,4 @@
-"""Exploration noise that is held for several steps, so that it leads somewhere.
+"""Exploration noise that is held for several steps, so that it reaches further.
 
 The number of steps follows a zeta distribution, as in Dabney et al. 2021,
 https://arxiv.org/abs/2006.01782, where whole actions are repeated.
@@ -19,27 +19,27 @@ from thespis.xla import fast_random
 
 
 class Held(eqx.Module):
-    """Holds the noise of each of n environments, and for how many more steps it lasts."""
+    """The noise of n environments, and for how many more steps it is held."""
 
     draw: Float[Array, "n size"]
     left: Int[Array, "n"]
 
     @classmethod
     def none(cls, n: int, size: int) -> Held:
-        """Returns noise that has run out: the next step draws anew."""
+        """Returns noise that is used up, so that the next step draws it."""
         return cls(jnp.zeros((n, size)), jnp.zeros(n, jnp.int32))
 
     def next(self, key: Key, longest: int, draw: Callable = fast_random.normal) -> Held:
-        """Returns the noise of the next step: k in a row share it, with a chance like 1 / k²."""
+        """Returns the noise of the next step; k steps share it, with probability ~ 1 / k^2."""
         k_draw, k_steps = random.split(key)
         fresh = draw(k_draw, self.draw.shape)
         steps = lengths(fast_random.uniform(k_steps, self.left.shape), longest)
-        going = self.left > 0
-        return Held(where(going, self.draw, fresh), jnp.where(going, self.left, steps) - 1)
+        holding = self.left > 0
+        return Held(where(holding, self.draw, fresh), jnp.where(holding, self.left, steps) - 1)
 
 
 def lengths(uniform: Float[Array, "n"], longest: int) -> Int[Array, "n"]:
-    """Returns how many steps share a draw, 1 .. longest, from numbers in [0, 1)."""
+    """Returns for how many steps draws are held, 1 .. longest, from numbers in [0, 1)."""
     chance = 1.0 / np.arange(1, longest + 1) ** 2
-    below = jnp.asarray(np.cumsum(chance / chance.sum())[:-1], jnp.float32)
-    return 1 + (uniform[:, None] >= below[None]).sum(-1).astype(jnp.int32)
+    cumulative = jnp.asarray(np.cumsum(chance / chance.sum())[:-1], jnp.float32)
+    return 1 + (uniform[:, None] >= cumulative[None]).sum(-1).astype(jnp.int32)

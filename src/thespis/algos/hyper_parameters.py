@@ -1,7 +1,7 @@
 """Hyper-parameters that several algorithms have, each declared once with its prior and range.
 
-A `Hyper` class inherits them; where its default differs it declares the field again. Fields come
-in the order of the bases from right to left. Populations draw in that order, so it must not change.
+A `Hyper` class inherits them, and declares a field again to change its default. Fields are in the
+order of the bases from right to left, in which populations draw them: it must not change.
 """
 
 from __future__ import annotations

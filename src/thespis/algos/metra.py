@@ -1,7 +1,7 @@
 """METRA: skills that lead far apart. Park et al. 2024, https://arxiv.org/abs/2310.08887.
 
-A representation phi of states is learned in which one step is at most 1 long, so that distances
-are counted in steps. A skill z is a direction there, and its reward how far a step went along it.
+It learns a representation phi of states in which a step is at most 1 long, so that distances
+count steps. A skill z is a direction there, and its reward is how far a step went along it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from thespis.xla import fast_random
 
 @dataclass(frozen=True)
 class METRA:
-    """Answers what DADS asks of an objective, by a representation instead of skill dynamics."""
+    """The objective of DADS, with a representation instead of skill dynamics."""
 
     algo: Any  # DADS
 
@@ -32,57 +32,57 @@ class METRA:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Counts inputs and outputs of the network: from what is seen to the space of skills."""
+        """Returns the numbers of inputs and outputs of the network, phi."""
         return self.algo.views.size("dynamics_sees"), self.algo.skills
 
     @property
     def normalizes_target(self) -> bool:
-        """Tells that nothing is predicted."""
+        """Returns False: METRA predicts nothing."""
         return False
 
     def multiplier(self, hp) -> TrainState | None:
-        """Returns log lambda, the weight of the constraint, as it begins."""
+        """Returns the train state of log lambda, the weight of the constraint."""
         return init_temperature("log", hp.multiplier)
 
     def draw(self, key, shape: tuple[int, int]) -> Float[Array, "n size"]:
-        """Draws skills that are directions: unit vectors."""
+        """Draws skills: unit vectors."""
         return self.nearest(fast_random.normal(key, shape))
 
     def nearest(self, skill: Float[Array, "... size"]) -> Float[Array, "... size"]:
-        """Returns the direction of numbers."""
+        """Returns the unit vectors of these directions."""
         length = jnp.linalg.norm(skill, axis=-1, keepdims=True)
         return skill / jnp.maximum(length, 1e-6)
 
     def learn(self, state: Any, hp, batch: Transition, skill, weight, valid) -> tuple[Any, Metrics]:
-        """Takes one step of the representation and of its constraint's weight."""
+        """Takes one step of the representation and of the constraint's weight."""
         steps = self.steps(state, batch.obs, batch.next_obs, skill)
         trained = state.dynamics, state.multiplier
         phi, multiplier, metrics = learn(*trained, hp, steps, weight, valid)
         return dataclasses.replace(state, dynamics=phi, multiplier=multiplier), metrics
 
     def reward(self, state: Any, net: MLP, hp, obs, next_obs, skill, key) -> tuple[Array, None]:
-        """Returns (phi(s') - phi(s)) . z, and no target, since nothing is predicted."""
+        """Returns (phi(s') - phi(s)) . z, and no target."""
         return gain(net, *self.steps(state, obs, next_obs, skill))[0], None
 
     def steps(self, state: Any, obs, next_obs, skill) -> tuple[Array, Array, Array]:
-        """Returns what the representation sees before and after, and where it should lead."""
+        """Returns the inputs of phi before and after steps, and the direction they should go."""
         see = lambda obs: self.algo.scaled(state, self.algo.views.look("dynamics_sees", obs))
         towards = centred(skill) if self.algo.skill_kind == "one-hot" else skill
         return see(obs), see(next_obs), towards
 
     def target_metrics(self, target: None, valid: Array) -> Metrics:
-        """Returns no metrics: nothing is predicted."""
+        """Returns no metrics, since there is no target."""
         return {}
 
     def dependence_terms(self, state: Any, hp, obs, next_obs, skill) -> Float[Array, "n terms"]:
-        """Returns how far steps went along the skill, the squares of their lengths, and ones."""
+        """Returns how far steps went along the skill, their squared lengths, and ones."""
         steps = self.steps(state, obs, next_obs, skill)
         return jnp.stack([*gain(state.dynamics.params, *steps), jnp.ones(skill.shape[0])], -1)
 
     def dependence(self, terms: Float[Array, "n terms"]) -> Float[Array, "n"]:
-        """Returns steps along the skill, if the mean square of a step's length is made 1.
+        """Returns the distance along the skill, in root mean square lengths of a step.
 
-        That is what the constraint asks, kept to the letter.
+        So the constraint, that a step is 1 long, holds exactly whatever phi has learned.
         """
         along, squares, steps = terms.T
         unit = jnp.sqrt(squares.sum() / jnp.maximum(steps.sum(), 1.0))
@@ -100,7 +100,7 @@ def gain(
 def learn(
     phi: TrainState, multiplier: TrainState, hp: Any, steps: tuple, weight: Array, valid: Array
 ) -> tuple[TrainState, TrainState, Metrics]:
-    """Takes one step up of phi and one down of log lambda; `steps` are those of `gain`."""
+    """Takes one ascent step of phi and one descent step of log lambda; `steps` are as in `gain`."""
     strength = jnp.exp(multiplier.params)
 
     # max E[(phi(s') - phi(s)) . z + lambda min(slack, 1 - |phi(s') - phi(s)|^2)].
@@ -119,6 +119,6 @@ def learn(
 
 
 def centred(skill: Float[Array, "... size"]) -> Float[Array, "... size"]:
-    """Turns one-hot skills into directions that sum to 0, their own coordinate being 1."""
+    """Returns one-hot skills as directions that sum to 0, with 1 in the skill's coordinate."""
     size = skill.shape[-1]
     return (skill - 1 / size) * (size / max(size - 1, 1))

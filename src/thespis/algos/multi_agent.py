@@ -1,4 +1,4 @@
-"""What algorithms for several agents share: who acts, who is rewarded, what each one observes."""
+"""What algorithms for several agents share: their actions, rewards and observations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,25 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from thespis.algos.actor_critic import ActorCritic
-from thespis.core import AGENTS, ALIVE, ENDED, MASK, PAID, STATE, Box, Discrete, Row, ThespisError
+from thespis.core import (
+    AGENTS,
+    ALIVE,
+    ENDED,
+    MASK,
+    PAID,
+    STATE,
+    Box,
+    Discrete,
+    Row,
+    ThespisError,
+    has_mask,
+)
 from thespis.nn import normalization
 from thespis.nn.encoders import features
 
 
 class Team(eqx.Module):
-    """Applies one network that reads which agent it stands for, or one network per agent."""
+    """One network for all agents, which reads their one-hot numbers, or one network per agent."""
 
     networks: tuple[Any, ...]
 
@@ -40,10 +52,10 @@ def with_agent_id(x: Float[Array, "... agents _"]) -> Float[Array, "... agents _
 
 
 class TeamObservation(NamedTuple):
-    """Holds an observation as networks read it, leaves [batch, ...]."""
+    """The inputs of networks, leaves [batch, ...]."""
 
-    local: Float[Array, "batch agents _"]  # what each agent sees itself
-    state: Float[Array, "batch _"] | None  # the global one, if there is one
+    local: Float[Array, "batch agents _"]  # the observation of each agent
+    state: Float[Array, "batch _"] | None  # the global state, if there is one
     alive: Float[Array, "batch agents"]
     ended: Float[Array, "batch agents"]
     legal: Bool[Array, "batch agents n"]
@@ -56,25 +68,20 @@ class MultiAgent(ActorCritic):
     team_reward: bool = False
     """Train every agent on the team's reward, if the environment has a reward per agent."""
 
-    several: ClassVar[bool] = True
+    multi_agent: ClassVar[bool] = True
 
     def __post_init__(self):
         super().__post_init__()
-        name = type(self).__name__
         if len({type(action) for action in self.spec.actions}) > 1:
             raise ThespisError(
-                f"{name} needs actions of one kind, not some agents with continuous and some with "
-                "discrete ones: wrap the environment so that all are alike"
+                f"{type(self).__name__} needs actions of one kind, not some agents with continuous "
+                "and some with discrete ones: wrap the environment so that all are alike"
             )
-        mask = self.local_spec[MASK].shape if self.masked else (self.size,)
-        if not self.continuous and mask != (self.size,):
-            raise ThespisError(
-                f"the {MASK} of observations has shape {mask}, but there are {self.size} "
-                f"actions: give one entry per action, shape {(self.size,)}"
-            )
+        if not self.continuous:
+            self.check_mask(self.local_spec, self.size)
 
     def check_encoder(self) -> None:
-        """Refuses options of encoders: there are none."""
+        """Refuses options of encoders, since there are none."""
         for option in ("conv_channels", "conv_kernels", "conv_strides", "privileged"):
             if getattr(self, option):
                 raise ThespisError(
@@ -86,27 +93,27 @@ class MultiAgent(ActorCritic):
 
     @property
     def agents(self) -> int:
-        """Counts the agents."""
+        """Returns the number of agents."""
         return len(self.spec.actions)
 
     @property
     def continuous(self) -> bool:
-        """Tells whether actions are vectors of numbers; else they are discrete."""
+        """Tells whether actions are continuous; else they are discrete."""
         return isinstance(self.spec.actions[0], Box)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Counts the numbers in each agent's action, or the discrete actions that each has."""
+        """Returns the dimension of each agent's action, or its number of discrete actions."""
         return tuple(a.n if isinstance(a, Discrete) else a.size for a in self.spec.actions)
 
     @property
     def size(self) -> int:
-        """Returns the largest of the `sizes`: agents that have less ignore the rest."""
+        """Returns the largest of the `sizes`; agents with fewer ignore the rest."""
         return max(self.sizes)
 
     @property
     def used(self) -> np.ndarray:
-        """Tells which numbers or actions each agent has, bool [agents, size]."""
+        """Tells which dimensions, or discrete actions, each agent has: bool [agents, size]."""
         return np.arange(self.size)[None] < np.array(self.sizes)[:, None]
 
     # --- rewards ----------------------------------------------------------------------------
@@ -118,19 +125,19 @@ class MultiAgent(ActorCritic):
 
     @property
     def weights(self) -> np.ndarray:
-        """Returns how much each agent's reward counts: alike, unless reward_weights says more."""
+        """Returns the weights of the agents' rewards: equal ones, unless reward_weights is set."""
         if self.reward_weights is not None or self.spec.reward_dim != self.agents:
             return super().weights
         return np.full(self.agents, 1 / self.agents, np.float32)
 
     def scalar_reward(self, reward, obs):
-        """Returns the team's reward [...], of which returns are made."""
+        """Returns the team's reward [...], which is summed to returns."""
         return self.scalar(self.rewards_of_paid(reward, obs))
 
     def rewards_of_paid(self, reward, obs):
-        """Scales rewards so that their mean is over the agents who were paid.
+        """Scales rewards so that their mean is that of the agents that received one.
 
-        Who has left the episode counts no more.
+        Agents that have left the episode do not count.
         """
         shared = PAID in self.spec.obs and self.reward_weights is None
         if not shared or self.spec.reward_dim != self.agents:
@@ -143,21 +150,21 @@ class MultiAgent(ActorCritic):
     @property
     def local_spec(self) -> Any:
         """Returns shapes and types of what one agent observes."""
-        of_one = lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype)
-        return jax.tree.map(of_one, self.spec.obs[AGENTS])
+        one_agent = lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype)
+        return jax.tree.map(one_agent, self.spec.obs[AGENTS])
 
     @property
     def images(self) -> list[tuple[int, int, int]]:
-        """Returns none: images are read as plain numbers."""
+        """Returns an empty list: images are read as plain numbers."""
         return []
 
     @property
     def masked(self) -> bool:
         """Tells whether observations say which actions are legal."""
-        return isinstance(self.local_spec, dict) and MASK in self.local_spec
+        return has_mask(self.local_spec)
 
     def make_stats(self) -> Any:
-        """Makes running statistics of each agent's observations and of the state, or None."""
+        """Returns new statistics of each agent's observations and of the state, or None."""
         if not self.normalize_observations:
             return None
         repeat = lambda x: jnp.broadcast_to(x, (self.agents, *x.shape))
@@ -166,15 +173,15 @@ class MultiAgent(ActorCritic):
         return local, None if state is None else normalization.statistics(state)
 
     def observe(self, state: Any, rows: Row) -> Any:
-        """Updates the statistics; an agent's are of the rows on which it acts."""
+        """Updates the statistics; those of an agent by the rows on which it acts."""
         if state.stats is None:
             return state
-        local, world = state.stats
+        local, joint = state.stats
         alive = self.alive(rows.obs)
         local = jax.vmap(normalization.update, (0, 1, 1))(local, rows.obs[AGENTS], alive)
-        if world is not None:
-            world = normalization.update(world, rows.obs[STATE])
-        return eqx.tree_at(lambda s: s.stats, state, (local, world))
+        if joint is not None:
+            joint = normalization.update(joint, rows.obs[STATE])
+        return eqx.tree_at(lambda s: s.stats, state, (local, joint))
 
     def alive(self, obs) -> Bool[Array, "... agents"]:
         """Tells which agents act on an observation."""
@@ -184,20 +191,20 @@ class MultiAgent(ActorCritic):
         return jnp.ones(first.shape[: first.ndim - one.ndim], bool)
 
     def normalised(self, stats: Any, obs) -> Any:
-        """Normalises what each agent sees, and the state, by running statistics if there are."""
+        """Normalises agents' observations and the state by running statistics, if there are any."""
         if stats is None:
             return obs
         local = jax.vmap(normalization.normalise, (0, 1), 1)(stats[0], obs[AGENTS])
-        world = {STATE: normalization.normalise(stats[1], obs[STATE])} if STATE in obs else {}
-        return {**obs, AGENTS: local, **world}
+        state = {STATE: normalization.normalise(stats[1], obs[STATE])} if STATE in obs else {}
+        return {**obs, AGENTS: local, **state}
 
     def team_observation(self, obs) -> TeamObservation:
-        """Returns an observation as networks read it."""
+        """Returns the inputs of networks."""
         local, alive = obs[AGENTS], self.alive(obs)
         legal = jnp.broadcast_to(self.used[None], (*alive.shape, self.size))
         if self.masked and not self.continuous:
             legal = legal & local[MASK]
-        world = features(self.spec.obs[STATE], obs[STATE]) if STATE in obs else None
-        number = lambda x: x.astype(jnp.float32)
-        ended = number(obs.get(ENDED, ~alive))
-        return TeamObservation(features(self.local_spec, local), world, number(alive), ended, legal)
+        state = features(self.spec.obs[STATE], obs[STATE]) if STATE in obs else None
+        ended = obs.get(ENDED, ~alive).astype(jnp.float32)
+        alive = alive.astype(jnp.float32)
+        return TeamObservation(features(self.local_spec, local), state, alive, ended, legal)

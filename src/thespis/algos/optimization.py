@@ -14,7 +14,7 @@ from thespis.nn.train_state import Adam, TrainState
 
 @dataclass(frozen=True)
 class Optimization:
-    """Chooses the optimiser of actor and critics, and the schedule of their learning rates."""
+    """The optimiser of actor and critics, and the schedule of their learning rates."""
 
     optimizer: Literal["adam", "adamw"] = "adam"
     """Optimiser of actor and critics; adamw uses weight_decay."""
@@ -28,13 +28,13 @@ class Optimization:
     """Schedule of the learning rates, from their initial values to the fraction lr_end of these."""
 
     def train_state(self, params: Any) -> TrainState:
-        """Returns parameters with the optimiser that was chosen, before any update."""
+        """Returns the train state of new parameters, with the chosen optimiser."""
         return TrainState.create(
             params, Adam(self.adam_b1, self.adam_b2, max_norm=self.max_grad_norm)
         )
 
     def scheduled(self, hp, step: Array) -> Any:
-        """Returns hyper-parameters whose learning rates are those of an update of the run."""
+        """Returns hyper-parameters with the learning rates of update number `step`."""
         if self.lr_schedule == "constant":
             return hp
         done = jnp.minimum(step.astype(jnp.float32) / jnp.maximum(hp.schedule_updates, 1.0), 1.0)
@@ -43,15 +43,15 @@ class Optimization:
         return replace(hp, **{n: x * factor for n, x in vars(hp).items() if n.endswith("_lr")})
 
     def apply_gradient(self, trained: TrainState, loss, hp, lr) -> tuple[TrainState, Any]:
-        """Takes one step down `loss(params) -> loss, (networks, aux)` -> state, (loss, aux).
+        """Takes one gradient step on `loss(params) -> loss, (networks, aux)` -> state, (loss, aux).
 
-        The networks are those that the loss asked, with new running statistics if they have any.
+        The networks are those after the forward pass: their running statistics are taken over.
         """
 
-        def of_norms(params):
+        def loss_and_norms(params):
             value, (networks, aux) = loss(params)
             return value, (batch_norms(networks), aux)
 
         decay = hp.weight_decay if self.optimizer == "adamw" else None
-        trained, (value, (norms, aux)) = trained.apply_gradient(of_norms, lr, decay)
+        trained, (value, (norms, aux)) = trained.apply_gradient(loss_and_norms, lr, decay)
         return replace(trained, params=with_statistics(trained.params, norms)), (value, aux)

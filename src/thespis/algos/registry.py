@@ -1,4 +1,4 @@
-"""Every algorithm by its name: Thespis's own, those of packages, and MODULE:CLASS of users."""
+"""Algorithms by name: built-in ones, those of installed packages, and MODULE:CLASS of users."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ ALGORITHMS = {
     "dads": DADS,
     "masac": MASAC,
 }
-FIELDS = ("spec", "hidden", "batch_size", "n_step")  # by which a run checks its sizes
+FIELDS = ("spec", "hidden", "batch_size", "n_step")  # from which runs estimate sizes
 METHODS = ("init", "memory", "act", "observe", "sample", "update")
 
 
 def find(name: Any) -> type:
-    """Returns the class of an algorithm; unless it is Thespis's own, its module is imported."""
+    """Returns the class of an algorithm; unless it is built in, its module is imported."""
     if isinstance(name, str) and name in ALGORITHMS:
         return ALGORITHMS[name]
     if plugins.is_reference(name):
-        found = plugins.find(name)
+        algorithm = plugins.find(name)
     elif isinstance(name, str) and name in (others := plugins.announced(plugins.ALGORITHMS)):
-        found = others[name].load()
+        algorithm = others[name].load()
     else:
         text = shown(name)
         raise ThespisError(f"unknown algorithm {text!r}{or_all(text, names())}")
-    if why := objection(found):
+    if why := objection(algorithm):
         raise ThespisError(f"{name} is not an algorithm: {why} (docs/add-an-algorithm.md)")
-    return found
+    return algorithm
 
 
 def names() -> list[str]:
-    """Returns all names there are, Thespis's own first. Nothing is imported."""
+    """Returns the names of all algorithms, built-in ones first. Nothing is imported."""
     others = plugins.announced(plugins.ALGORITHMS)
     return [*ALGORITHMS, *(name for name in others if name not in ALGORITHMS)]
 
 
 def name_of(algo: Any) -> Any:
-    """Returns the name by which a run finds a class again; what is no class stays as it is."""
+    """Returns the name by which a run finds a class again; names stay as they are."""
     if not isinstance(algo, type):
         return algo
     for name, known in ALGORITHMS.items():
@@ -79,25 +79,25 @@ def name_of(algo: Any) -> Any:
 
 
 def module_of(name: str) -> str | None:
-    """Returns the module that is imported because an algorithm's name says so, if any is."""
+    """Returns the module that the name of an algorithm refers to, if any."""
     return None if name in ALGORITHMS or ":" not in name else name.partition(":")[0]
 
 
 @cache
-def objection(found: Any) -> str:
-    """Says why something is no algorithm; nothing if it is one."""
-    if not isinstance(found, type):
-        return f"it is not a class but {plugins.described(found)}"
-    if not dataclasses.is_dataclass(found) or not found.__dataclass_params__.frozen:  # type: ignore
+def objection(thing: Any) -> str:
+    """Returns why something is not an algorithm; empty if it is one."""
+    if not isinstance(thing, type):
+        return f"it is not a class but {plugins.described(thing)}"
+    if not dataclasses.is_dataclass(thing) or not thing.__dataclass_params__.frozen:  # type: ignore
         return "it is not a frozen dataclass; put @dataclass(frozen=True) above it"
-    fields = {field.name: field for field in dataclasses.fields(found)}
+    fields = {field.name: field for field in dataclasses.fields(thing)}
     lacking = [name for name in FIELDS if name not in fields]
-    lacking += [name for name in (*METHODS, "Hyper", "presets") if not hasattr(found, name)]
+    lacking += [name for name in (*METHODS, "Hyper", "presets") if not hasattr(thing, name)]
     if lacking:
         return f"it lacks {', '.join(lacking)}"
-    for name, kind in typing.get_type_hints(found).items():
+    for name, kind in typing.get_type_hints(thing).items():
         if name not in fields and typing.get_origin(kind) is not typing.ClassVar:
             return f"its field {name} needs @dataclass(frozen=True) above the class"
     missing = dataclasses.MISSING
-    empty = [name for name, f in fields.items() if name != "spec" and f.default is missing]
-    return f"its field {empty[0]} has no default" if empty else ""
+    bare = [name for name, f in fields.items() if name != "spec" and f.default is missing]
+    return f"its field {bare[0]} has no default" if bare else ""

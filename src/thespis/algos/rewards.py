@@ -1,4 +1,4 @@
-"""Rewards as critics learn from them: one number each, scaled by running statistics if wanted."""
+"""Rewards as critics learn from them: scalars, perhaps scaled by running statistics."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from jaxtyping import Array, Float
 from thespis.core import Spec, Transition
 from thespis.nn.normalization import ReturnScale
 
-OF_REWARDS = ("reward_norm",)  # choices that those with rewards of their own do not have
+REWARD_OPTIONS = ("reward_norm",)  # which algorithms with rewards of their own do not support
 
 
 @dataclass(frozen=True)
 class Rewards:
-    """Weighs the dimensions of rewards, and scales them by the returns that they make."""
+    """Weighs the dimensions of rewards, and scales them by statistics of returns."""
 
     spec: Spec
     reward_weights: tuple[float, ...] | None = None
@@ -29,16 +29,16 @@ class Rewards:
 
     @property
     def weights(self) -> np.ndarray:
-        """Returns the weights of the reward's dimensions [d]; a reward of one number has one."""
+        """Returns the weights of the reward's dimensions [d]; scalar rewards have one."""
         weights = self.reward_weights or (1.0,) * (self.spec.reward_dim or 1)
         return np.asarray(weights, np.float32)
 
     def scalar(self, reward):  # no annotation: the arrays of host environments are NumPy's
-        """Returns rewards as one number [...], by their weights; what is one already stays."""
+        """Returns the weighted sum of vector rewards [...]; scalar rewards stay as they are."""
         return reward if self.spec.reward_dim is None else reward @ self.weights
 
     def scalar_reward(self, reward, obs):
-        """Returns the same for rewards that came with these observations, for sums of them."""
+        """Returns the same for rewards that came with these observations, to sum returns."""
         return self.scalar(reward)
 
     @property
@@ -49,11 +49,11 @@ class Rewards:
         return ReturnScale.of() if self.normalizes_rewards else None
 
     def observe_returns(self, state, returns: Float[Array, "n"], valid: Float[Array, "n"]) -> Any:
-        """Returns the state after new rows with these discounted returns."""
+        """Returns the state after it has seen these discounted returns."""
         return replace(state, reward_stats=state.reward_stats.update(returns, valid))
 
     def scale_rewards(self, state, b: Transition) -> Transition:
-        """Returns a batch whose rewards are scaled by the returns that they make, if wanted."""
+        """Returns a batch with scaled rewards, if `reward_norm` asks for it."""
         if not self.normalizes_rewards:
             return b
         bound = self.value_bound if self.reward_norm == "bounded" else None

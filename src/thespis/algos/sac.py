@@ -100,37 +100,36 @@ class SAC(SoftActorCritic):
         alpha = self.alpha(state, hp)
         learn = partial(self.actor_step, hp=hp, b=b, obs=obs, alpha=alpha, key=k_now, step=step)
         actor_first = self.order == "actor-first"
-        acting, more = learn(state, state.critic.params) if actor_first else (state, {})
+        new, actor_metrics = learn(state, state.critic.params) if actor_first else (state, {})
 
         # Critics: regress every Q_i on the soft Bellman target (eq. 5).
-        next_action, next_log_p = self.policy(self.acting(acting), next_obs).sample(k_next)
+        next_action, next_log_p = self.policy(self.acting(new), next_obs).sample(k_next)
         now, then = (obs, b.action), (next_obs, next_action)
-        bonus = -self.alpha(acting, hp) * next_log_p
+        bonus = -self.alpha(new, hp) * next_log_p
         critic, result = self.learn_critics(state, state.target, hp, b, now, then, bonus, k_now)
 
         if not actor_first:
-            sequential = self.order == "sequential"
-            acting, more = learn(state, critic.params if sequential else state.critic.params)
+            critic_for_actor = critic if self.order == "sequential" else state.critic
+            new, actor_metrics = learn(state, critic_for_actor.params)
+        metrics = result.metrics | actor_metrics
         if self.actor_every == 1:
-            more["total_loss"] = more["actor_loss"] + result.loss + more["ent_coef_loss"]
-
-        seen = {"ent_coef": alpha, "obs_mean": obs.mean(), "obs_std": obs.std()}
-        metrics = result.metrics | more | seen
+            metrics["total_loss"] = metrics["actor_loss"] + result.loss + metrics["ent_coef_loss"]
+        metrics |= {"ent_coef": alpha, "obs_mean": obs.mean(), "obs_std": obs.std()}
         target = self.update_target(hp, state.target, critic.params, step)
-        return dataclasses.replace(acting, critic=critic, target=target), metrics, result.td_error
+        return dataclasses.replace(new, critic=critic, target=target), metrics, result.td_error
 
     def actor_step(
         self, state: State, critic, hp, b: Transition, obs, alpha, key, step
     ) -> tuple[State, dict[str, Any]]:
-        """Learns actor and temperature, every so many updates -> state, metrics."""
+        """Trains actor and temperature, if they are due in this update -> state, metrics."""
         learn = lambda: self.learn_actor(state, critic, hp, b, obs, alpha, key)
         if self.actor_every == 1:
             actor, temperature, metrics = learn()
         else:
             first = 0 if self.order == "actor-first" else self.actor_every - 1
             due = step % self.actor_every == first
-            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(learn)[2])
-            skip = lambda: (state.actor, state.temperature, nothing)
+            zeros = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(learn)[2])
+            skip = lambda: (state.actor, state.temperature, zeros)
             actor, temperature, metrics = jax.lax.cond(due, learn, skip)
             metrics = {name: Mean(x, due.astype(jnp.float32)) for name, x in metrics.items()}
         return dataclasses.replace(state, actor=actor, temperature=temperature), metrics
@@ -138,7 +137,7 @@ class SAC(SoftActorCritic):
     def learn_actor(
         self, state: State, critic, hp, b: Transition, obs, alpha, key
     ) -> tuple[TrainState, TrainState | None, Metrics]:
-        """Takes one step of the actor and the temperature -> both, and metrics."""
+        """Takes one gradient step of actor and temperature -> both, and metrics."""
 
         # Actor: maximise the soft value (eq. 7-9).
         def actor_loss(actor):
@@ -162,12 +161,12 @@ class SAC(SoftActorCritic):
         return self.distribution(actor(obs))
 
     def distribution(self, raw: Array) -> TanhGaussian:
-        """The policy, of what the actor's network says."""
+        """Returns the policy that the outputs of the actor's network stand for."""
         low, high = self.log_std_range
         return TanhGaussian.of(raw, self.std, self.log_derivative, log_stds=(low, high))
 
     def soft_value(self, policy: TanhGaussian, critic, alpha, obs, key) -> tuple[Array, Array]:
-        """V(s) = E[Q(s, a) - alpha log pi(a|s)] for one a ~ pi (eq. 3), and log pi(a|s)."""
+        """Returns V(s) = Q(s, a) - alpha log pi(a|s) for one a ~ pi (eq. 3), and log pi(a|s)."""
         k_critic = random.fold_in(key, 3)
         action, log_p = policy.sample(key)
         return self.actor_value(critic, obs, action, k_critic) - alpha * log_p, log_p

@@ -1,7 +1,7 @@
-"""DADS's objective: skill dynamics q(s' - s | s, z), a model of the change that follows a skill.
+"""The objective of DADS: skill dynamics q(s' - s | s, z), a model of the changes of a skill.
 
-It rewards what a skill z makes predictable and other skills do not (the equations are those of
-Sharma et al. 2020, https://arxiv.org/abs/1907.01657).
+They reward changes that a skill z makes predictable and other skills do not. Equations are those
+of Sharma et al. 2020, https://arxiv.org/abs/1907.01657.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ from thespis.nn.distributions import Mixture
 from thespis.nn.networks import MLP
 from thespis.xla import fast_random
 
-SCALES = np.geomspace(1e-4, 1e4, 33)  # of predictions, at which evaluations measure information
+SCALES = np.geomspace(1e-4, 1e4, 33)  # standard deviations at which evaluations measure information
 
 
 @dataclass(frozen=True)
 class SkillDynamics:
-    """Answers what DADS asks of an objective: a network, its learning, and the reward it gives."""
+    """The objective of DADS: a network, its learning, and the reward that it gives."""
 
     algo: Any  # DADS
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Counts inputs and outputs of the network: logits, means and scales of a mixture."""
+        """Returns the numbers of inputs and outputs of the network.
+
+        The outputs are the logits, means and perhaps scales of a mixture.
+        """
         algo, n = self.algo, self.algo.views.size("predicts")
-        numbers = 1 + n * (2 if algo.dynamics_std == "learned" else 1)
-        return algo.views.size("dynamics_sees") + algo.skills, algo.components * numbers
+        outputs = 1 + n * (2 if algo.dynamics_std == "learned" else 1)
+        return algo.views.size("dynamics_sees") + algo.skills, algo.components * outputs
 
     @property
     def normalizes_target(self) -> bool:
@@ -44,19 +47,19 @@ class SkillDynamics:
         return self.algo.normalize_target
 
     def multiplier(self, hp) -> None:
-        """Returns none: there is no constraint."""
+        """Returns None: there is no constraint."""
         return
 
     def draw(self, key, shape: tuple[int, int]) -> Float[Array, "n size"]:
-        """Draws skills that are points of a cube."""
+        """Draws skills: points of the cube [-1, 1]^size."""
         return fast_random.uniform(key, shape, -1, 1)
 
     def nearest(self, skill: Float[Array, "... size"]) -> Float[Array, "... size"]:
-        """Returns the point of the cube that numbers are nearest to."""
+        """Returns the nearest point of the cube."""
         return jnp.clip(skill, -1, 1)
 
     def learn(self, state: Any, hp, batch: Transition, skill, weight, valid) -> tuple[Any, Metrics]:
-        """Takes one step towards the most likely model of the changes that skills make (eq. 4)."""
+        """Takes one maximum-likelihood step on the changes that skills make (eq. 4)."""
         seen, target = self.normalised(state, batch.obs, batch.next_obs)
 
         def dynamics_loss(net):
@@ -73,21 +76,21 @@ class SkillDynamics:
         """
         algo = self.algo
         seen, target = self.normalised(state, obs, next_obs)
-        # Where nothing is seen, predictions are the same in every state.
-        places = seen[:1] if seen.shape[-1] == 0 else seen
+        # Without inputs, predictions are the same in every state.
+        inputs = seen[:1] if seen.shape[-1] == 0 else seen
         one_hot = algo.skill_kind == "one-hot"
         others = jnp.eye(algo.skills) if one_hot else algo.draw_skills(key, algo.alternatives)
-        pairs = (places.shape[0], others.shape[0])
-        where = jnp.broadcast_to(places[:, None], (*pairs, places.shape[-1]))
+        pairs = (inputs.shape[0], others.shape[0])
+        inputs = jnp.broadcast_to(inputs[:, None], (*pairs, inputs.shape[-1]))
         compared = jnp.broadcast_to(others[None], (*pairs, algo.skills))
-        log_others = self.predict(net, hp, where, compared).log_prob(target[:, None])
+        log_others = self.predict(net, hp, inputs, compared).log_prob(target[:, None])
         if one_hot:
-            log_own = (log_others * skill).sum(-1)
+            log_q = (log_others * skill).sum(-1)
         else:
-            log_own = self.predict(net, hp, seen, skill).log_prob(target)
-        ratios = jnp.exp(jnp.clip(log_others - log_own[:, None], -50, 50)).sum(-1)
-        also = 0 if one_hot else 1  # the own skill is one of those compared
-        return math.log(others.shape[0] + also) - jnp.log(ratios + also), target
+            log_q = self.predict(net, hp, seen, skill).log_prob(target)
+        ratios = jnp.exp(jnp.clip(log_others - log_q[:, None], -50, 50)).sum(-1)
+        itself = 0 if one_hot else 1  # the skill is one of those compared
+        return math.log(others.shape[0] + itself) - jnp.log(ratios + itself), target
 
     def predict(self, net: MLP, hp, seen: Array, skill: Array) -> Mixture:
         """Returns q(. | s, z), a distribution of normalised changes."""
@@ -96,7 +99,7 @@ class SkillDynamics:
         return Mixture.of(outputs, algo.components, n, hp.dynamics_scale, learned)
 
     def normalised(self, state: Any, obs, next_obs) -> tuple[Array, Array]:
-        """Returns what the dynamics see, and the change they should predict."""
+        """Returns the input of the dynamics, and the change they should predict."""
         look = self.algo.views.look
         seen = self.algo.scaled(state, look("dynamics_sees", obs))
         change = look("predicts", next_obs) - look("predicts", obs)
@@ -105,7 +108,7 @@ class SkillDynamics:
         return seen, change
 
     def target_metrics(self, target: Array, valid: Array) -> Metrics:
-        """Returns mean and deviation of what is predicted: near 0 and 1."""
+        """Returns mean and standard deviation of the targets, which should be near 0 and 1."""
         centre = mean(target.T, valid[None])
         spread = jnp.sqrt(mean((target - centre[None]).T ** 2, valid[None]))
         return {"target_mean": centre.mean(), "target_std": spread.mean()}
@@ -123,5 +126,5 @@ class SkillDynamics:
         return jax.vmap(at_scale)(jnp.asarray(SCALES, jnp.float32)).T
 
     def dependence(self, terms: Float[Array, "n terms"]) -> Float[Array, "n"]:
-        """Returns the nats that episodes tell of their skill, at the scale that fits all best."""
+        """Returns the nats that episodes reveal of their skill, at the best scale for all."""
         return terms[:, terms.mean(0).argmax()]

@@ -1,7 +1,7 @@
-"""What the networks of skill learners see of an observation: all of it, a descriptor, or parts.
+"""What the networks of DADS see of an observation: all of it, a descriptor, or parts of either.
 
-A descriptor tells where a state is: coordinates of the observation, a function of it, or numbers
-that the environment gives beside it. Skills should differ in it.
+Skills should differ in the descriptor, which says where a state is: coordinates of the
+observation, a function of it, or numbers that the environment gives besides.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from thespis.selection import DESCRIPTOR, choice, name_of
 class SkillViews:
     """Selects what policy and skill dynamics see, and what the dynamics predict.
 
-    The views are "policy_sees", "dynamics_sees" and "predicts": `views[name]` is the base of one,
-    observation or descriptor, and its coordinates there.
+    There are three views: "policy_sees", "dynamics_sees" and "predicts". `views[name]` is a pair:
+    the base, observation or descriptor, and the coordinates of it.
     """
 
     spec: Spec
@@ -44,24 +44,24 @@ class SkillViews:
         return self.selected[view]
 
     def look(self, view: str, obs) -> Float[Array, "... n"]:
-        """Returns what a view shows of observations."""
+        """Returns the part of observations that a view selects."""
         base, coordinates = self[view]
         numbers = self.describe(obs) if base == DESCRIPTOR else self.observation(obs)
         return pick(numbers, coordinates)
 
     def size(self, view: str) -> int:
-        """Counts the numbers that a view shows."""
+        """Returns the number of coordinates of a view."""
         return len(self[view][1])
 
     def observation(self, obs) -> Array:
-        """Returns all numbers of an observation [..., n] but a descriptor beside them."""
+        """Returns observations as vectors [..., n], without the environment's descriptor."""
         spec = self.spec.obs
         if isinstance(spec, dict) and DESCRIPTOR in spec:
             spec, obs = ({k: v for k, v in x.items() if k != DESCRIPTOR} for x in (spec, obs))
         return features(spec, obs)
 
     def describe(self, obs) -> Float[Array, "... size"]:
-        """Returns the descriptor of observations: where a state is."""
+        """Returns the descriptor of observations."""
         by = self.described_by
         if by == DESCRIPTOR:
             return features(self.spec.obs[DESCRIPTOR], obs[DESCRIPTOR])
@@ -72,7 +72,7 @@ class SkillViews:
 
     @cached_property
     def described_by(self) -> str | Callable[[Any], Array]:
-        """Returns coordinates, a function, or the key of a descriptor beside the observation."""
+        """Returns coordinates, a function, or the key of the environment's descriptor."""
         if self.descriptor is not None:
             return self.descriptor
         if isinstance(self.spec.obs, dict) and DESCRIPTOR in self.spec.obs:
@@ -94,7 +94,7 @@ class SkillViews:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Counts the numbers in an observation and in a descriptor."""
+        """Returns the sizes of an observation and of a descriptor."""
         obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), self.spec.obs)
         try:
             described = jax.eval_shape(self.describe, obs)
@@ -111,12 +111,12 @@ class SkillViews:
 
     @cached_property
     def selected(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Returns base and coordinates of every view; refuses what is not there."""
+        """Returns base and coordinates of every view; refuses those that do not exist."""
         sizes, by = self.sizes, self.described_by
-        beside = by == DESCRIPTOR  # the descriptor is no part of the observation
-        part = "" if beside or by == "observation" or not isinstance(by, str) else by
+        separate = by == DESCRIPTOR  # the descriptor is not a part of the observation
+        part = "" if separate or by == "observation" or not isinstance(by, str) else by
         hidden = choice("descriptor", part, sizes)[1] if part else ()
-        hides = self.policy_sees is None and (beside or (part != "" and self.hides_coordinates))
+        hides = self.policy_sees is None and (separate or (part != "" and self.hides_coordinates))
         dynamics = "none" if hides and self.blind_dynamics else DESCRIPTOR
         views = {
             "predicts": choice("predicts", self.predicts, sizes),
@@ -132,7 +132,7 @@ class SkillViews:
 
 
 def pick(x: Array, coordinates: tuple[int, ...]) -> Array:
-    """Returns some of the last axis."""
+    """Returns some coordinates of the last axis."""
     if coordinates == tuple(range(x.shape[-1])):
         return x
     return x[..., np.asarray(coordinates, int)]

@@ -1,4 +1,4 @@
-"""What SAC for continuous and for discrete actions have in common: a temperature, and a state."""
+"""What SAC for continuous and for discrete actions share: the temperature and the state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class State(eqx.Module):
 
 @dataclass(frozen=True)
 class SoftActorCritic(ActorCritic):
-    """Maximises rewards and entropy, weighed by a temperature."""
+    """Maximises rewards, and entropy weighed by a temperature."""
 
     temperature: Form = "log"
     """Form of the learned temperature: log alpha with a loss linear in alpha (exp) or in log alpha
@@ -46,11 +46,11 @@ class SoftActorCritic(ActorCritic):
         )
 
     def make_actor(self, key) -> MLP | EncodedNetwork:
-        """Returns a new actor for this kind of actions."""
+        """Returns a new actor."""
         raise NotImplementedError
 
     def make_critics(self, key) -> Critics:
-        """Returns new critics for this kind of actions."""
+        """Returns new critics."""
         raise NotImplementedError
 
     def acting(self, state: State) -> Any:

@@ -1,17 +1,17 @@
 """SQIL: soft Q imitation learning. Reddy et al. 2019, https://arxiv.org/abs/1905.11108.
 
-SAC on batches of which one half is the agent's own experience, worth 0, and the other half
-demonstrations, worth 1. What the environment pays is never looked at.
+SAC on batches of which one half is the agent's own experience, with reward 0, and the other half
+demonstrations, with reward 1. The environment's rewards are never used.
 
-Objectives `iq`, where rewards are what the critics imply: Garg et al. 2021,
-https://arxiv.org/abs/2106.12142; `ls-iq`, where both halves have fixed rewards and values are
+Objective `iq`, whose rewards are those that the critics imply: Garg et al. 2021,
+https://arxiv.org/abs/2106.12142; `ls-iq`, in which both halves have fixed rewards and values are
 bounded: Al-Hafez et al. 2023, https://arxiv.org/abs/2303.00599.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -22,22 +22,27 @@ from jaxtyping import Array, Float
 from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.critic_learning import numbered
 from thespis.algos.discrete_sac import DiscreteSAC
+from thespis.algos.imitators import (
+    ContinuousImitator,
+    DiscreteImitator,
+    Imitator,
+    Objective,
+    largest_return,
+)
 from thespis.algos.presets.sqil import PRESETS
-from thespis.algos.rewards import OF_REWARDS
+from thespis.algos.rewards import REWARD_OPTIONS
 from thespis.algos.sac import SAC
-from thespis.algos.soft_actor_critic import SoftActorCritic
 from thespis.algos.temperature import Form
 from thespis.core import Box, Key, Metrics, Mode, ThespisError, Transition, mean
 from thespis.nn.distributions import LogDerivative, Std
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 
-Objective = Literal["sqil", "iq", "ls-iq"]
-ENDLESS = 1e9  # steps, after which no discount leaves anything
+ENDLESS = 1e9  # steps after which any discount is 0
 
 
 @dataclass(frozen=True)
 class SQIL(ActorCritic):
-    """Imitation of demonstrations, for continuous and discrete actions."""
+    """Imitates demonstrations, with continuous or discrete actions."""
 
     objective: Objective = "sqil"
     """Imitation objective: SQIL (rewards 0 for the agent, 1 for demonstrations), IQ-Learn (rewards
@@ -66,11 +71,11 @@ class SQIL(ActorCritic):
     monitor_policy: bool = True
     """Log the policy's entropy and, for continuous actions, its mean and standard deviation."""
 
-    demonstrated: ClassVar[bool] = True  # learns from demonstrations: a run must have some
+    demonstrated: ClassVar[bool] = True  # it learns from demonstrations
 
     @classmethod
     def judged_by(cls, options: dict[str, Any]) -> str:
-        """Names how alike it acts to demonstrations it did not learn from: it knows no reward."""
+        """Returns the similarity to held-out demonstrations, since it knows no reward."""
         return "eval/similarity"
 
     class Hyper(SAC.Hyper):
@@ -84,7 +89,7 @@ class SQIL(ActorCritic):
         )
 
     presets: ClassVar[dict[str, dict]] = PRESETS
-    without: ClassVar[tuple[str, ...]] = OF_REWARDS
+    unsupported: ClassVar[tuple[str, ...]] = REWARD_OPTIONS
 
     def __post_init__(self):
         super().__post_init__()
@@ -106,30 +111,30 @@ class SQIL(ActorCritic):
 
     @property
     def base(self) -> ContinuousImitator | DiscreteImitator:
-        """Returns what learns from the batches: SAC for this kind of actions."""
+        """Returns the algorithm that learns from the batches: SAC for this kind of actions."""
         shared: Any = {f.name: getattr(self, f.name) for f in fields(Imitator)}
-        spec = replace(self.spec, reward_dim=None)  # whatever the environment pays
+        spec = replace(self.spec, reward_dim=None)  # whatever the environment's rewards are
         shared |= {"spec": spec, "reward_weights": None}
         if not isinstance(self.spec.action, Box):
             return DiscreteImitator(**shared, store_logits=self.store_policy, noise_repeat=1)
         names = ("std", "log_derivative", "init_w", "store_policy")
         return ContinuousImitator(**shared, **{name: getattr(self, name) for name in names})
 
-    def numbers(self, hp) -> Any:
-        """Returns the hyper-parameters as the base has them."""
-        known = dict(vars(hp))
-        share = known.pop("entropy_share")
+    def base_hyper(self, hp) -> Any:
+        """Returns the hyper-parameters of the base."""
+        values = dict(vars(hp))
+        share = values.pop("entropy_share")
         if isinstance(self.spec.action, Box):
-            return SAC.Hyper(**known)
-        return DiscreteSAC.Hyper(**known | {"target_entropy": share, "epsilon_start": 0.0})
+            return SAC.Hyper(**values)
+        return DiscreteSAC.Hyper(**values | {"target_entropy": share, "epsilon_start": 0.0})
 
     # --- life cycle -------------------------------------------------------------------------
 
     def init(self, key, hp) -> Any:
-        return self.base.init(key, self.numbers(hp))
+        return self.base.init(key, self.base_hyper(hp))
 
     def act(self, state, hp, memory, obs, key, step, mode: Mode):
-        return self.base.act(state, self.numbers(hp), memory, obs, key, step, mode)
+        return self.base.act(state, self.base_hyper(hp), memory, obs, key, step, mode)
 
     # --- learning ---------------------------------------------------------------------------
 
@@ -137,187 +142,90 @@ class SQIL(ActorCritic):
         """Draws the agent's half first, then as many demonstrations."""
         k_agent, k_demo = random.split(key)
         half = self.batch_size // 2, hp.gamma, self.n_step
-        worth = 0.0 if self.objective == "sqil" else -1.0
-        agent = self.relabel(replay.transitions(k_agent, *half), hp, worth)
+        agent_reward = 0.0 if self.objective == "sqil" else -1.0
+        agent = self.relabel(replay.transitions(k_agent, *half), hp, agent_reward)
         demo = self.relabel(demos.transitions(k_demo, *half), hp, 1.0)
         if self.objective == "ls-iq":
-            demo = self.without_end(demo, hp)
-        if agent.drawn is not None:  # priorities go back to the agent's rows alone
+            demo = self.with_largest_value(demo, hp)
+        if agent.drawn is not None:  # only the agent's rows have priorities
             demo = replace(demo, drawn=jax.tree.map(lambda x: -jnp.ones_like(x), agent.drawn))
-        agent = replace(agent, extra=None)  # nobody stored the policy that demonstrated
+        agent = replace(agent, extra=None)  # which demonstrations do not have
         return jax.tree.map(lambda *x: jnp.concatenate(x), agent, demo)
 
-    def relabel(self, b: Transition, hp, worth: float) -> Transition:
-        """Makes every step `worth` that much, whatever the environment paid for it.
+    def relabel(self, b: Transition, hp, step_reward: float) -> Transition:
+        """Returns a batch in which every step has this reward, whatever the environment's was.
 
-        r = sum_{i<k} gamma^i worth, and after a termination, where the critics' target stops,
-        gamma^k worth / (1 - gamma) more: the absorbing state's value. Rewards that the critics
-        imply (iq) have only the latter.
+        r = sum_{i<k} gamma^i step_reward, and after a termination, where the critics' target
+        stops, gamma^k step_reward / (1 - gamma) more: the value of the absorbing state. Rewards
+        that the critics imply (iq) have only the latter.
         """
         discount = jnp.power(hp.gamma, jnp.arange(self.n_step, dtype=jnp.float32))
         reward = jnp.append(0.0, jnp.cumsum(discount))[b.steps.astype(jnp.int32)]
         if self.objective == "iq":
             reward = jnp.zeros_like(reward)
         if self.absorbing and not self.ignore_done:
-            reward = reward + b.terminated * hp.gamma**b.steps * for_ever(hp)
-        return replace(b, reward=worth * reward)
+            reward = reward + b.terminated * hp.gamma**b.steps * largest_return(hp)
+        return replace(b, reward=step_reward * reward)
 
-    def without_end(self, b: Transition, hp) -> Transition:
-        """Makes every step worth Q_max = 1 / (1 - gamma), with nothing to follow."""
-        reward = jnp.full_like(b.reward, for_ever(hp))
+    def with_largest_value(self, b: Transition, hp) -> Transition:
+        """Returns a batch whose targets are Q_max = 1 / (1 - gamma), without bootstrapping."""
+        reward = jnp.full_like(b.reward, largest_return(hp))
         return replace(b, reward=reward, steps=jnp.full_like(b.steps, ENDLESS))
 
     def update(self, state, hp, b: Transition, key, step) -> tuple[Any, Metrics, Array]:
         k_update, k_monitor = random.split(key)
-        base, hp = self.base, self.numbers(hp)
+        base, hp = self.base, self.base_hyper(hp)
         new, metrics, td_error = base.update(state, hp, b, k_update, step)
         if self.bc_steps:
             metrics["bc_loss"], new = self.clone(state, new, hp, b, step)
 
         obs, valid = base.see(state, b.obs), base.learned_from(b)
-        done = base.q(state.critic.params, obs, b.action)
-        metrics |= numbered("q_value", (mean(q, valid) for q in done))
-        for who, error, of in zip(("agent", "demo"), halves(td_error), halves(valid)):
-            metrics[f"{who}_td_error"] = mean(error, of)
+        values = base.q(state.critic.params, obs, b.action)
+        metrics |= numbered("q_value", (mean(q, valid) for q in values))
+        for name, error, counted in zip(("agent", "demo"), halves(td_error), halves(valid)):
+            metrics[f"{name}_td_error"] = mean(error, counted)
         if self.monitor_gradients:
-            metrics |= self.compare(state, new.critic.params, hp, b, k_monitor)
+            metrics |= self.compare_gradients(state, new.critic.params, hp, b, k_monitor)
         if self.monitor_policy:
             metrics |= base.policy_metrics(state, obs, b.valid, metrics)
         else:
             metrics.pop("entropy", None)
         return new, metrics, td_error
 
-    def compare(self, state, critic, hp, b: Transition, key: Key) -> Metrics:
-        """Returns the actor's loss of each half alone, and the cosine of the two gradients."""
+    def compare_gradients(self, state, critic, hp, b: Transition, key: Key) -> Metrics:
+        """Returns the actor's loss on each half, and the cosine of the two gradients."""
         alpha = self.base.alpha(state, hp)
 
         def losses(actor) -> Float[Array, "2"]:
             value = self.base.actor_values(state, actor, critic, alpha, b.obs, key)
             return -jnp.stack([mean(*half) for half in zip(halves(value), halves(b.valid))])
 
-        loss, pull = jax.vjp(losses, state.actor.params)
+        loss, vjp = jax.vjp(losses, state.actor.params)
         agent, demo = (
-            jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(pull(one)[0])])
+            jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(vjp(one)[0])])
             for one in jnp.eye(2)
         )
-        lengths = jnp.linalg.norm(agent) * jnp.linalg.norm(demo)
+        norms = jnp.linalg.norm(agent) * jnp.linalg.norm(demo)
         return {
             "agent_actor_loss": loss[0],
             "demo_actor_loss": loss[1],
-            "cos_similarity": (agent @ demo) / jnp.maximum(lengths, 1e-12),
+            "cos_similarity": (agent @ demo) / jnp.maximum(norms, 1e-12),
         }
 
     # --- behaviour cloning ------------------------------------------------------------------
 
     def clone(self, state, new, hp, b: Transition, step) -> tuple[Array, Any]:
-        """Returns the loss, and a state whose actor follows it as long as `bc_steps` says."""
+        """Returns the loss, and the state: in the first `bc_steps` updates with a cloned actor."""
         obs, action, valid = jax.tree.map(lambda x: halves(x)[1], (b.obs, b.action, b.valid))
 
         def loss(actor):
             return -mean(self.base.log_prob(state, actor, obs, action), valid), None
 
-        follow = lambda: state.actor.apply_gradient(loss, hp.actor_lr)[0]
-        actor = jax.lax.cond(step < self.bc_steps, follow, lambda: new.actor)
+        learn = lambda: state.actor.apply_gradient(loss, hp.actor_lr)[0]
+        actor = jax.lax.cond(step < self.bc_steps, learn, lambda: new.actor)
         return loss(state.actor.params)[0], eqx.tree_at(lambda s: s.actor, new, actor)
 
 
-# --- what learns from the batches ------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Imitator(SoftActorCritic):
-    """Learns critics by an objective; kinds of actions differ in how a policy is asked."""
-
-    objective: Objective = "sqil"
-
-    def bellman_target(self, hp, b: Transition, after, bonus) -> tuple[Any, Array]:
-        return super().bellman_target(hp, b, *within_reach(self.objective, hp, after, bonus))
-
-    def extra_critic_loss(self, state, hp, critic, b: Transition, valid, key) -> Array | float:
-        if self.objective != "iq":
-            return 0.0
-        obs = self.see(state, b.obs)
-        value = self.policy_values(state, critic, b, obs, key)
-        return contrast(hp, value, self.q(critic, obs, b.action), valid)
-
-    def policy_values(self, state, critic, b: Transition, obs, key) -> Array:
-        """Returns Q_i(s, pi): [critics, batch]; `obs` is what critics see of s."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class ContinuousImitator(Imitator, SAC):
-    """SAC whose critics learn an objective."""
-
-    def policy_values(self, state, critic, b: Transition, obs, key) -> Array:
-        action, _ = self.policy(self.acting(state), obs).sample(key)
-        return self.q(critic, obs, action)
-
-    def actor_values(self, state, actor, critic, alpha, obs, key) -> Float[Array, "batch"]:
-        """Returns what the actor maximises, at observations as the environment gives them."""
-        seen = self.see(state, obs)
-        policy = self.policy(self.with_encoder(actor, critic), seen)
-        return self.soft_value(policy, critic, alpha, seen, key)[0]
-
-    def log_prob(self, state, actor, obs, action) -> Float[Array, "batch"]:
-        """Returns log pi(a|s) of actions that were not drawn here."""
-        actor = self.with_encoder(actor, state.critic.params)
-        return self.policy(actor, self.see(state, obs)).log_prob(action)
-
-    def policy_metrics(self, state, obs, valid, metrics: Metrics) -> Metrics:
-        """Returns mean and deviation of the policy, and the entropy of the squashed actions."""
-        policy = self.policy(self.acting(state), obs)
-        mu = mean(policy.mean.mean(-1), valid)
-        sigma = mean(jnp.exp(policy.log_std).mean(-1), valid)
-        return {"mu": mu, "sigma": sigma, "entropy": -metrics["log_prob"]}
-
-
-@dataclass(frozen=True)
-class DiscreteImitator(Imitator, DiscreteSAC):
-    """Discrete SAC whose critics learn an objective. All expectations are exact."""
-
-    def policy_values(self, state, critic, b: Transition, obs, key) -> Array:
-        policy = self.policy(state, self.acting(state), b.obs)
-        return jnp.stack([policy.expect(q) for q in critic(obs)])
-
-    def actor_values(self, state, actor, critic, alpha, obs, key) -> Float[Array, "batch"]:
-        seen = self.see(state, obs)
-        policy = self.policy(state, self.with_encoder(actor, critic), obs)
-        return policy.expect(self.reduced(critic(seen))) + alpha * policy.entropy()
-
-    def log_prob(self, state, actor, obs, action) -> Float[Array, "batch"]:
-        policy = self.policy(state, self.with_encoder(actor, state.critic.params), obs)
-        return jnp.take_along_axis(policy.log_p, action[:, None], -1)[:, 0]
-
-    def policy_metrics(self, state, obs, valid, metrics: Metrics) -> Metrics:
-        return {}  # its update has told the entropy
-
-
-def contrast(hp, value: Array, q: Array, valid: Array) -> Array:
-    """Returns IQ-Learn's terms besides squares, of Q_i(s, pi) and Q_i(s, a) [critics, batch].
-
-    With implied rewards r = Q - gamma V(s') and c = 1 / reward_scale, it maximises
-    E_demo[r] - E[V(s) - gamma V(s')] - c E[r^2] (chi-square). This is the first two divided
-    by -c, without targets and entropies, which have no gradient here.
-    """
-    shown = valid * (jnp.arange(len(valid)) >= len(valid) // 2).astype(jnp.float32)
-    return hp.reward_scale * (mean(value, valid[None]) - mean(q, shown[None])).sum()
-
-
-def within_reach(objective: Objective, hp, after: Array, bonus) -> tuple[Array, Any]:
-    """Bounds the value of s' for LS-IQ, by those of being worth -1 and 1 for ever."""
-    if objective != "ls-iq":
-        return after, bonus
-    most = hp.reward_scale * for_ever(hp)
-    value = after if bonus is None else after + bonus[:, None]
-    return jnp.clip(value, -most, most), None
-
-
-def for_ever(hp) -> Array:
-    """Returns 1 / (1 - gamma), the value of being worth 1 in every step."""
-    return 1.0 / jnp.maximum(1.0 - hp.gamma, 1e-6)
-
-
 def halves(x: Array) -> tuple[Array, Array]:
-    """Returns the agent's part and the demonstrations' [batch / 2, ...] of a batch."""
+    """Splits a batch into the agent's half and the demonstrations' [batch / 2, ...]."""
     return x[: len(x) // 2], x[len(x) // 2 :]

@@ -1,7 +1,7 @@
 """TAAC: an actor-critic that decides when to act. Yu et al. 2021, https://arxiv.org/abs/2104.06521.
 
-At every step the actor proposes a new trajectory of actions. A switch, which knows the value of
-this very proposal, then either begins it (b = 1) or goes on with the present one (b = 0).
+At every step the actor proposes a new trajectory of actions. A switching policy, which compares
+the values of both, then either begins it (b = 1) or continues the present one (b = 0).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from thespis.algos.action_repeats import PROBABILITY_EDGES, histograms, repetitions
 from thespis.algos.actor_critic import ActorCritic
-from thespis.algos.critic_learning import OF_CRITICS, numbered
+from thespis.algos.critic_learning import CRITIC_OPTIONS, numbered
 from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.taac import PRESETS
-from thespis.algos.rewards import OF_REWARDS
+from thespis.algos.rewards import REWARD_OPTIONS
 from thespis.algos.taac_networks import Actor, EncodedCritics
 from thespis.algos.temperature import alpha_of, init_temperature, update_temperature
 from thespis.core import Histogram, Mean, Metrics, Mode, Row, ThespisError, mean, polyak, where
@@ -41,29 +41,29 @@ class State(eqx.Module):
     actor: TrainState  # of an `Actor`
     critic: TrainState  # of `EncodedCritics`
     target: EncodedCritics
-    temperature: TrainState | None  # log alpha [2]: the switch's, the proposal's
+    temperature: TrainState | None  # log alpha [2]: of the switch and of the proposal
     stats: Any  # running statistics of the observations, or None
     reward_stats: Running | None
 
 
 class Memory(eqx.Module):
-    """Holds what each of n environments carries from step to step."""
+    """The memory of n environments."""
 
     trajectory: Float[Array, "n parts"]  # tau
-    repeats: Int[Array, "n"]  # steps it was followed; 0 at the start of an episode
+    repeats: Int[Array, "n"]  # steps for which it was followed; 0 at the start of an episode
 
 
 class Extra(eqx.Module):
-    """Holds what is stored with a step: training uses it as it was, and recomputes none of it."""
+    """What is stored with a step; training recomputes none of it."""
 
     last: Float[Array, "... parts"]  # tau-, before the step
     trajectory: Float[Array, "... parts"]  # tau, which the step followed
-    repeats: Int[Array, "..."]  # steps tau- was followed
-    switch: Bool[Array, "..."]  # tau is new, by choice or because it had to be
+    repeats: Int[Array, "..."]  # steps for which tau- was followed
+    switch: Bool[Array, "..."]  # whether tau is new, by choice or by necessity
 
 
 class Windows(eqx.Module):
-    """Holds consecutive rows [length, batch, ...], importance weights and validity [batch]."""
+    """Consecutive rows [length, batch, ...], with importance weights and validity [batch]."""
 
     rows: Row
     weight: Float[Array, "batch"]
@@ -128,8 +128,8 @@ class TAAC(ActorCritic):
             0.1985, Uniform(0.05, 0.6), "target entropy of the switch", low=0, high=math.log(2)
         )
 
-    own_passes: ClassVar[bool] = True
-    without: ClassVar[tuple[str, ...]] = (*OF_CRITICS, *OF_REWARDS)
+    plain_networks: ClassVar[bool] = True
+    unsupported: ClassVar[tuple[str, ...]] = (*CRITIC_OPTIONS, *REWARD_OPTIONS)
     presets: ClassVar[dict[str, dict]] = PRESETS
     parts: ClassVar[int] = 1  # of a trajectory, each as large as an action
 
@@ -158,7 +158,7 @@ class TAAC(ActorCritic):
         return proposal
 
     def action(self, trajectory: Array) -> Array:
-        """Returns the action that a trajectory is at."""
+        """Returns the present action of a trajectory."""
         return trajectory[..., : self.box.size]
 
     # --- life cycle -------------------------------------------------------------------------
@@ -179,35 +179,35 @@ class TAAC(ActorCritic):
 
     @property
     def encoded(self) -> int:
-        """Counts the numbers that stand for an encoded observation."""
-        return (self.reads(), *self.encoder)[-1]
+        """Returns the size of an encoded observation."""
+        return (self.encoded_size(), *self.encoder)[-1]
 
     def make_actor(self, key) -> Actor:
-        """Makes the actor, of an encoded observation and the last trajectory."""
+        """Returns a new actor of an encoded observation and the last trajectory."""
         k_body, *k_parts = random.split(key, 1 + self.parts)
         obs, n = self.encoded, self.box.size
         nets = tuple(MLP(k, (n, obs), self.weight_init) for k in k_parts) if self.embed else ()
         inputs = obs + self.parts * (obs if self.embed else n)
-        return Actor(nets, self.built_actor.build(k_body, inputs, 2 * n))
+        return Actor(nets, self.full_actor_network.build(k_body, inputs, 2 * n))
 
     def make_critics(self, key) -> EncodedCritics:
-        """Makes the critics and their encoder."""
+        """Returns new critics with their encoder."""
         k_encoder, k_critics = random.split(key)
         encoder, eyes = None, self.make_encoder(k_encoder) if self.images else None
         if self.encoder:
-            encoder = MLP(k_encoder, (self.reads(), *self.encoder), self.weight_init)
+            encoder = MLP(k_encoder, (self.encoded_size(), *self.encoder), self.weight_init)
         sizes = (self.encoded + self.parts * self.box.size, self.spec.reward_dim or 1)
-        critics = Critics(k_critics, self.critics, sizes, build=self.built_critic.build)
+        critics = Critics(k_critics, self.critics, sizes, build=self.full_critic_network.build)
         return EncodedCritics(encoder, critics, eyes)
 
     def memory(self, key, n: int) -> Memory:
-        """Returns the zero trajectory, which none has followed yet."""
+        """Returns zero trajectories, not followed so far."""
         return Memory(jnp.zeros((n, self.parts * self.box.size)), jnp.zeros(n, jnp.int32))
 
     def random_first(self, key, memory: Memory) -> Array:
         """Returns the present trajectories, and random ones where an episode starts.
 
-        These are such as the policy itself could have begun.
+        They are drawn from those that the policy can begin.
         """
         k_action, k_proposal = random.split(key)
         last, size = memory.trajectory, self.box.size
@@ -216,16 +216,16 @@ class TAAC(ActorCritic):
         return where(memory.repeats == 0, self.new(draw(k_proposal), start), last)
 
     def act(self, state: State, hp, memory: Memory, obs, key, step, mode: Mode):
-        """Proposes a new trajectory, and begins it or goes on with the present one."""
-        drawn = self.first == "random" and mode != "greedy"
-        k_proposal, k_switch, k_sample, *k_first = random.split(key, 4 if drawn else 3)
+        """Proposes a new trajectory, and begins it or continues the present one."""
+        begin_at_random = self.first == "random" and mode != "greedy"
+        k_proposal, k_switch, k_sample, *k_first = random.split(key, 4 if begin_at_random else 3)
         obs, n = self.see(state, obs), memory.repeats.shape[0]
-        last = self.random_first(k_first[0], memory) if drawn else memory.trajectory
+        last = self.random_first(k_first[0], memory) if begin_at_random else memory.trajectory
         policy = self.policy(state, state.actor.params, obs, last)
         proposal = policy.sample(k_proposal)[0]
         if mode == "random":
             proposal = fast_random.uniform(k_sample, proposal.shape, -1, 1)
-        sampled = jnp.full((2, n), mode == "explore")  # proposal and switch, else the likeliest
+        sampled = jnp.full((2, n), mode == "explore")  # proposal and switch; else their modes
         if mode == "greedy" and self.epsilon_greedy:
             sampled = fast_random.uniform(k_sample, (2, n)) < self.epsilon_greedy
         if mode == "greedy":
@@ -253,7 +253,7 @@ class TAAC(ActorCritic):
         return eqx.tree_at(lambda s: s.reward_stats, state, state.reward_stats.update(rows.reward))
 
     def report(self, rows: Row) -> dict[str, Mean | Histogram]:
-        """Tells of rows [...] how often actions were repeated, and which they were."""
+        """Returns how often actions were repeated in rows [...], and histograms."""
         begins = self.begins(rows.extra.repeats)
         return {**repetitions(rows, begins), **histograms(rows, begins)}
 
@@ -270,54 +270,55 @@ class TAAC(ActorCritic):
         return Windows(replay.at(start.window(0, length)), weight, valid, drawn)
 
     def update(self, state: State, hp, b: Windows, key, step) -> tuple[State, Metrics, Array]:
-        """Takes one gradient step of all; rows are [length, batch], losses of the state before."""
+        """Takes one gradient step of all networks, each by the others before the update.
+
+        Rows are [length, batch].
+        """
         k_proposal, k_switch = random.split(key)
         hp = self.scheduled(hp, step)
         rows, extra = b.rows, b.rows.extra
         obs = self.see(state, rows.obs)
         begins = self.begins(extra.repeats)
-        going = (1.0 - rows.final.astype(jnp.float32)) * b.valid[None]  # rows that acted
-        choosing = going * (1.0 - begins.astype(jnp.float32))  # and had something to go on with
+        acted = (1.0 - rows.final.astype(jnp.float32)) * b.valid[None]
+        chose = acted * (1.0 - begins.astype(jnp.float32))  # could continue a trajectory
         average = lambda x, valid: mean(x.reshape(-1), valid.reshape(-1))
         alpha = self.alpha(state)
         tau0 = self.advance(extra.last)
         q0 = self.worth(state.critic.params, obs, tau0)
 
-        # Actor: SAC's, where each row counts by the chance that its proposal is taken.
+        # Actor: SAC's loss, in which values are weighed by the chance to take the proposal.
         def actor_loss(actor):
             proposal, log_p = self.policy(state, actor, obs, extra.last).sample(k_proposal)
             tau1 = self.new(proposal, extra.last)
             q1 = self.worth(state.critic.params, obs, tau1)
             log_beta = stop_gradient(self.log_beta(state, q0, q1))
             taken = jnp.where(begins, 1.0, jnp.exp(log_beta[..., 1]))
-            loss = average(alpha[1] * log_p - taken * q1, going)
-            return loss, (actor, (tau1, q1, log_beta, average(log_p, going)))
+            loss = average(alpha[1] * log_p - taken * q1, acted)
+            return loss, (actor, (tau1, q1, log_beta, average(log_p, acted)))
 
         trained = self.apply_gradient(state.actor, actor_loss, hp, hp.actor_lr)
         actor, (pi_loss, (tau1, q1, log_beta, log_p)) = trained
 
         # Critics: rewards along the window, and the value where its trajectory first changes.
         beta = jnp.exp(log_beta)
-        ahead = lambda x: jax.tree.map(lambda leaf: leaf[1:], x)  # what arrived after the action
-        now = lambda x: jax.tree.map(lambda leaf: leaf[:-1], x)
-        chance, paths = ahead(beta), (ahead(tau0), ahead(tau1))
-        value0, value1 = (self.lowest(state.target(ahead(obs), tau)) for tau in paths)
-        value = chance[..., :1] * value0 + chance[..., 1:] * value1
-        fresh = fast_random.uniform(k_switch, chance.shape[:-1]) < chance[..., 1]
-        target, cut = self.backup(state, hp, rows, fresh, value)
-        valid = now(going) * (1.0 - cut) if self.drop_truncated else now(going)
+        next_beta, next_obs = beta[1:], obs[1:]
+        value0, value1 = (self.lowest(state.target(next_obs, tau[1:])) for tau in (tau0, tau1))
+        value = next_beta[..., :1] * value0 + next_beta[..., 1:] * value1
+        switches = fast_random.uniform(k_switch, next_beta.shape[:-1]) < next_beta[..., 1]
+        target, cut = self.backup(state, hp, rows, switches, value)
+        valid = acted[:-1] * (1.0 - cut) if self.drop_truncated else acted[:-1]
 
         def critic_loss(critic):
-            error = critic(now(obs), now(extra.trajectory)) - target[None]
-            rows_lose = b.weight[None, None] * self.error_loss(hp, error).mean(-1)
-            losses = [average(loss, valid) for loss in rows_lose]
+            error = critic(obs[:-1], extra.trajectory[:-1]) - target[None]
+            row_losses = b.weight[None, None] * self.error_loss(hp, error).mean(-1)
+            losses = [average(loss, valid) for loss in row_losses]
             return sum(losses), (critic, (error, losses))
 
         trained = self.apply_gradient(state.critic, critic_loss, hp, hp.critic_lr)
         critic, (q_loss, (error, losses)) = trained
 
         # Temperatures: hold both entropies at their targets.
-        entropies = jnp.stack([average(-(beta * log_beta).sum(-1), choosing), -log_p])
+        entropies = jnp.stack([average(-(beta * log_beta).sum(-1), chose), -log_p])
         surplus = entropies - self.target_entropies(hp)
         temperature, alpha_loss = update_temperature("log", state.temperature, surplus, hp.alpha_lr)
 
@@ -328,7 +329,7 @@ class TAAC(ActorCritic):
         td_error = jnp.abs(error).mean((0, -1))
         total = lambda x: (x * b.valid[None]).sum()
         repeated = repetitions(rows, begins).items()
-        switch_probabilities = Histogram.of(beta[..., 1], choosing, PROBABILITY_EDGES)
+        switch_probabilities = Histogram.of(beta[..., 1], chose, PROBABILITY_EDGES)
         metrics = {
             "actor_loss": pi_loss,
             "critic_loss": q_loss,
@@ -339,8 +340,8 @@ class TAAC(ActorCritic):
             "total_loss": pi_loss + q_loss + alpha_loss,
             "log_prob": log_p,
             "switch_entropy": entropies[0],
-            "switch_probability": average(beta[..., 1], choosing),
-            "resample_advantage": average(q1 - q0, choosing),
+            "switch_probability": average(beta[..., 1], chose),
+            "resample_advantage": average(q1 - q0, chose),
             "td_error": average(td_error, valid),
             "target_value": average(value.mean(-1), valid),
             "return": average(target.mean(-1), valid),
@@ -353,27 +354,27 @@ class TAAC(ActorCritic):
         priorities = (td_error * valid).sum(0) / jnp.maximum(valid.sum(0), 1.0)
         return new, metrics, priorities
 
-    # --- the pieces -------------------------------------------------------------------------
+    # --- parts of the update ----------------------------------------------------------------
 
     def policy(self, state: State, actor: Actor, obs, last) -> TanhGaussian:
-        """Returns pi(. | s, tau-). The actor reads the critics' encoder and does not train it."""
+        """Returns pi(. | s, tau-). The actor uses the critics' encoder and does not train it."""
         return TanhGaussian.of(actor(state.critic.params.encode(obs), last), "exp", "exact")
 
     def lowest(self, q: Float[Array, "critics ... d"]) -> Float[Array, "... d"]:
-        """Returns the worst of the critics' values of each reward dimension, given its weight."""
+        """Returns the worst critic's value of each reward dimension, by the sign of its weight."""
         sign = jnp.where(self.weights < 0, -1.0, 1.0).reshape((1,) * (q.ndim - 2) + (-1,))
         return sign * smallest(sign[None] * q)
 
     def worth(self, critic: EncodedCritics, obs, trajectory) -> Array:
-        """Returns min_i Q_i(s, tau) as one number, by the weights of the reward."""
+        """Returns min_i Q_i(s, tau) as a scalar, by the weights of the reward."""
         return self.lowest(critic(obs, trajectory)) @ self.weights
 
     def error_loss(self, hp, error: Array) -> Array:
-        """Returns what critics lose by errors."""
+        """Returns the loss of every error."""
         return error**2 if self.td_loss == "squared" else huber(error, hp.huber_delta)
 
     def by_critic(self, target, error: Float[Array, "critics l b d"], valid) -> Metrics:
-        """Returns values, errors and their fit, of each critic and dimension of the reward."""
+        """Returns values, errors and explained variances, by critic and reward dimension."""
         average = lambda x: mean(x.reshape(-1, x.shape[-1]).T, valid.reshape(1, -1))
         metrics = {} if self.spec.reward_dim is None else {"return": average(target)}
         for i, e in enumerate(error, 1):
@@ -397,39 +398,39 @@ class TAAC(ActorCritic):
         return nn.log_sigmoid(jnp.stack([-odds, odds], -1))
 
     def begins(self, repeats) -> Array:
-        """Tells where a trajectory must be new, since there is none to go on with."""
+        """Tells where a trajectory must be new, since there is none to continue."""
         return (repeats == 0) & (self.first == "new")
 
-    def backup(self, state: State, hp, rows: Row, fresh: Array, value: Array):
-        """Returns targets [n_step, batch, d] of rows but the last, and which rest on a time limit.
+    def backup(self, state: State, hp, rows: Row, switches: Array, value: Array):
+        """Returns targets [n_step, batch, d] of rows but the last, and which end at a time limit.
 
-        Rewards are summed until a row that stops, whose value completes the sum. `fresh` are the
-        switches of the present policy, `value` is V, both [n_step, batch, ...] and, like all that
-        is read of the rows here, of those that the actions led to.
+        Rewards are summed up to a row that stops the sum, whose value completes it. `switches`
+        are drawn from the present policy and `value` is V, both [n_step, batch, ...] of the rows
+        that actions led to.
         """
         arrived = jax.tree.map(lambda x: x[1:], rows)
         stop = {
-            "compare-through": arrived.final | arrived.extra.switch | fresh,
-            "one-step": jnp.ones_like(fresh),
+            "compare-through": arrived.final | arrived.extra.switch | switches,
+            "one-step": jnp.ones_like(switches),
             "multi-step": arrived.final,
         }[self.returns]
         stop = stop.at[-1].set(True)
         reward = self.scaled(state, hp, arrived.reward)
-        dead = arrived.terminated & (not self.ignore_done)
+        terminated = arrived.terminated & (not self.ignore_done)
         gamma = hp.gamma if self.gammas is None else jnp.asarray(self.gammas, jnp.float32)[None]
 
         def backward(later, row):
-            reward, dead, truncated, stop, value = row
+            reward, terminated, truncated, stop, value = row
             ahead, cut = where(stop, (value, truncated), later)
-            target = reward + gamma * where(dead, jnp.zeros_like(ahead), ahead)
+            target = reward + gamma * where(terminated, jnp.zeros_like(ahead), ahead)
             return (target, cut), (target, cut)
 
-        steps = (reward, dead, arrived.truncated.astype(jnp.float32), stop, value)
+        steps = (reward, terminated, arrived.truncated.astype(jnp.float32), stop, value)
         start = jax.tree.map(jnp.zeros_like, (value[-1], steps[2][-1]))
         return jax.lax.scan(backward, start, steps, reverse=True, unroll=True)[1]
 
     def scaled(self, state: State, hp, reward) -> Float[Array, "... d"]:
-        """Returns rewards as the critics learn them, with an axis for their dimensions."""
+        """Returns rewards as critics learn from them: normalised, clipped and scaled."""
         reward = reward.reshape(*reward.shape[:2], -1)
         stats = state.reward_stats
         if stats is not None:
@@ -440,7 +441,7 @@ class TAAC(ActorCritic):
         return hp.reward_scale * reward
 
     def target_entropies(self, hp) -> Float[Array, "2"]:
-        """Returns the wanted entropies of the switch and of the proposal."""
+        """Returns the target entropies of the switch and of the proposal."""
         switch, action = hp.target_switch_entropy, hp.target_entropy
         if self.min_prob is not None:
             switch, action = switch_entropy(self.min_prob[0]), action_entropy(self.min_prob[-1])
@@ -448,10 +449,10 @@ class TAAC(ActorCritic):
 
 
 def switch_entropy(p: float) -> float:
-    """Returns the entropy of a choice of two whose rarer outcome has probability p."""
+    """Returns the entropy of a Bernoulli variable with probability p."""
     return -p * math.log(p) - (1 - p) * math.log(1 - p)
 
 
 def action_entropy(p: float) -> float:
-    """Returns the entropy of a uniform distribution over a share p of the range [-1, 1]."""
+    """Returns the entropy of a uniform distribution over a fraction p of the range [-1, 1]."""
     return math.log(2 * p)

@@ -1,4 +1,4 @@
-"""The networks of TAAC: an actor that reads the last trajectory, and critics with an encoder."""
+"""The networks of TAAC: an actor of the last trajectory, and critics with an encoder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thespis.nn.networks import MLP, Critics
 
 
 class Actor(eqx.Module):
-    """Returns pi(. | s, tau-); each part of tau- first passes a linear layer, if there are any."""
+    """pi(. | s, tau-), whose embeddings, if any, are linear layers for each part of tau-."""
 
     embeddings: tuple[MLP, ...]
     body: Any
@@ -29,14 +29,14 @@ class Actor(eqx.Module):
 
 
 class EncodedCritics(eqx.Module):
-    """Values what an encoder, if any, makes of the observation. The critics alone train it."""
+    """Critics of an encoded observation and a trajectory; only their loss trains the encoder."""
 
     encoder: MLP | None
     critics: Critics
     eyes: Encoder | None = None  # convolutions, where there are images
 
     def encode(self, obs: Float[Array, "... _"]) -> Float[Array, "... _"]:
-        """Returns what actor and critics read of an observation."""
+        """Returns the encoded observation, which actor and critics read."""
         obs = obs if self.eyes is None else self.eyes(obs)
         return obs if self.encoder is None else nn.relu(self.encoder(obs))
 

@@ -33,10 +33,10 @@ class State(eqx.Module):
 
 
 class Memory(eqx.Module):
-    """What each of n environments carries, where its noise has a standard deviation of its own."""
+    """The memory of n environments, if every episode has noise of its own standard deviation."""
 
     held: Held | None
-    share: Float[Array, "n"]  # of the way from noise_low to noise
+    share: Float[Array, "n"]  # which lies so far between noise_low and noise
 
 
 @dataclass(frozen=True)
@@ -117,16 +117,15 @@ class TD3(ActorCritic):
         obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
 
         # Critics: smoothed target action, clipped double Q (eq. 14, algorithm 1).
-        shift = hp.target_noise * fast_random.normal(key, b.action.shape)
-        shift = jnp.clip(shift, -hp.noise_clip, hp.noise_clip)
+        noise = hp.target_noise * fast_random.normal(key, b.action.shape)
+        noise = jnp.clip(noise, -hp.noise_clip, hp.noise_clip)
         encoding = state.critic.params if state.target_critic is None else state.target_critic
         target_actor = self.with_encoder(state.target_actor, encoding)
-        next_action = jnp.clip(jnp.tanh(target_actor(next_obs)) + shift, -1, 1)
-        now, then = (obs, b.action), (next_obs, next_action)
-        arguments = hp, b, now, then, None, k_critic
+        next_action = jnp.clip(jnp.tanh(target_actor(next_obs)) + noise, -1, 1)
+        arguments = hp, b, (obs, b.action), (next_obs, next_action), None, k_critic
         critic, result = self.learn_critics(state, state.target_critic, *arguments)
 
-        # Actor and targets: every `delay` updates, up the first critic (eq. 15).
+        # Actor and targets: every `delay` updates, the actor up the first critic (eq. 15).
         critic_for_actor = critic.params if self.order == "sequential" else state.critic.params
 
         def actor_loss(actor):
@@ -147,8 +146,8 @@ class TD3(ActorCritic):
             return actor, target_actor, target_critic, jnp.zeros(())
 
         due = (step + 1) % self.delay == 0
-        args = (state.actor, state.target_actor, state.target_critic)
-        actor, target_actor, target_critic, pi_loss = jax.lax.cond(due, learn, skip, *args)
+        networks = (state.actor, state.target_actor, state.target_critic)
+        actor, target_actor, target_critic, pi_loss = jax.lax.cond(due, learn, skip, *networks)
 
         metrics = result.metrics | {"actor_loss": Mean(pi_loss, due.astype(jnp.float32))}
         parts = {"actor": actor, "critic": critic}
@@ -163,9 +162,9 @@ class TD3(ActorCritic):
     def after_update(
         self, state: Any, hp, b: Transition, result: CriticStep, step: Array
     ) -> tuple[Any, Metrics]:
-        """Learns what else there is to learn, and returns the state and metrics of it: none."""
+        """Trains whatever else a variant has -> state, metrics: nothing here."""
         return state, {}
 
     def priority(self, result: CriticStep) -> Array:
-        """Returns what a prioritised replay weighs transitions by: [batch]."""
+        """Returns the priorities of transitions: [batch]."""
         return result.td_error

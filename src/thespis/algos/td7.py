@@ -1,4 +1,4 @@
-"""TD7: TD3 that reads learned embeddings of states and actions. Fujimoto et al. 2023, https://arxiv.org/abs/2306.02451."""
+"""TD7: TD3 with learned state-action embeddings. Fujimoto et al. 2023, https://arxiv.org/abs/2306.02451."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from jax import random
 from jax.lax import stop_gradient
 from jaxtyping import Array
 
+from thespis.algos import td3
 from thespis.algos.critic_learning import CriticStep
 from thespis.algos.presets.td7 import PRESETS
 from thespis.algos.td3 import TD3
-from thespis.algos.td3 import State as OfTD3
 from thespis.core import Metrics, ThespisError, Transition, mean
 from thespis.nn.embeddings import FAR, EmbeddedActor, EmbeddedCritics, EmbeddedNetwork, Embedding
 from thespis.nn.networks import Network
@@ -25,8 +25,8 @@ from thespis.tuning.hyper import LogUniform, Uniform, prior
 ELU = Network(activation="elu")
 
 
-class State(OfTD3):
-    encoder: TrainState  # learns the embeddings; critics hold a copy, target critics an older one
+class State(td3.State):
+    encoder: TrainState  # learns the embeddings; critics have a copy, target critics an older one
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class TD7(TD3):
     """TD3 with state-action embeddings, prioritised replay and copied targets.
 
     An encoder learns to predict the embedding of s' from those of s and a (eq. 2). Critics and
-    the actor read a copy of it, target networks the copy before; all are copied every
-    `target_every` updates. Values in targets stay within what critics have learned.
+    actor use a copy of it, target networks the copy before that; all are copied every
+    `target_every` updates. Values in targets stay within the range of earlier targets.
     """
 
     embedding: int = 256
@@ -71,7 +71,7 @@ class TD7(TD3):
         )
 
     presets: ClassVar[dict[str, dict]] = PRESETS
-    without: ClassVar[tuple[str, ...]] = ("privileged", "shared_encoder", "critic_target")
+    unsupported: ClassVar[tuple[str, ...]] = ("privileged", "shared_encoder", "critic_target")
 
     def __post_init__(self):
         super().__post_init__()
@@ -91,41 +91,43 @@ class TD7(TD3):
 
     def make_network(self, key, outputs: int) -> EmbeddedNetwork:
         inputs = self.inputs + self.embedding
-        return EmbeddedNetwork(key, self.inputs, inputs, outputs, self.built_actor)
+        return EmbeddedNetwork(key, self.inputs, inputs, outputs, self.full_actor_network)
 
     def make_critic(self, key, inputs: int, outputs: int = 1) -> EmbeddedCritics:
         k_embedding, k_critic = random.fold_in(key, 0), random.fold_in(key, 1)
         network = self.complete(self.encoder_network, self.hidden)
         embedding = Embedding(k_embedding, self.inputs, inputs, self.embedding, network)
         plain = self.inputs + inputs
-        return EmbeddedCritics(k_critic, self.critics, embedding, plain, outputs, self.built_critic)
+        return EmbeddedCritics(
+            k_critic, self.critics, embedding, plain, outputs, self.full_critic_network
+        )
 
     def with_encoder(self, actor, critic) -> EmbeddedActor:
         return EmbeddedActor(critic.embedding, actor)
 
     def init(self, key, hp) -> State:
-        begun = super().init(key, hp)
-        return State(**vars(begun), encoder=self.train_state(begun.critic.params.embedding))
+        state = super().init(key, hp)
+        return State(**vars(state), encoder=self.train_state(state.critic.params.embedding))
 
     # --- learning ---------------------------------------------------------------------------
 
     def critic_passes(self, critic, target_critic, now: tuple, then: tuple, b: Transition, key):
-        """Keeps values of s' within the targets that were learned until the last copy."""
+        """Clips values of s' to the range of the targets until the last copy."""
         out, next_out, new = super().critic_passes(critic, target_critic, now, then, b, key)
         return out, target_critic.bounded(next_out), new
 
     def learn_critics(self, state, target_critic, hp, b: Transition, now, then, bonus, key):
-        """Takes a step of the critics, not of what they hold; notes the range of its targets."""
+        """Takes a step of the critics but not their embedding; tracks the range of targets."""
         arguments = target_critic, hp, b, now, then, bonus, key
-        learned, result = super().learn_critics(state, *arguments)
-        held, counts = state.critic.params, result.valid > 0
+        trained, result = super().learn_critics(state, *arguments)
+        old, valid = state.critic.params, result.valid > 0
         parts = (
-            held.embedding,
-            jnp.minimum(held.low, jnp.where(counts, result.target, FAR).min()),
-            jnp.maximum(held.high, jnp.where(counts, result.target, -FAR).max()),
+            old.embedding,
+            jnp.minimum(old.low, jnp.where(valid, result.target, FAR).min()),
+            jnp.maximum(old.high, jnp.where(valid, result.target, -FAR).max()),
         )
-        critic = eqx.tree_at(lambda c: (c.embedding, c.low, c.high), learned.params, parts)
-        return replace(learned, params=critic), result
+        critic = eqx.tree_at(lambda c: (c.embedding, c.low, c.high), trained.params, parts)
+        return replace(trained, params=critic), result
 
     def priority(self, result: CriticStep) -> Array:
         """Returns the largest error of the critics, at least 1 (LAP)."""
@@ -135,14 +137,14 @@ class TD7(TD3):
         return self.if_due(step, actor, target_actor)
 
     def if_due(self, step: Array, new: Any, old: Any) -> Any:
-        """Returns the new one after the updates that copy networks, else the old one."""
+        """Returns `new` after the updates at which networks are copied, else `old`."""
         due = (step + 1) % self.target_every == 0
         return jax.tree.map(lambda x, y: jnp.where(due, x, y), new, old)
 
     def after_update(
         self, state: State, hp, b: Transition, result: CriticStep, step: Array
     ) -> tuple[State, Metrics]:
-        """Learns the embeddings, and gives the critics a copy of them when that is due."""
+        """Trains the encoder, and gives the critics a copy of it when that is due."""
         obs, next_obs = self.see(state, b.obs), self.see(state, b.next_obs)
 
         def loss(encoder: Embedding):
@@ -152,6 +154,6 @@ class TD7(TD3):
 
         encoder, (encoder_loss, _) = self.apply_gradient(state.encoder, loss, hp, hp.encoder_lr)
         critic = state.critic.params
-        held = self.if_due(step, encoder.params, critic.embedding)
-        critic = replace(state.critic, params=eqx.tree_at(lambda c: c.embedding, critic, held))
+        copy = self.if_due(step, encoder.params, critic.embedding)
+        critic = replace(state.critic, params=eqx.tree_at(lambda c: c.embedding, critic, copy))
         return replace(state, critic=critic, encoder=encoder), {"encoder_loss": encoder_loss}

@@ -13,14 +13,15 @@ from jaxtyping import Array
 
 from thespis.nn.train_state import TrainState
 
-# Its loss: alpha of log alpha, log alpha, alpha itself, or none.
+# What is learned, and what its loss is linear in: log alpha and alpha, log alpha and log alpha,
+# alpha and alpha, or nothing.
 Form = Literal["exp", "log", "linear", "fixed"]
 
 
 def init_temperature(form: Form, alpha) -> TrainState | None:
-    """What is learned, at first: log alpha, or alpha if linear; None if fixed.
+    """Returns the train state of log alpha, or of alpha if linear; None if fixed.
 
-    There may be several temperatures [n], each with a surplus of its own.
+    `alpha` may also be several temperatures [n], each of which gets a surplus of its own.
     """
     if form == "fixed":
         return None
@@ -29,6 +30,7 @@ def init_temperature(form: Form, alpha) -> TrainState | None:
 
 
 def alpha_of(form: Form, temperature: TrainState | None, fixed) -> Array:
+    """Returns the temperature; `fixed` is its value if it is not learned."""
     if temperature is None:
         return jnp.asarray(fixed, jnp.float32)
     return temperature.params if form == "linear" else jnp.exp(temperature.params)
@@ -37,7 +39,7 @@ def alpha_of(form: Form, temperature: TrainState | None, fixed) -> Array:
 def update_temperature(
     form: Form, temperature: TrainState | None, surplus, lr
 ) -> tuple[TrainState | None, Array]:
-    """One step that lowers it if there is more entropy than wanted, and the loss."""
+    """Takes one step, which lowers it if there is a surplus of entropy -> temperature, loss."""
     if temperature is None:
         return None, jnp.zeros(())
 

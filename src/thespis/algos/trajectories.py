@@ -1,6 +1,6 @@
 """TAAC with trajectories that move: lines (TAAC-L) and parabolas (TAAC-Q).
 
-Every part lies in [-1, 1], whatever bounds the environment's own actions have.
+Every part lies in [-1, 1], whatever the bounds of the environment's actions are.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TAACQ(TAAC):
 
 @jax.custom_jvp
 def bounded(x: Array) -> Array:
-    """Clips to [-1, 1]. Gradients pass as if it did not, so that no actor is stuck at a bound."""
+    """Clips to [-1, 1], with the gradient of the identity: no actor gets stuck at a bound."""
     return jnp.clip(x, -1, 1)
 
 

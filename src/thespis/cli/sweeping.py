@@ -85,7 +85,7 @@ def sweep(argv: list[str]) -> int:
 
     sweeps = imported("thespis.sweeps.sweep")
     if only_status:
-        found, _ = sweeps.opened({"algo": algo} | chosen, file, trust, new=False)
+        found, _ = sweeps.open_sweep({"algo": algo} | chosen, file, trust, new=False)
     else:
         found = sweeps.sweep(algo, config=file, progress=not as_json, trust=trust, **chosen)
     if as_json:

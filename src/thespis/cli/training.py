@@ -193,6 +193,7 @@ def read_training(
     """
     imported("thespis.runs.config")
     from thespis.algos import registry
+    from thespis.core import imitates
 
     run, tuning = run_options(more), tuner_options()
     algo, *rest = argv or ["--help"]
@@ -214,7 +215,7 @@ def read_training(
     hypers = fields(algorithm.Hyper, "hp.")
     if {*HELP} & {*rest}:
         everything, about = "--help-all" in rest, algorithm.__doc__ or ""
-        demonstrated = everything or getattr(algorithm, "demonstrated", False)
+        demonstrated = everything or imitates(algorithm)
         groups = {
             "The run": [o for o in run if demonstrated or o.name != "demos"],
             f"Static options of {algo}": choices,

@@ -1,4 +1,4 @@
-"""Evaluation: whole episodes of a frozen policy, one result per episode, never the mean alone."""
+"""Evaluation: whole episodes of frozen policies, with one result per episode."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from thespis.xla.multihost import gather, read
 from thespis.xla.placement import MEMBERS, SHARED, all_of, local, local_part, spread
 from thespis.xla.program_cache import compiled
 
-WIDTH = 10  # environments on the host in which a member's episodes are played
+WIDTH = 10  # maximum number of host environments per member
 
 
 def first_episode(final: Bool[Array, "rows n"]) -> Bool[Array, "rows n"]:
-    """Returns True up to and with the row that ends each environment's first episode."""
+    """Returns True for the rows of each environment's first episode, the final one included."""
     ended = jnp.cumsum(final, 0) - final.astype(int) > 0
     return ~ended
 
 
 def outcome(rows: Row) -> tuple[Float[Array, "n ..."], Int[Array, "n"]]:
     """Returns undiscounted return and length of every environment's first episode."""
-    mine = first_episode(rows.final)
-    return where(mine, rows.reward, jnp.zeros_like(rows.reward)).sum(0), mine.sum(0) - 1
+    first = first_episode(rows.final)
+    return where(first, rows.reward, jnp.zeros_like(rows.reward)).sum(0), first.sum(0) - 1
 
 
-def own_terms(
+def intrinsic_terms(
     algo: SelfRewarding, policy: FrozenPolicy, row: Row, after: Row
 ) -> Float[Array, "n terms"]:
-    """Returns what an algorithm rewards itself with for steps, and the terms of its dependence."""
+    """Returns the intrinsic reward of steps, and the terms of their dependence on skills."""
     steps = policy.state, policy.hp, row, after
     return jnp.concatenate(
         [algo.diversity_reward(*steps)[:, None], algo.dependence_terms(*steps)], -1
@@ -50,11 +50,11 @@ def own_terms(
 
 
 def diversity(algo, policy: FrozenPolicy, rows: Row) -> Float[Array, "n terms"] | None:
-    """Sums these over every environment's first episode, if an algorithm rewards itself."""
+    """Sums these over every environment's first episode; None without intrinsic rewards."""
     if (rewarding := capability(algo, SelfRewarding)) is None:
         return None
     now, after = (jax.tree.map(lambda x, s=s: x[s], rows) for s in (slice(-1), slice(1, None)))
-    terms = jax.lax.map(lambda x: own_terms(rewarding, policy, *x), (now, after))
+    terms = jax.lax.map(lambda x: intrinsic_terms(rewarding, policy, *x), (now, after))
     return where(first_episode(rows.final)[1:], terms, jnp.zeros_like(terms)).sum(0)
 
 
@@ -64,7 +64,7 @@ def diversity(algo, policy: FrozenPolicy, rows: Row) -> Float[Array, "n terms"] 
 def final(
     observed: Float[Array, "rows n size"], stepped: Bool[Array, "rows n"]
 ) -> Float[Array, "n size"]:
-    """Returns what was observed after the last step of an episode."""
+    """Returns the observation after the last step of every episode."""
     last = stepped.shape[0] - 1 - jnp.argmax(stepped[::-1], 0)
     return observed[last, jnp.arange(last.size)]
 
@@ -72,19 +72,19 @@ def final(
 def average(
     observed: Float[Array, "rows n size"], stepped: Bool[Array, "rows n"]
 ) -> Float[Array, "n size"]:
-    """Returns the mean over all steps: for contacts, say, the share of the time."""
-    # Chosen, not multiplied by 0: what follows the episode may be NaN.
+    """Returns the mean over all steps: of contacts, for example, the share of the time."""
+    # Selected, not multiplied by 0: what follows the episode may be NaN.
     total = jnp.where(stepped[..., None], observed, 0.0).sum(0)
     return total / jnp.maximum(stepped.sum(0), 1).astype(jnp.float32)[:, None]
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """What describes an episode, beside its return.
+    """How an episode is described, besides its return.
 
-    `look(obs, env_state)` [n, size] is what matters in one row; the state of host environments
-    is None. `reduce` makes of all [rows, n, size] one vector per episode [n, size]; its second
-    argument tells which rows are after a step of the episode.
+    `look(obs, env_state)` returns what matters in one row [n, size]; the state of host
+    environments is None. `reduce` reduces all rows [rows, n, size] to one vector per episode
+    [n, size]; its second argument tells which rows follow a step of the episode.
     """
 
     reduce: Callable[..., Any] = final
@@ -104,9 +104,9 @@ def describe(descriptor: Descriptor, observations: dict, lengths: np.ndarray) ->
 class Episodes(NamedTuple):
     """The results of episodes, leaves [members, episodes]; descriptors [members, episodes, size].
 
-    `diversity` is the sum of what the algorithm rewards itself with, if it does, and `dependence`
-    how much the episode depended on its skill.
-    `parts` are the returns by dimension [members, episodes, reward_dim] if rewards are vectors.
+    `diversity` is the sum of intrinsic rewards, if the algorithm has them, and `dependence` how
+    much the episode depended on its skill. `parts` are the returns by dimension [members,
+    episodes, reward_dim] if rewards are vectors.
     """
 
     returns: Any
@@ -118,9 +118,9 @@ class Episodes(NamedTuple):
 
     @classmethod
     def from_returns(cls, algo, returns, lengths, descriptors=None, terms=None) -> Episodes:
-        """Returns the results of one member or of all; returns are as `Loop.paid` makes them.
+        """Returns the results of one member or of all, from returns as `Loop.paid` makes them.
 
-        `terms` [..., episodes, terms] are the sums of `own_terms`.
+        `terms` [..., episodes, terms] are the sums of `intrinsic_terms`.
         """
         parts = None if algo.spec.reward_dim is None else returns[..., 1:]
         returns = returns if parts is None else returns[..., 0]
@@ -148,7 +148,7 @@ def play(
     look = descriptor.look if descriptor else lambda obs, env_state: None
 
     def one(_, policy, key):
-        k_unroll = random.fold_in(key, 0)  # the loop's own keys may be folded, not used up
+        k_unroll = random.fold_in(key, 0)  # keys of members may be folded, but not consumed
         length = env.limit + 1
         rows, observed = watch(loop.algo, env, policy, k_unroll, episodes, length, mode, look)
         stepped = first_episode(rows.final).at[0].set(False)
@@ -162,7 +162,7 @@ def play(
 
 @dataclass(frozen=True, eq=False)
 class Evaluator:
-    """Plays episodes of every member in an environment of their own."""
+    """Plays episodes of every member in its own environments."""
 
     loop: Loop
     env: Any
@@ -171,17 +171,17 @@ class Evaluator:
     descriptor: Descriptor | None = None
 
     def __call__(self, policies: FrozenPolicy, seeds, time) -> tuple[np.ndarray, np.ndarray]:
-        """Plays them -> returns, lengths [members, episodes], which follow from seeds and time."""
+        """Plays episodes -> returns, lengths [members, episodes], determined by seeds and time."""
         played = self.play(policies, seeds, time)
         return played.returns, played.lengths
 
     @cached_property
     def rewarding(self) -> Any:
-        """The algorithm as `SelfRewarding`, None if it is not."""
+        """Returns the algorithm if it is `SelfRewarding`, else None."""
         return capability(self.loop.algo, SelfRewarding)
 
     def play(self, policies: FrozenPolicy, seeds, time) -> Episodes:
-        """Returns all results of the episodes, with descriptors if there is one."""
+        """Plays episodes and returns all their results, with descriptors if there is one."""
         if not isinstance(self.env, HostEnv):
             return read(self.on_device(policies, seeds, time))
         members = policies, seeds
@@ -197,7 +197,7 @@ class Evaluator:
     # --- host environments ------------------------------------------------------------------
 
     def on_host(self, policies: FrozenPolicy, seeds, time):
-        """Plays a fixed share of the episodes in each environment: short ones count no more."""
+        """Plays a fixed share of the episodes in each environment: short ones are not favoured."""
         members, width = len(seeds), min(self.episodes, WIDTH)
         share = np.array([len(range(i, self.episodes, width)) for i in range(width)])
         starts = environment_seeds(np.asarray(seeds), Stream.EVALUATE, time, width)
@@ -211,7 +211,7 @@ class Evaluator:
         observed = {slot: [] for slot in np.ndindex(members, width)}
         observations = {}  # of each episode
         algo, before, terms = self.loop.algo, None, np.zeros((members, width, 1))
-        sums = {}  # of what the algorithm rewards itself with in each episode
+        sums = {}  # of `intrinsic_terms` in each episode
         leaves, structure = jax.tree.flatten(policies)  # once: it is the same at every step
         program = self.act(structure)
         zeros = lambda x: np.zeros((members, *x.shape), x.dtype)
@@ -260,23 +260,22 @@ class Evaluator:
         descriptors = describe(self.descriptor, observations, lengths) if self.descriptor else None
         if not self.rewarding:
             return Episodes.from_returns(algo, returns, lengths, descriptors)
-        every = np.stack([sums[slot] for slot in np.ndindex(lengths.shape)])
-        every = jnp.asarray(every.reshape(*lengths.shape, -1), jnp.float32)
-        return Episodes.from_returns(algo, returns, lengths, descriptors, every)
+        terms = np.stack([sums[slot] for slot in np.ndindex(lengths.shape)])
+        terms = jnp.asarray(terms.reshape(*lengths.shape, -1), jnp.float32)
+        return Episodes.from_returns(algo, returns, lengths, descriptors, terms)
 
     @cached_property
     def memory_shapes(self) -> Any:
-        """The shapes and types of one member's memory."""
+        """Returns the shapes and types of one member's memory."""
         width = min(self.episodes, WIDTH)
         return jax.eval_shape(lambda: self.loop.algo.memory(random.key(0), width))
 
     @cached_property
     def act(self) -> Callable[[Any], Callable]:
-        """Returns, for policies of a structure, the program that acts for all members.
+        """Returns the program that acts for all members, for policies of a structure.
 
-        It takes their leaves as a list, which crosses into a program faster, and returns the action
-        [members, n, ...], the memory, and the extra: what the algorithm remembers of the step, if
-        it judges it later.
+        It takes their leaves as a list, which is passed faster, and returns the action [members,
+        n, ...], the memory, and the extra if the algorithm rewards itself.
         """
         return cache(self.compile_act)
 
@@ -299,7 +298,7 @@ class Evaluator:
 
     @cached_property
     def judge(self):
-        """The program that returns `own_terms` of a step everywhere [members, n, terms]."""
+        """Returns the program of `intrinsic_terms` for all members [members, n, terms]."""
 
         def all_members(*inputs):
             def one(_, policy, obs, action, extra, *arrived):
@@ -307,7 +306,7 @@ class Evaluator:
                 no = jnp.zeros_like(terminated)
                 row = Row(obs, reward, no, no, action, extra)
                 after = Row(next_obs, reward, terminated, truncated, action, extra)
-                return None, own_terms(self.rewarding, policy, row, after)
+                return None, intrinsic_terms(self.rewarding, policy, row, after)
 
             return self.loop.map_members(one, None, *inputs)[1]
 

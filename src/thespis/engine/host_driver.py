@@ -1,4 +1,4 @@
-"""The same learning step around environments that live in Python: Gymnasium and the like."""
+"""The training loop around environments in Python, such as Gymnasium's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from thespis.xla.placement import (
     all_of,
     local,
     local_part,
-    mine,
+    local_slice,
     put,
     spread,
     whole,
@@ -32,7 +32,7 @@ from thespis.xla.placement import (
 from thespis.xla.program_cache import compiled
 from thespis.xla.threads import cores
 
-SMALL = 4096  # bytes
+SMALL = 4096  # bytes of an array that is joined with others
 
 
 class HostDriver:
@@ -42,19 +42,19 @@ class HostDriver:
     learns. The second is not waited for, so the environments step while the update runs.
     """
 
-    measured: tuple[str, ...] = ()  # the names of metrics of its own
+    measured: tuple[str, ...] = ()  # names of the metrics that `measures` returns
 
     def __init__(self, loop: Loop, seeds):
         self.loop = dataclasses.replace(loop, mesh=local(loop.mesh))
-        self.mesh, self.mine = loop.mesh, mine(loop.mesh, len(seeds))
-        self.seeds = np.asarray(seeds)[self.mine]
+        self.mesh, self.local_slice = loop.mesh, local_slice(loop.mesh, len(seeds))
+        self.seeds = np.asarray(seeds)[self.local_slice]
         self.members = len(self.seeds)
         self.envs: Any = None  # `HostEnvs`, once they are open
-        self.attributes: dict[str, Any] = {}  # that are set when they are opened
+        self.attributes: dict[str, Any] = {}  # set when environments are opened
         self.programs = cache(self.compile)
 
     def open(self, time: int) -> None:
-        """Opens the environments, with start states that follow from the time."""
+        """Opens the environments, with seeds that depend on the time."""
         self.close()
         seeds = environment_seeds(self.seeds, Stream.TRAIN, time, self.loop.envs)
         self.envs = self.loop.env.open(len(seeds), seeds)
@@ -67,7 +67,7 @@ class HostDriver:
             raise self.located(fault) from fault.__cause__
 
     def prepare(self) -> None:
-        """Opens the environments of a new run, so that faults in them show before it begins."""
+        """Opens the environments of a new run, so that their faults appear before it begins."""
         self.open(time=0)
 
     def init(self, seeds, hps, demos=None) -> Learner:
@@ -78,30 +78,30 @@ class HostDriver:
         return whole(self.mesh, learner, learner.specs)
 
     def local_members(self, *trees):
-        """Returns of trees of all members what belongs to those of this process."""
+        """Returns the part of trees of all members that belongs to this process."""
         return local_part(self.mesh, trees, all_of(MEMBERS, trees))
 
     def local_demos(self, demos):
-        """Returns what all members share, on this process's devices."""
+        """Returns the demonstrations, which all members share, on this process's devices."""
         return local_part(self.mesh, demos, all_of(SHARED, demos))
 
     def resume(self, learner: Learner) -> Learner:
-        """Begins new episodes; the row that the old ones left is cut off from what follows."""
+        """Begins new episodes; the newest stored row is truncated, as nothing follows it."""
         self.open(learner.clock.now)
         replay = learner.replay
         newest = (replay.head - 1) % replay.capacity
         truncated = replay.rows.truncated.at[newest].set(~replay.rows.terminated[newest])
-        changed = lambda x: (x.replay.rows.truncated, x.actors.begin)
+        leaves = lambda x: (x.replay.rows.truncated, x.actors.begin)
         begin = jnp.ones_like(learner.actors.begin)
-        learner = eqx.tree_at(changed, learner, (truncated, begin))
+        learner = eqx.tree_at(leaves, learner, (truncated, begin))
         return put(self.mesh, learner, learner.specs)
 
     def run(self, x: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool) -> Learner:
-        """Does `length` iterations; `x` is used up."""
+        """Does `length` iterations; the buffers of `x` are donated."""
         specs = x.specs
         hps, seeds = self.local_members(hps, seeds)
         trees = local_part(self.mesh, x, specs), (hps, self.local_demos(demos), seeds)
-        # With a second core, arrays are handed over while the update runs.
+        # With a second core, arrays are passed while the update runs.
         join = self.loop.mesh is None and cores() == 1
         learner, rest = (Bundle.from_tree(tree, join) for tree in trees)
         act, store_and_learn = self.programs(learner, rest, mode, learn)
@@ -117,7 +117,7 @@ class HostDriver:
         return whole(self.mesh, learner.unpack(leaves), specs)
 
     def compile(self, learner: Bundle, rest: Bundle, mode: Mode, learn: bool):
-        """Compiles the two halves of an iteration, over lists: these cross into programs faster."""
+        """Returns the two halves of an iteration; lists of leaves are passed faster than trees."""
 
         def act(leaves, rest_leaves, obs):
             x, (hps, _, seeds) = learner.unpack(leaves), rest.unpack(rest_leaves)
@@ -135,14 +135,14 @@ class HostDriver:
         rest_leaves = jax.tree.leaves((all_of(MEMBERS, hps), all_of(SHARED, demos), MEMBERS))
         x = jax.tree.unflatten(learner.structure, range(learner.structure.num_leaves))
         leaves = jax.tree.leaves(x.specs)
-        over = partial(spread, self.loop.mesh)
-        act = over(act, (leaves, rest_leaves, MEMBERS), MEMBERS)
-        store_and_learn = over(store_and_learn, (leaves, rest_leaves, MEMBERS, MEMBERS), leaves)
-        made_of = dataclasses.replace(self.loop, env=None), mode, learn
-        return compiled(act, made_of), compiled(store_and_learn, made_of, donate_argnums=0)
+        split = partial(spread, self.loop.mesh)
+        act = split(act, (leaves, rest_leaves, MEMBERS), MEMBERS)
+        store_and_learn = split(store_and_learn, (leaves, rest_leaves, MEMBERS, MEMBERS), leaves)
+        recipe = dataclasses.replace(self.loop, env=None), mode, learn
+        return compiled(act, recipe), compiled(store_and_learn, recipe, donate_argnums=0)
 
     def located(self, fault: Fault) -> ThespisError:
-        """Returns the error with the place in the run where it happened."""
+        """Returns the error, with the environment and step at which it happened."""
         member, env = divmod(fault.environment, self.loop.envs)
         return fault.at(env, (self.opened + fault.step) * self.loop.envs, int(self.seeds[member]))
 
@@ -151,7 +151,7 @@ class HostDriver:
         return jax.tree.map(lambda x: x.reshape(self.members, -1, *x.shape[1:]), step)
 
     def measures(self) -> dict[str, float]:
-        """Returns metrics of its own, since they were last asked for."""
+        """Returns metrics of the driver since the last call: none here."""
         return {}
 
     def close(self) -> None:
@@ -162,17 +162,17 @@ class HostDriver:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A tree as a list in which the small arrays of each type are one.
+    """How a tree becomes a list of arrays in which the small ones of each dtype are joined.
 
-    Every array that crosses into compiled code costs a core a microsecond, and most of a
-    learner's are biases and counts.
+    Every array that is passed to compiled code costs about a microsecond, and most arrays of a
+    learner are small biases and counts.
     """
 
     structure: Any
     types: tuple[tuple[tuple[int, ...], Any], ...]
-    """Shape and type of every leaf."""
+    """Shape and dtype of every leaf."""
     joined: tuple[tuple[int, ...], ...]
-    """Leaves that are one array together."""
+    """Groups of leaves, each of which is one array."""
 
     @classmethod
     def from_tree(cls, tree: Any, join: bool) -> Bundle:
@@ -185,29 +185,31 @@ class Bundle:
         return cls(structure, types, tuple(map(tuple, groups.values())))
 
     @property
-    def alone(self) -> list[int]:
+    def separate(self) -> list[int]:
+        """Returns the leaves that are not joined with others."""
         small = set().union(*self.joined)
         return [i for i in range(len(self.types)) if i not in small]
 
     def pack(self, tree: Any) -> list:
+        """Returns the arrays: joined ones first."""
         leaves = jax.tree.leaves(tree)
-        to = numbers_of(leaves)
-        one = lambda group: to.concatenate([to.ravel(leaves[i]) for i in group])
-        return [*map(one, self.joined), *(leaves[i] for i in self.alone)]
+        xp = array_module(leaves)
+        join = lambda group: xp.concatenate([xp.ravel(leaves[i]) for i in group])
+        return [*map(join, self.joined), *(leaves[i] for i in self.separate)]
 
-    def unpack(self, leaves: list) -> Any:
+    def unpack(self, arrays: list) -> Any:
         """Inverts `pack`."""
-        to, n = numbers_of(leaves), len(self.joined)
-        arrays = dict(zip(self.alone, leaves[n:]))
-        for group, joined in zip(self.joined, leaves[:n]):
+        xp, n = array_module(arrays), len(self.joined)
+        leaves = dict(zip(self.separate, arrays[n:]))
+        for group, joined in zip(self.joined, arrays[:n]):
             sizes = [math.prod(self.types[i][0]) for i in group]
-            parts = to.split(to.array(joined), np.cumsum(sizes)[:-1])
-            arrays |= {i: x.reshape(self.types[i][0]) for i, x in zip(group, parts)}
-        every = [arrays[i] for i in range(len(arrays))]
-        every = every if to is jnp else jax.device_put(every)
-        return jax.tree.unflatten(self.structure, every)
+            parts = xp.split(xp.array(joined), np.cumsum(sizes)[:-1])
+            leaves |= {i: x.reshape(self.types[i][0]) for i, x in zip(group, parts)}
+        in_order = [leaves[i] for i in range(len(leaves))]
+        in_order = in_order if xp is jnp else jax.device_put(in_order)
+        return jax.tree.unflatten(self.structure, in_order)
 
 
-def numbers_of(leaves: list) -> Any:
-    """Returns JAX if leaves are traced, else NumPy, which has nothing to compile."""
+def array_module(leaves: list) -> Any:
+    """Returns JAX's NumPy if leaves are traced, else NumPy, which has nothing to compile."""
     return jnp if any(isinstance(x, Tracer) for x in leaves) else np

@@ -1,6 +1,6 @@
 """One training loop for every algorithm. Everything is a population; one agent is one member.
 
-An iteration is: act on what the environments returned, learn, store the row, step the
+An iteration acts on what the environments returned, learns, stores the row, and steps the
 environments. JAX environments run thousands of iterations in one program (`epoch`); host
 environments call the two halves (`act`, `store_and_learn`) around each of their steps.
 """
@@ -44,11 +44,11 @@ from thespis.xla.ordering import no_inline
 from thespis.xla.placement import MEMBERS, ROWS_OF_MEMBERS, SHARED, put, shardings, spread
 from thespis.xla.program_cache import compiled
 
-ONE_FOR_ALL = {"replay.head", "replay.size", "replay.priorities.written"}  # without members
+WITHOUT_MEMBERS = {"replay.head", "replay.size", "replay.priorities.written"}
 
 
 class Clock(eqx.Module):
-    """Time, alike for all members: iterations and updates done, and the fraction of one due."""
+    """The time of all members: iterations and updates so far, and the carried part of an update."""
 
     time: Int[Array, "3"]
 
@@ -62,46 +62,46 @@ class Clock(eqx.Module):
 
     @property
     def now(self) -> int:
-        """The iteration, outside of compiled programs."""
+        """Returns the iteration, outside of compiled programs."""
         return int(np.asarray(self.time)[0])
 
 
 class Actors(eqx.Module):
-    """What acting changes, leaves [members, envs, ...] (inside `map_members`, of one member)."""
+    """What acting changes, leaves [members, envs, ...], or [envs, ...] inside `map_members`."""
 
     memory: Any
     begin: Bool[Array, "..."]  # the next observation is the first of an episode
-    ep_return: Float[Array, "..."]  # see `Loop.paid`
+    ep_return: Float[Array, "..."]  # the sum of `Loop.paid`
     ep_length: Int[Array, "..."]
     transitions: Int[Array, "..."]
-    discounted: Float[Array, "..."] | None = None  # returns of episodes, if rewards are scaled
+    discounted: Float[Array, "..."] | None = None  # discounted returns, if rewards are scaled
 
 
 class World(eqx.Module):
-    """JAX environments, leaves [members, envs, ...]: their states and what they returned last."""
+    """JAX environments, leaves [members, envs, ...]: their states, and their last step."""
 
     env: Any
     arrived: Step
 
 
 class Learner(eqx.Module):
-    """Everything that training changes: what a checkpoint holds, what populations copy."""
+    """Everything that training changes: the content of checkpoints, and what populations copy."""
 
     state: Any  # leaves [members, ...]
     actors: Actors
-    world: Any  # a `World`; None for host environments, which keep theirs
+    world: Any  # a `World`; None for host environments
     replay: Replay  # leaves [capacity, members, envs, ...]
     metric_sums: MetricSums
     clock: Clock
 
     @property
     def specs(self) -> Learner:
-        """How each leaf is split over devices."""
+        """Returns how each leaf is split over devices."""
 
         def spec(path, _):
             part = path[0].name
             name = jax.tree_util.keystr(path, simple=True, separator=".")
-            if part == "clock" or name in ONE_FOR_ALL:
+            if part == "clock" or name in WITHOUT_MEMBERS:
                 return SHARED
             return ROWS_OF_MEMBERS if part in ("replay", "metric_sums") else MEMBERS
 
@@ -110,29 +110,31 @@ class Learner(eqx.Module):
 
 @dataclass(frozen=True, eq=False)
 class Loop:
+    """Trains a population: one algorithm in one environment, and how their members run."""
+
     algo: Any
     env: Any
     envs: int = 1
-    """Environments of each member."""
+    """Number of environments of each member."""
     capacity: int = 1_000_000
-    """Rows kept per environment."""
+    """Number of rows in the replay, each of all environments."""
     updates_per_step: Fraction = Fraction(1)
-    """Gradient updates per row, whatever the number of environments; remainders are carried."""
+    """Gradient updates per environment step; fractions are carried to the next iteration."""
     side_by_side: bool = False
-    """Members by `vmap` (accelerators), or one after another by `lax.map` (CPU)."""
+    """Map over members by `vmap` (accelerators), instead of one after another (CPUs)."""
     mesh: Mesh | None = None
-    """The devices that members are split over, if several."""
+    """The devices that members are split over, if there are several."""
     shared: bool = False
-    """Every member learns from the rows of all; they must be on one device."""
+    """Let every member learn from the rows of all, which must be on one device."""
 
     # --- members ----------------------------------------------------------------------------
 
     def map_members(self, f, carried, *xs) -> tuple[Any, Any]:
-        """Does `carried, out = f(carried, *xs)` for every member; the replay never passes here.
+        """Does `carried, out = f(carried, *xs)` for every member; the replay is never an argument.
 
-        On CPUs one member after another, each apart: else the compiler would merge a single
-        member with its surroundings and round it differently, and so a member equals its run
-        alone, bit for bit.
+        On CPUs it does one member after another, each in a call of its own. Otherwise the
+        compiler would merge a single member with its surroundings and round it differently; as
+        it is, a member of a population equals a run of its own, bit for bit.
         """
         if self.side_by_side:
             return jax.vmap(f)(carried, *xs)
@@ -150,7 +152,10 @@ class Loop:
     # --- start ------------------------------------------------------------------------------
 
     def init(self, seeds, hps, demos=None, arrived: Step | None = None) -> Learner:
-        """`arrived` [members, envs, ...] is what host environments returned at their reset."""
+        """Returns a new learner; `arrived` is the first step of host environments, if any.
+
+        Its leaves are [members, envs, ...]. Shapes of rows and names of metrics are traced.
+        """
 
         def one(key, hp):
             k_state, k_env, k_memory = random.split(key, 3)
@@ -199,7 +204,7 @@ class Loop:
     def store_and_learn(
         self, x: Learner, hps, demos, arrived: Step, answer, keys, learn: bool
     ) -> Learner:
-        """Stores what arrived with the answer to it, and learns from what was stored before."""
+        """Stores what arrived with the answer to it, and learns from the rows before."""
         action, memory, extra = answer
         row = Row(*arrived, action, extra)
         begin, lived = x.actors.begin, (~x.actors.begin).astype(jnp.int32)
@@ -228,7 +233,7 @@ class Loop:
         return Learner(state, actors, x.world, replay, sums, self.tick(x.clock, learn))
 
     def discount(self, actors: Actors, hps, row: Row) -> Array | None:
-        """The discounted returns of episodes [members, envs] with a new row, if they are kept."""
+        """Returns the discounted returns [members, envs] of episodes, if they are used."""
         if actors.discounted is None:
             return None
         before = jnp.where(actors.begin, 0.0, actors.discounted)
@@ -236,33 +241,33 @@ class Loop:
 
     @property
     def normalizing(self) -> NormalizingRewards | None:
-        """The algorithm, if it scales rewards by discounted returns."""
-        able = capability(self.algo, NormalizingRewards)
-        return able if able and able.normalizes_rewards else None
+        """Returns the algorithm if it scales rewards by discounted returns, else None."""
+        algo = capability(self.algo, NormalizingRewards)
+        return algo if algo and algo.normalizes_rewards else None
 
     def episodes(self, actors: Actors) -> dict[str, Array]:
-        """What is told of episodes [members, envs]: the return, also by dimension, the length."""
+        """Returns metrics of episodes [members, envs]: return, also by dimension, and length."""
         spec, returns = self.algo.spec, actors.ep_return
-        whole = returns if spec.reward_dim is None else returns[..., 0]
+        total = returns if spec.reward_dim is None else returns[..., 0]
         parts = {f"rollout/ep_rew_mean/{n}": returns[..., i] for i, n in enumerate(spec.rewards, 1)}
-        return {"rollout/ep_rew_mean": whole, **parts, "rollout/ep_len_mean": actors.ep_length}
+        return {"rollout/ep_rew_mean": total, **parts, "rollout/ep_len_mean": actors.ep_length}
 
     def rollout(self, row: Row) -> dict[str, Mean | Histogram]:
-        """Returns what the algorithm reports of new rows, for [members]; most report nothing."""
+        """Returns what the algorithm reports of new rows [members]; empty if it does not report."""
         if (reporting := capability(self.algo, Reporting)) is None:
             return {}
         over_envs = jax.tree.map(lambda x: x.sum(1), reporting.report(row))
         return {f"rollout/{name}": x for name, x in over_envs.items()}
 
     def paid(self, reward, obs):
-        """Returns what is summed to returns: a reward, or its one number and all of its numbers.
+        """Returns what is summed to returns: scalar rewards [...] as they are.
 
-        -> [...], or [..., 1 + reward_dim].
+        Of vector rewards it is the scalar and all dimensions: [..., 1 + reward_dim].
         """
         if self.algo.spec.reward_dim is None:
             return reward
-        to = np if isinstance(reward, np.ndarray) else jnp
-        return to.concatenate([scalar_reward(self.algo, reward, obs)[..., None], reward], -1)
+        xp = np if isinstance(reward, np.ndarray) else jnp
+        return xp.concatenate([scalar_reward(self.algo, reward, obs)[..., None], reward], -1)
 
     def draw(self, replay: Replay, hps, demos, keys, clock: Clock):
         """Draws the batches of one iteration's updates, leaves [members, updates, ...]."""
@@ -281,13 +286,13 @@ class Loop:
         return jax.vmap(of_member)(jnp.arange(keys.shape[0]), hps, keys) if self.slots else None
 
     def learn(self, state, hps, row: Row, batches, keys, clock: Clock, returns=None, scaled=None):
-        """Observes the new row and does the updates of one iteration, none if there are no batches.
+        """Observes the new row, and does the updates of one iteration if there are batches.
 
-        `returns` [members, envs] are those of episodes so far, for algorithms that remember them;
-        `scaled` are discounted ones and which of them count, for those that scale rewards.
+        `returns` [members, envs] are those of episodes so far, for `Remembering` algorithms;
+        `scaled` are the discounted ones and which of them count, for `NormalizingRewards`.
 
-        -> state, metrics {name: Mean of [members]}, and priorities [members, updates, batch], or
-        None if the replay has no use for them; those of an update that was not due are negative.
+        Returns the state, metrics {name: Mean of [members]}, and priorities [members, updates,
+        batch], which are None without prioritised replay, and negative if an update was not due.
         """
         whole, part = self.quota
         due = clock.remainder + part.numerator >= part.denominator
@@ -316,9 +321,9 @@ class Loop:
             metrics = jax.tree.map(lambda m: m.sum(0), metrics)
             if part:  # the clock is shared, so this stays a branch; no replay passes through it
                 last = jax.tree.map(lambda x: x[whole], slots)
-                nothing = jax.tree.map(jnp.zeros_like, metrics)
-                unknown = jax.tree.map(lambda p: -jnp.ones_like(p[0]), priorities)
-                run, skip = lambda s: update(s, last), lambda s: (s, (nothing, unknown))
+                zeros = jax.tree.map(jnp.zeros_like, metrics)
+                negative = jax.tree.map(lambda p: -jnp.ones_like(p[0]), priorities)
+                run, skip = lambda s: update(s, last), lambda s: (s, (zeros, negative))
                 state, (more, last_priorities) = jax.lax.cond(due, run, skip, state)
                 metrics = jax.tree.map(jnp.add, metrics, more)
                 append = lambda p, q: jnp.concatenate([p, q[None]])
@@ -331,7 +336,7 @@ class Loop:
         return state, metrics, priorities
 
     def store(self, replay: Replay, hps, row: Row, batches, priorities) -> Replay:
-        """Gives the priorities back, those of the latest update last, and adds the row."""
+        """Updates the priorities, in the order of the updates, and adds the row."""
         if self.rule is None:
             return replay.add(row, after=batches)
         alpha = hps.priority_alpha
@@ -339,33 +344,34 @@ class Loop:
             row_of = jnp.where(priorities >= 0, batches.drawn.row, -1)
             drawn = dataclasses.replace(batches.drawn, row=row_of)
 
-            def give(i, tree):
+            def update(i, tree):
                 at = lambda x: jax.lax.dynamic_index_in_dim(x, i, 1, keepdims=False)
-                return tree.back(jax.tree.map(at, drawn), at(priorities), alpha)
+                return tree.update(jax.tree.map(at, drawn), at(priorities), alpha)
 
-            tree = jax.lax.fori_loop(0, self.slots, give, replay.priorities)
+            tree = jax.lax.fori_loop(0, self.slots, update, replay.priorities)
             replay = dataclasses.replace(replay, priorities=tree)
         return replay.add(row, after=batches, alpha=alpha)
 
     @property
     def rule(self) -> Rule | None:
-        """The rule of the priorities of rows, if the algorithm wants them."""
+        """Returns the rule of prioritised replay; None for uniform draws."""
         prioritised = capability(self.algo, Prioritised)
         return prioritised.rule(self.envs) if prioritised else None
 
     @property
     def quota(self) -> tuple[int, Fraction]:
-        """Updates per iteration: whole ones, and the fraction that is carried."""
+        """Returns the updates per iteration: a whole number, and the fraction that is carried."""
         whole, part = divmod(self.updates_per_step * self.envs, 1)
         return int(whole), part
 
     @property
     def slots(self) -> int:
-        """Batches drawn per iteration; the last may stay unused if a fraction is carried."""
+        """Returns the batches drawn per iteration; with a fraction, the last may stay unused."""
         whole, part = self.quota
         return whole + (part > 0)
 
     def tick(self, clock: Clock, learn: bool) -> Clock:
+        """Returns the clock after one iteration."""
         if not learn:
             return Clock(clock.time.at[0].add(1))
         whole, part = self.quota
@@ -376,7 +382,7 @@ class Loop:
     # --- many iterations --------------------------------------------------------------------
 
     def epoch(self, x: Learner, hps, demos, seeds, length, mode: Mode, learn: bool) -> Learner:
-        """Does `length` iterations with JAX environments; any split into epochs gives the same."""
+        """Does `length` iterations with JAX environments; how they are split changes nothing."""
 
         def body(_, x: Learner) -> Learner:
             keys, world = member_keys(seeds, Stream.TRAIN, x.clock.iteration), x.world
@@ -388,7 +394,7 @@ class Loop:
         return jax.lax.fori_loop(0, length, body, x)
 
     def reset(self, state, hps, seeds, number):
-        """Returns the state of all members after the reset of this number, counted from 0."""
+        """Returns the state of all members after their `number`-th reset, from 0."""
         resetting = capability(self.algo, Resetting)
         assert resetting is not None
         keys = member_keys(seeds, Stream.RESET, number)
@@ -396,19 +402,19 @@ class Loop:
         return self.map_members(one, state, hps, keys)[0]
 
     def step(self, env, action, key):
-        """Steps a member's environments -> their states, and what they returned."""
+        """Steps the environments of a member -> their states, and the step."""
         return self.env.step(env, action, random.fold_in(key, Use.STEP))
 
     # --- placement --------------------------------------------------------------------------
 
     def create(self, seeds, hps, demos=None, arrived: Step | None = None) -> Learner:
-        """Compiles and runs `init`, every member on its device; trees given away share nothing."""
+        """Compiles and runs `init`, every member on its device; no two leaves share a buffer."""
         if self.mesh is None:
-            made_of = self if arrived is None else dataclasses.replace(self, env=None)
-            return compiled(self.init, made_of)(seeds, hps, demos, arrived)
+            recipe = self if arrived is None else dataclasses.replace(self, env=None)
+            return compiled(self.init, recipe)(seeds, hps, demos, arrived)
         learner = jax.eval_shape(self.init, seeds, hps, demos, arrived)
-        made_at = shardings(self.mesh, learner.specs)
-        return jax.jit(self.init, out_shardings=made_at)(seeds, hps, demos, arrived)
+        placement = shardings(self.mesh, learner.specs)
+        return jax.jit(self.init, out_shardings=placement)(seeds, hps, demos, arrived)
 
     def place(self, learner: Learner) -> Learner:
         """Puts every member on its device."""
@@ -422,14 +428,14 @@ def _as_sum(metric) -> Mean | Histogram:
 class DeviceDriver:
     """Runs a `Loop` whose environments are JAX code: many iterations in one program."""
 
-    measured: tuple[str, ...] = ()  # the names of metrics of its own
+    measured: tuple[str, ...] = ()  # names of the metrics that `measures` returns
 
     def __init__(self, loop: Loop, seeds):
         self.loop = loop
         self.programs = cache(self.compile)
 
     def prepare(self) -> None:
-        """Has nothing to open."""
+        """Does nothing: there are no environments to open."""
 
     def init(self, seeds, hps, demos=None) -> Learner:
         return self.loop.create(seeds, hps, demos)
@@ -440,12 +446,12 @@ class DeviceDriver:
     def run(
         self, learner: Learner, hps, demos, seeds, length: int, mode: Mode, learn: bool
     ) -> Learner:
-        """Does `length` iterations; `learner` is used up."""
+        """Does `length` iterations; the buffers of `learner` are donated."""
         epoch = self.programs(jax.tree.structure(learner), mode, learn)
         return epoch(learner, hps, demos, seeds, jnp.int32(length))
 
     def compile(self, structure, mode: Mode, learn: bool):
-        """Compiles one program per phase; it reuses the learner's memory."""
+        """Returns the program of a phase, which reuses the learner's memory."""
 
         def epoch(x, hps, demos, seeds, length):
             return self.loop.epoch(x, hps, demos, seeds, length, mode, learn)
@@ -456,7 +462,7 @@ class DeviceDriver:
         return compiled(program, (self.loop, mode, learn), donate_argnums=0)
 
     def measures(self) -> dict[str, float]:
-        """Returns metrics of its own, since they were last asked for."""
+        """Returns metrics of the driver since the last call: none here."""
         return {}
 
     def close(self) -> None:

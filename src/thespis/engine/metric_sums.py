@@ -1,4 +1,4 @@
-"""What is counted on the way: sums of metrics, and the first number that was not finite."""
+"""Sums of metrics on the device, and the first value that was not finite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thespis.core import Histogram, Mean, Row
 
 
 class MetricSums(eqx.Module):
-    """Sums of every metric since the last log. Few and large leaves: they cross calls faster."""
+    """Sums of every metric since the last log, in few large leaves, which are passed faster."""
 
     names: tuple[str, ...] = eqx.field(static=True)
     total: Float[Array, "metrics members"]
@@ -27,21 +27,21 @@ class MetricSums(eqx.Module):
     @classmethod
     def empty(cls, metrics: dict[str, Any], members: int) -> MetricSums:
         """Returns empty sums of these metrics."""
-        drawn = {name: x.edges for name, x in metrics.items() if isinstance(x, Histogram)}
-        names = tuple(name for name in metrics if name not in drawn)
+        edges = {name: x.edges for name, x in metrics.items() if isinstance(x, Histogram)}
+        names = tuple(name for name in metrics if name not in edges)
         zeros = jnp.zeros((len(names), members))
-        bins = sum(len(edges) - 1 for edges in drawn.values())
-        counts = jnp.zeros((bins, members), jnp.int32) if drawn else None
+        bins = sum(len(x) - 1 for x in edges.values())
+        counts = jnp.zeros((bins, members), jnp.int32) if edges else None
         fault = jnp.full((3, members), -1, jnp.int32)
-        return cls(names, zeros, zeros, fault, tuple(drawn.items()), counts)
+        return cls(names, zeros, zeros, fault, tuple(edges.items()), counts)
 
     def add(self, metrics: dict[str, Any], row: Row, iteration: Int[Array, ""]) -> MetricSums:
-        """Adds metrics of [members], each a `Mean` or a `Histogram`; remembers the first fault.
+        """Adds metrics of [members], each a `Mean` or a `Histogram`, and notes the first fault.
 
-        Those that were not seen stay as they are.
+        Metrics that are missing stay as they are.
         """
-        none = Mean(jnp.zeros_like(self.total[0]), jnp.zeros_like(self.total[0]))
-        means = [metrics.get(name, none) for name in self.names]
+        zero = Mean(jnp.zeros_like(self.total[0]), jnp.zeros_like(self.total[0]))
+        means = [metrics.get(name, zero) for name in self.names]
         total = self.total + jnp.stack([m.total for m in means])
         count = self.count + jnp.stack([m.count for m in means])
 
@@ -54,13 +54,14 @@ class MetricSums(eqx.Module):
         fault, counts = jnp.where(new[None], first, self.fault), self.counts
         if counts is not None:
             members = counts.shape[1]
-            nothing = lambda edges: jnp.zeros((members, len(edges) - 1), jnp.int32)
-            bins = [metrics[n].count if n in metrics else nothing(edges) for n, edges in self.edges]
+            empty = lambda edges: jnp.zeros((members, len(edges) - 1), jnp.int32)
+            bins = [metrics[n].count if n in metrics else empty(edges) for n, edges in self.edges]
             counts = counts + jnp.concatenate(bins, 1).T
         return dataclasses.replace(self, total=total, count=count, fault=fault, counts=counts)
 
     def clear(self) -> MetricSums:
-        # Each of its own: all are given away later.
+        """Returns the sums set to 0, with the fault as it is."""
+        # Each in a buffer of its own, since all are donated later.
         zeros = jax.tree.map(jnp.zeros_like, (self.total, self.count, self.counts))
         return dataclasses.replace(self, **dict(zip(("total", "count", "counts"), zeros)))
 
@@ -79,12 +80,12 @@ class MetricSums(eqx.Module):
 
     @property
     def watched(self) -> list[str]:
-        """The names of what a fault may be in."""
+        """Returns the names of what may have a fault."""
         return ["observation", "reward", *self.names]
 
 
 def not_finite(tree) -> Bool[Array, "members envs"]:
-    """Tells which environments have a floating number that is not finite."""
+    """Tells which environments have a floating-point number that is not finite."""
     floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
     bad = [(~jnp.isfinite(x)).reshape(*x.shape[:2], -1).any(-1) for x in floats]
     return jnp.stack(bad).any(0) if bad else jnp.zeros(jax.tree.leaves(tree)[0].shape[:2], bool)

@@ -6,7 +6,7 @@
         returns, _ = evaluate(loop, p, episodes=10)
         p, parents = exchange(loop, tuner, p, returns)
 
-These need JAX environments and are all fit for `jax.jit`; `inherit` serves others as well.
+They need JAX environments and can all be jitted; `inherit` also serves host environments.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from thespis.replay.ring import Replay
 from thespis.tuning import Inherit, Tuner, replaced
 
 FINAL = Descriptor()  # the last observation of an episode
-CHUNK = 1024  # rows that are copied at a time
+CHUNK = 1024  # rows copied at a time
 
 
 class Population(eqx.Module):
-    """Members that learn, their hyper-parameters, and what the tuner remembers."""
+    """Members that learn, their hyper-parameters, and the tuner's memory."""
 
     learner: Learner
     hps: Any  # the algorithm's `Hyper`, leaves [members]
@@ -57,9 +57,9 @@ def begin(
     given: dict[str, Any] | None = None,
     demos=None,
 ) -> Population:
-    """Makes new members, one per seed.
+    """Returns a new population with one member per seed.
 
-    Hyper-parameters that are `given`, a number or one per member, stay with a member's place.
+    Hyper-parameters that are `given`, as a number or one per member, stay with a member's slot.
     """
     if getattr(tuner, "replay", "own") == "shared" and not loop.shared:
         raise ThespisError("replay = shared needs a loop that does so: Loop(..., shared=True)")
@@ -104,7 +104,7 @@ def evaluate_qd(
 def exchange(
     loop: Loop, tuner: Any, p: Population, scores: Float[Array, "members n"]
 ) -> tuple[Population, Int[Array, "members"]]:
-    """Does one round of the tuner -> the population, and whom each member copied."""
+    """Does one round of the tuner -> the population, and the parent of each member."""
     x = p.learner
     key = population_key(p.seeds, Stream.EXCHANGE, x.clock.iteration)
     memory, parents, hps = tuning.decide(tuner, p.given, p.memory, key, p.hps, scores, p.age)
@@ -124,17 +124,17 @@ def inherit(
     sick: Bool[Array, "members"] | None = None,
     of_parents: Any = None,
 ) -> Learner:
-    """Makes members copies of their parents in what they are to inherit.
+    """Makes replaced members copies of their parents, as far as `what` says.
 
-    Environments stay with their slot. A replay that is not inherited is passed on as it is; one
-    that is, is copied in place. Those who are sick get their parent's in any case, since their
-    own may hold what broke them, and would break others who learn from it. `of_parents` are the
-    states of parents who are elsewhere [members, ...]; then replays are copied by the caller.
+    Environments stay with their slot. Replays are copied in place if they are inherited. Members
+    that diverged (`sick`) always get their parent's, since their own may hold the cause, and
+    would make others diverge who learn from it. `of_parents` are the states [members, ...] of
+    parents in other processes; then the caller copies the replays.
     """
     new = replaced(parents)
-    taken = new if what.replay == "parent" else jnp.zeros_like(new)
+    adopts = new if what.replay == "parent" else jnp.zeros_like(new)
     if sick is not None:
-        taken = taken | (new & sick)
+        adopts = adopts | (new & sick)
 
     def member(member_state, parent, new):
         def part(mine, theirs):
@@ -156,7 +156,7 @@ def inherit(
         of_parents = jax.tree.map(lambda x: x[parents], learner.state)
     replay = learner.replay
     if what.replay == "parent" or sick is not None:
-        replay = cut(adopt(replay, parents, taken), taken)
+        replay = cut(adopt(replay, parents, adopts), adopts)
     return dataclasses.replace(
         learner,
         state=jax.vmap(member)(learner.state, of_parents, new),
@@ -165,40 +165,40 @@ def inherit(
     )
 
 
-def adopt(replay: Replay, parents: Int[Array, "members"], taken: Bool[Array, "members"]) -> Replay:
-    """Copies the parents' rows, a few at a time, so that there is never a second ring."""
-    source = jnp.where(taken, parents, jnp.arange(parents.size))
+def adopt(replay: Replay, parents: Int[Array, "members"], who: Bool[Array, "members"]) -> Replay:
+    """Copies the parents' rows to some members, in chunks, so that there is never a second ring."""
+    source = jnp.where(who, parents, jnp.arange(parents.size))
 
-    def whole(tree):
+    def copy_members(tree):
         """Copies leaves [n, members, ...]."""
         n = jax.tree.leaves(tree)[0].shape[0]
         chunk = min(CHUNK, n)
 
         def copy(i, tree):
-            # The last chunk may overlap the one before. No row is copied twice: a parent that is
-            # itself replaced has another's rows by then.
+            # The last chunk may overlap the one before. No row is copied twice, since a parent
+            # that is itself replaced has the rows of another member by then.
             start = jnp.minimum(i * chunk, n - chunk)
-            left = start + jnp.arange(chunk) >= i * chunk
+            fresh = start + jnp.arange(chunk) >= i * chunk
 
             def write(x):
                 part = jax.lax.dynamic_slice_in_dim(x, start, chunk)
-                part = where(left, part[:, source], part)
+                part = where(fresh, part[:, source], part)
                 return jax.lax.dynamic_update_slice_in_dim(x, part, start, 0)
 
             return jax.tree.map(write, tree)
 
-        return jax.lax.fori_loop(0, jnp.where(taken.any(), -(-n // chunk), 0), copy, tree)
+        return jax.lax.fori_loop(0, jnp.where(who.any(), -(-n // chunk), 0), copy, tree)
 
-    new = dataclasses.replace(replay, rows=whole(replay.rows))
+    new = dataclasses.replace(replay, rows=copy_members(replay.rows))
     if replay.priorities is None:
         return new
     names = ("weight", "uses", "nodes", "highest")
-    copied = {name: jax.tree.map(whole, getattr(replay.priorities, name)) for name in names}
+    copied = {name: jax.tree.map(copy_members, getattr(replay.priorities, name)) for name in names}
     return dataclasses.replace(new, priorities=dataclasses.replace(replay.priorities, **copied))
 
 
 def cut(replay: Replay, who: Bool[Array, "members"]) -> Replay:
-    """Ends the newest row's episode as by a time limit: what is stored next does not follow it."""
+    """Truncates the newest row of some members, since what is stored next does not follow it."""
     newest = (replay.head - 1) % replay.capacity
     rows = replay.rows
     ended = rows.truncated[newest] | (who[:, None] & ~rows.terminated[newest])
@@ -209,7 +209,7 @@ def cut(replay: Replay, who: Bool[Array, "members"]) -> Replay:
 def restart(
     loop: Loop, learner: Learner, seeds: Int[Array, "members"], who: Bool[Array, "members"]
 ) -> Learner:
-    """Begins new episodes in all JAX environments of some members, which others had begun."""
+    """Begins new episodes in all JAX environments of some members."""
 
     def fresh(key):
         return World(*loop.env.reset(random.fold_in(key, Use.RESTART), loop.envs))
@@ -225,37 +225,37 @@ def restart(
 
 
 def forget(sums: MetricSums, who: Bool[Array, "members"]) -> MetricSums:
-    """Clears sums and faults of members that are no more."""
+    """Clears sums and faults of members that are replaced."""
     zero = lambda x: jnp.where(who[None], jnp.zeros_like(x), x)
     fault = jnp.where(who[None], -1, sums.fault)
     total, count, counts = jax.tree.map(zero, (sums.total, sums.count, sums.counts))
     return dataclasses.replace(sums, total=total, count=count, counts=counts, fault=fault)
 
 
-# --- memory that can be made again ----------------------------------------------------------
+# --- states in less memory ------------------------------------------------------------------
 
 
 def empty(state):
-    """Returns a state [members, ...] without optimiser moments and targets, to keep many."""
+    """Returns a state [members, ...] without optimiser moments and targets, to save memory."""
     bare = lambda x: TrainState(x.params, None, x.optimizer)
-    kept = {name: bare(getattr(state, name)) for name in learned(state)}
-    return dataclasses.replace(state, **kept, **dict.fromkeys(targets(state)))
+    networks = {name: bare(getattr(state, name)) for name in train_states(state)}
+    return dataclasses.replace(state, **networks, **dict.fromkeys(targets(state)))
 
 
 def rebuild(state):
-    """Makes it whole again: moments of zero, and targets equal to their networks."""
+    """Completes such a state: moments are zero, and targets equal to their networks."""
     fresh = lambda x: jax.vmap(lambda params: TrainState.create(params, x.optimizer))(x.params)
-    made = {name: fresh(getattr(state, name)) for name in learned(state)}
-    copies = {name: made[network].params for name, network in targets(state).items()}
-    return dataclasses.replace(state, **made, **copies)
+    networks = {name: fresh(getattr(state, name)) for name in train_states(state)}
+    copies = {name: networks[network].params for name, network in targets(state).items()}
+    return dataclasses.replace(state, **networks, **copies)
 
 
-def learned(state) -> list[str]:
-    """Returns the parts that have optimiser moments."""
+def train_states(state) -> list[str]:
+    """Returns the names of the parts that have an optimiser."""
     return [name for name, part in vars(state).items() if isinstance(part, TrainState)]
 
 
 def targets(state) -> dict[str, str]:
-    """Returns the part that each target follows: `target_NAME` NAME, `target` the critic."""
+    """Returns the part that each target follows: NAME for `target_NAME`, critic for `target`."""
     names = [name for name in vars(state) if name.partition("_")[0] == "target"]
     return {name: name.partition("_")[2] or "critic" for name in names}

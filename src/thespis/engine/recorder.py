@@ -1,4 +1,4 @@
-"""Demonstrations of a policy: whole episodes that it plays, and how alike others act to them."""
+"""Records whole episodes of a policy as demonstrations, and measures similarity to them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from thespis.replay.ring import View
 
 @dataclass(frozen=True, eq=False)
 class Recorder:
-    """Records whole episodes of a policy, in the environment's own units."""
+    """Records whole episodes of a policy, in the environment's units."""
 
     algo: Any
     env: Any
@@ -31,14 +31,14 @@ class Recorder:
     mode: Mode = "greedy"
 
     def __call__(self, policy: FrozenPolicy, seed: int) -> list[Episode]:
-        """Returns the episodes, which follow from the seed alone."""
+        """Returns the episodes, which are determined by the seed."""
         width = min(self.episodes, 10) if isinstance(self.env, HostEnv) else self.episodes
         share = [len(range(i, self.episodes, width)) for i in range(width)]
         run = self.on_host if isinstance(self.env, HostEnv) else self.on_device
         rows = jax.tree.map(np.asarray, run(policy, seed, share))
         final, episodes = rows.terminated | rows.truncated, []
-        for i, many in enumerate(share):
-            ends = [-1, *np.flatnonzero(final[:, i])[:many]]
+        for i, count in enumerate(share):
+            ends = [-1, *np.flatnonzero(final[:, i])[:count]]
             for start, end in itertools.pairwise(ends):
                 cut = slice(start + 1, end + 1)
                 episodes.append(self.episode(jax.tree.map(lambda x, c=cut, i=i: x[c, i], rows)))
@@ -82,10 +82,10 @@ class Recorder:
 
 
 def similarity(algo, policy: FrozenPolicy, demos: View) -> Float[Array, ""]:
-    """Returns how alike one member acts to demonstrations: 1 if greedy actions are the same.
+    """Returns the similarity of greedy actions to demonstrations, 1 if they are the same.
 
-    Discrete: the share that agrees. Continuous: the share of the demonstrations' variance that is
-    explained; always doing what they do on average has 0.
+    For discrete actions it is the fraction that agrees; for continuous ones the fraction of the
+    demonstrations' variance that is explained, which is 0 for their mean action.
     """
     ring = demos.ring
     rows = jax.tree.map(lambda x: x[:, 0, 0], ring.rows)
@@ -100,11 +100,11 @@ def similarity(algo, policy: FrozenPolicy, demos: View) -> Float[Array, ""]:
 
 
 def answers(algo, policy: FrozenPolicy, rows: Row) -> Array:
-    """Returns greedy actions to the rows [n, ...] of one environment, in turn if they must be."""
+    """Returns greedy actions on the rows [n, ...] of one environment, in turn with a memory."""
     k_memory, k_act = random.split(random.key(0))
     fresh = algo.memory(k_memory, 1)
     act = lambda memory, obs, key: policy.act(algo, memory, obs, key, "greedy")[:2]
-    if fresh is None:  # then every observation is answered by itself
+    if fresh is None:  # then observations are independent
         return act(None, rows.obs, k_act)[0]
 
     def one(carry, row):

@@ -1,4 +1,4 @@
-"""A frozen policy in environments: whole programs on the device, step by step on the host."""
+"""Rollouts of a frozen policy: in one program on the device, step by step on the host."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Look = Callable[[Any, Any], Any]  # (obs, env_state) [n, ...] -> what is of inte
 class FrozenPolicy(eqx.Module):
     """A policy outside training, of one member, or of all with leaves [members, ...].
 
-    It acts at the training clock that it was taken at: schedules stand where they stood then.
+    It acts at the training clock at which it was taken, so that schedules stay where they were.
     """
 
     state: Any
     hp: Any
-    step: Int[Array, "..."]  # rows of each member until then
+    step: Int[Array, "..."]  # rows of each member at that time
 
     def act(self, algo, memory, obs, key, mode: Mode) -> tuple:
-        """Acts by the algorithm -> action [n, ...], memory, extra."""
+        """Returns action [n, ...], memory, extra, as `Algorithm.act`."""
         return algo.act(self.state, self.hp, memory, obs, key, self.step, mode)
 
     def answer(self, algo, memory, begin, obs, key, mode: Mode) -> tuple:
-        """Does the same in host environments, whose memory is new where an episode begins."""
+        """Returns the same, with a new memory where an episode begins."""
         k_act, k_memory = random.split(key)
         fresh = algo.memory(k_memory, begin.shape[0])
         memory = fresh if memory is None else where(begin, fresh, memory)
@@ -46,7 +46,7 @@ class FrozenPolicy(eqx.Module):
 def unroll(algo, env: JaxEnv, policy: FrozenPolicy, key, n: int, length: int, mode: Mode) -> Row:
     """Returns the first `length` rows [length, n, ...] of n environments under one policy.
 
-    The state is not changed: statistics stand still. Environments go on after an episode's end.
+    The policy's state is not changed. Environments go on after the end of an episode.
     """
     return watch(algo, env, policy, key, n, length, mode, lambda obs, env_state: None)[0]
 
@@ -54,7 +54,7 @@ def unroll(algo, env: JaxEnv, policy: FrozenPolicy, key, n: int, length: int, mo
 def watch(
     algo, env: JaxEnv, policy: FrozenPolicy, key, n: int, length: int, mode: Mode, look: Look
 ):
-    """Does the same -> rows, and what `look` returned for every row."""
+    """Returns the same rows, and what `look` returned for every row."""
     k_env, k_memory, k_rows = random.split(key, 3)
     world, step = env.reset(k_env, n)
     start = world, step, algo.memory(k_memory, n), jnp.ones(n, bool)
@@ -76,19 +76,19 @@ def watch(
 
 
 class Moment(NamedTuple):
-    """What arrived in n host environments, and what was done about it."""
+    """One time step of n host environments: what arrived, and the action that answered it."""
 
     step: Step  # leaves [n, ...]
     begin: np.ndarray  # bool [n]: it is the first of an episode
     length: np.ndarray  # int [n]: steps of the episode until now
-    action: Any  # this and the next as they were given
+    action: Any  # this and `extra` as `act` returned them
     extra: Any
 
 
 def moments(env: HostEnv, seeds: Any, act: Callable) -> Generator[Moment, None, None]:
-    """Plays episodes in as many host environments as seeds, for ever: close it.
+    """Plays episodes in as many host environments as seeds, until the generator is closed.
 
-    `act(memory, begin, obs, t)` is an action, the memory after it and an extra; the memory is
+    `act(memory, begin, obs, t)` returns an action, the next memory and an extra; the memory is
     None at first. An episode that would never end is truncated (see `core.longest`).
     """
     n, most = len(seeds), longest(env)
@@ -118,18 +118,18 @@ class Copies:
         self.host: Any = None
         if not isinstance(env, HostEnv):
             self.begin = jax.jit(lambda seed: env.reset(random.key(seed), n))
-            # The key is used by resets alone, and nobody looks at what follows an episode.
+            # Only resets use the key, and what follows an episode is not used.
             self.advance = jax.jit(lambda world, action: env.step(world, action, random.key(0)))
 
     def open(self, seed: int) -> None:
-        """Opens the copies, whose episodes follow from this seed."""
+        """Opens the copies, whose episodes are determined by the seed."""
         self.close()
         self.seed = seed
         if isinstance(self.env, HostEnv):
             self.host = self.env.open(self.n, seed, self.render_mode)
 
     def reset(self) -> Step:
-        """Begins a new episode everywhere: that of the seed, or on the host the one after it."""
+        """Begins a new episode everywhere: in JAX always that of the seed."""
         if self.host is not None:
             return self.host.reset()
         self.world, step = self.begin(self.seed)
@@ -150,10 +150,10 @@ class Copies:
 def episode(
     step: Step, advance: Callable[[Any], Step], act: Callable, limit: int, early: bool = True
 ) -> Iterator[tuple[Step, np.ndarray, Any]]:
-    """Yields the first episode of every copy: what arrived, whose was over before, what was done.
+    """Yields each step of the first episode of every copy, whose was over before, and the action.
 
-    `step` is the first that arrived, `advance` gives the next, `act(obs, t)` an action. It ends
-    after `limit` steps or, if `early`, when all are over; nobody acts on the last one.
+    `step` is the first one, `advance(action)` returns the next, `act(obs, t)` an action. It ends
+    after `limit` steps or, if `early`, when all are over; there is no action on the last one.
     """
     over = np.zeros(step.terminated.shape, bool)
     for t in range(limit + 1):

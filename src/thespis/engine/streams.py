@@ -1,6 +1,6 @@
-"""All randomness of a run: every key is a function of a seed, a stream and the time.
+"""The randomness of a run: every key is a function of a seed, a stream and the time.
 
-So there is no state of a generator to save, and a run that goes on draws what it would have drawn.
+So there is no generator whose state must be saved, and a resumed run draws the same numbers.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from thespis.core import Key
 
 
 class Stream(IntEnum):
-    """What randomness is for. Keys of different streams have nothing in common."""
+    """What randomness is for. Keys of different streams are independent."""
 
     INIT = 0  # of a member: its networks, its first episodes
     TRAIN = 1  # of a member, at every iteration: see `Use`
     EVALUATE = 2  # of a member, at every evaluation
     BEGIN = 3  # of a population: the first hyper-parameters
     EXCHANGE = 4  # of a population, at every exchange
-    HEAL = 5  # of a population: who takes the place of broken members; 6 and 7 at later attempts
-    DEMOS = 6  # of episodes that are recorded, and of no member or population
+    HEAL = 5  # of a population: who replaces diverged members; 6 and 7 at later attempts
+    DEMOS = 6  # of recorded episodes, which belong to no member or population
     RESET = 8  # of a member, at every reset of its networks
-    COLLECT = 9  # of a member, at every iteration, for each collector far away
+    COLLECT = 9  # of a member, at every iteration, for each remote collector
 
 
 class Use(IntEnum):
-    """What the key of a member's iteration is folded with."""
+    """What the key of a member's iteration is folded with, by use."""
 
     ACT = 0
     SAMPLE = 1
@@ -40,13 +40,13 @@ class Use(IntEnum):
 
 
 def member_keys(seeds: Int[Array, "members"], stream: int, time) -> Array:
-    """Returns one key per member, a function of its seed and the time alone."""
+    """Returns one key per member, which depends on its seed and the time only."""
     key = lambda seed: random.fold_in(random.fold_in(random.key(seed), int(stream)), time)
     return jax.vmap(key)(seeds)
 
 
 def population_key(seeds: Int[Array, "members"], stream: int, time=0) -> Key:
-    """Returns a key for what concerns all members, new at every time."""
+    """Returns a key for what concerns all members."""
     return random.fold_in(random.fold_in(random.key(seeds[0]), int(stream)), time)
 
 

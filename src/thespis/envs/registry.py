@@ -30,7 +30,7 @@ def make(env: Any) -> Any:
 
     if isinstance(env, str | os.PathLike):
         return named(str(env))
-    if isinstance(env, type) and (isinstance(env, Functions) or hasattr(env, "open")):
+    if isinstance(env, type) and (isinstance(env, Functions) or is_host_env(env)):
         env = without_arguments(env, env.__name__)
     if isinstance(env, Autoreset | HostEnv):
         return env
@@ -146,14 +146,19 @@ def objection(source: Any, name: str) -> str:
     from thespis.envs.pettingzoo import for_several
 
     if not isinstance(source, type):
-        fine = callable(source) or isinstance(source, Functions) or hasattr(source, "open")
+        fine = callable(source) or isinstance(source, Functions) or is_host_env(source)
         return "" if fine else f"it is not a class but {plugins.described(source)}"
-    if issubclass(source, gymnasium.Env) or hasattr(source, "open") or for_several(source):
+    if issubclass(source, gymnasium.Env) or is_host_env(source) or for_several(source):
         return ""
     task = without_arguments(source, name) if isinstance(source, Functions) else source
     missing = [part for part in TASK if not hasattr(task, part)]
     text = f"it is not a gymnasium.Env, and for a JAX task it lacks {', '.join(missing)}"
     return text if missing else ""
+
+
+def is_host_env(source: Any) -> bool:
+    """Tells whether an object or a class is a `HostEnv`, whose other parts `__init__` may make."""
+    return hasattr(source, "open")
 
 
 def module_of(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""State-action embeddings: what a network has learned of the environment, as inputs of others.
+"""State-action embeddings, as inputs of actor and critics.
 
 SALE, Fujimoto et al. 2023, https://arxiv.org/abs/2306.02451.
 """
@@ -17,16 +17,16 @@ from jaxtyping import Array, Float
 from thespis.core import Key
 from thespis.nn.networks import MLP, Critics, Network
 
-FAR = 1e8  # no target is as large
+FAR = 1e8  # larger than any target
 
 
 def average_norm(x: Float[Array, "... n"]) -> Float[Array, "... n"]:
-    """Returns x over the mean of its absolute values (AvgL1Norm)."""
+    """Divides x by the mean of its absolute values (AvgL1Norm)."""
     return x / jnp.maximum(jnp.abs(x).mean(-1, keepdims=True), 1e-8)
 
 
 class Embedding(eqx.Module):
-    """z(s), and the prediction of z(s') from z(s) and a."""
+    """An encoder of states, z(s), and one of pairs that predicts z(s') from z(s) and a."""
 
     states: Any
     pairs: Any
@@ -47,19 +47,19 @@ class Embedding(eqx.Module):
         return self.pairs(jnp.concatenate([z, action], -1))
 
     def frozen(self) -> Embedding:
-        """Returns the embedding for others to read: their gradients do not reach it."""
+        """Returns the embedding without gradients, for networks that must not train it."""
         return jax.tree.map(stop_gradient, self)
 
 
 class EmbeddedNetwork(eqx.Module):
-    """A network of a first layer of the plain numbers, normalised, beside embeddings."""
+    """A network of a normalised linear layer of its plain inputs, joined with embeddings."""
 
     first: MLP
     body: Any
-    plain: int = eqx.field(static=True)  # how many of the inputs are no embedding
+    plain: int = eqx.field(static=True)  # number of inputs before the embeddings
 
     def __init__(self, key: Key, plain: int, inputs: int, outputs: int, network: Network):
-        """`inputs` counts the plain numbers and the embeddings behind them."""
+        """Makes a network of `inputs` numbers, the first of which are `plain`."""
         k_first, k_body = random.split(key)
         width = (network.hidden or (256,))[0]
         self.first = MLP(k_first, (plain, width), network.init or "torch")
@@ -87,9 +87,9 @@ class EmbeddedNetwork(eqx.Module):
 
 
 class EmbeddedCritics(Critics):
-    """Critics of (s, a) and of what an embedding, which they do not train, says of both.
+    """Critics of (s, a) and of embeddings of both, which they do not train.
 
-    They know the smallest and the largest target they have learned: no gradient moves these.
+    They remember the smallest and the largest target so far, which no gradient changes.
     """
 
     embedding: Embedding
@@ -104,9 +104,9 @@ class EmbeddedCritics(Critics):
         self.low, self.high = jnp.asarray(FAR), jnp.asarray(-FAR)
 
     def bounded(self, value: Array) -> Array:
-        """Returns values within what has been learned; before anything was, they are 0."""
-        some = self.low <= self.high
-        return jnp.where(some, jnp.clip(value, self.low, self.high), 0.0)
+        """Clips values to the range of targets so far; before any target they are 0."""
+        known = self.low <= self.high
+        return jnp.where(known, jnp.clip(value, self.low, self.high), 0.0)
 
     def join(self, obs: Float[Array, "... _"], *inputs: Float[Array, "... _"]) -> Array:
         embedding, action = self.embedding.frozen(), jnp.concatenate(inputs, -1)
@@ -115,7 +115,7 @@ class EmbeddedCritics(Critics):
 
 
 class EmbeddedActor(eqx.Module):
-    """An actor of an observation and of what the critics' embedding says of it."""
+    """An actor of an observation and of the critics' embedding of it."""
 
     embedding: Embedding
     body: EmbeddedNetwork

@@ -1,4 +1,4 @@
-"""Observations as networks read them: one vector, images turned into numbers by convolutions."""
+"""Observations as inputs of networks: flat vectors, and convolutions for images."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from thespis.xla import fast_random
 
 
 def features(spec: PyTree[jax.ShapeDtypeStruct], obs: PyTree) -> Float[Array, "... n"]:
-    """An observation pytree as one vector; bytes (images) become numbers in [0, 1]."""
+    """Flattens an observation pytree into one vector; uint8 (images) is scaled to [0, 1]."""
 
     def flat(s, x):
         x = x.reshape(*x.shape[: x.ndim - len(s.shape)], -1)
-        x, image = x.astype(jnp.float32), s.dtype == jnp.uint8
-        return x / 255 if image else x
+        x = x.astype(jnp.float32)
+        return x / 255 if s.dtype == jnp.uint8 else x
 
     return jnp.concatenate(jax.tree.leaves(jax.tree.map(flat, spec, obs)), -1)
 
 
 def width(spec: PyTree[jax.ShapeDtypeStruct]) -> int:
-    """Numbers in `features`."""
+    """Returns the size of `features`."""
     return sum(math.prod(s.shape) for s in jax.tree.leaves(spec))
 
 
 # --- images ---------------------------------------------------------------------------------
 
-SMALLEST = 6  # pixels: what is smaller is read number by number
+SMALLEST = 6  # pixels: smaller images are read as vectors
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,20 @@ class Layers:
     strides: tuple[int, ...]
 
 
-# Mnih et al. 2015, https://doi.org/10.1038/nature14236; and one for images too small for it.
+# Mnih et al. 2015, https://doi.org/10.1038/nature14236, and layers for images too small for it.
 NATURE = Layers((32, 64, 64), (8, 4, 3), (4, 2, 1))
 SMALL = Layers((16, 32), (3, 3), (1, 2))
 
 
 def layers_for(image: tuple[int, int, int]) -> Layers:
-    """The usual ones for images of that many pixels."""
+    """Returns the default layers for images of this size."""
     return NATURE if min(image[:2]) >= 36 else SMALL
 
 
 def image(spec: jax.ShapeDtypeStruct) -> tuple[int, int, int] | None:
-    """Height, width and channels of a leaf, if it is an image: bytes in two dimensions or more.
+    """Returns height, width and channels of a leaf if it is an image: uint8 with 2 to 4 axes.
 
-    Channels may be first or last, or there may be none; frames of a stack are channels too.
+    Channels may be first or last, or there may be none; frames of a stack count as channels.
     """
     if spec.dtype != jnp.uint8 or len(spec.shape) not in (2, 3, 4):
         return None
@@ -73,7 +73,7 @@ def image(spec: jax.ShapeDtypeStruct) -> tuple[int, int, int] | None:
 
 
 def pixels(shape: tuple[int, ...], x: Float[Array, "... n"]) -> Float[Array, "... h w c"]:
-    """A flat image of that shape with its channels last."""
+    """Returns flat images of this shape with their channels last."""
     x = x.reshape(*x.shape[:-1], *shape)
     if len(shape) == 2:
         return x[..., None]
@@ -86,8 +86,10 @@ def pixels(shape: tuple[int, ...], x: Float[Array, "... n"]) -> Float[Array, "..
 
 
 class Conv(eqx.Module):
-    """ReLU convolutions, over any leading axes, flat at the end. Each reads all that is before it:
-    where its last step leads beyond the lower or right edge there are zeros."""
+    """ReLU convolutions over any leading axes, flattened at the end.
+
+    Inputs are padded by zeros at the lower and right edge, so that every pixel is read.
+    """
 
     weights: list[Array]
     biases: list[Array]
@@ -101,35 +103,35 @@ class Conv(eqx.Module):
         )
         for k, n_out, size in plan:
             fan = size * size * n_in
-            reach = 1 / math.sqrt(fan) if init == "torch" else math.sqrt(3 / fan)
-            draws = fast_random.uniform(k, ((fan + 1) * n_out,), -reach, reach)
+            bound = 1 / math.sqrt(fan) if init == "torch" else math.sqrt(3 / fan)
+            draws = fast_random.uniform(k, ((fan + 1) * n_out,), -bound, bound)
             self.weights.append(draws[n_out:].reshape(size, size, n_in, n_out))
             self.biases.append(draws[:n_out] if init == "torch" else jnp.zeros(n_out))
             n_in = n_out
 
     @staticmethod
     def width(image: tuple[int, int, int], layers: Layers) -> int:
-        """Numbers that come out; 0 if the image is too small for these layers."""
-        height, wide, _ = image
+        """Returns the number of outputs; 0 if the image is too small for these layers."""
+        height, width, _ = image
         for size, stride in zip(layers.kernels, layers.strides, strict=True):
-            height, wide = (_places(n, size, stride) for n in (height, wide))
-            if min(height, wide) < 1:
+            height, width = (_positions(n, size, stride) for n in (height, width))
+            if min(height, width) < 1:
                 return 0
-        return height * wide * layers.channels[-1]
+        return height * width * layers.channels[-1]
 
     def __call__(self, x: Float[Array, "... h w c"]) -> Float[Array, "... n"]:
         lead, x = x.shape[:-3], x.reshape(-1, *x.shape[-3:])
         for weight, bias, stride in zip(self.weights, self.biases, self.strides, strict=True):
-            # As a product of patches: inside loops CPUs are slow at convolutions, not at products.
-            seen = _patches(x, weight.shape[0], stride)
-            x = nn.relu(affine(seen, weight.reshape(-1, weight.shape[-1]), bias))
+            # As a product of patches: inside loops, convolutions are slow on CPUs.
+            patches = _patches(x, weight.shape[0], stride)
+            x = nn.relu(affine(patches, weight.reshape(-1, weight.shape[-1]), bias))
         return x.reshape(*lead, -1)
 
 
 class Encoder(eqx.Module):
-    """Turns the images in a vector of `features` into numbers that say more; all else passes."""
+    """Replaces the images in a vector of `features` by outputs of convolutions."""
 
-    convs: tuple[Conv | None, ...]  # of every leaf of the observation
+    convs: tuple[Conv | None, ...]  # for every leaf of the observation; None if it is no image
     shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
 
     def __init__(
@@ -150,29 +152,31 @@ class Encoder(eqx.Module):
     def __call__(
         self, x: Float[Array, "... n"], skip: tuple[int, ...] = ()
     ) -> Float[Array, "... m"]:
-        """What of the vector is no observation passes as well; leaves to skip do not."""
-        parts, at = [], 0
+        """Encodes a vector, without the leaves to `skip`; what follows the leaves stays."""
+        parts, start = [], 0
         for i, (conv, shape) in enumerate(zip(self.convs, self.shapes, strict=True)):
-            part, at = x[..., at : at + math.prod(shape)], at + math.prod(shape)
+            end = start + math.prod(shape)
             if i not in skip:
+                part = x[..., start:end]
                 parts.append(part if conv is None else conv(pixels(shape, part)))
-        return jnp.concatenate([*parts, x[..., at:]], -1)
+            start = end
+        return jnp.concatenate([*parts, x[..., start:]], -1)
 
 
 def _patches(x: Float[Array, "b h w c"], size: int, stride: int) -> Float[Array, "b _ _ _"]:
-    """What every position of a square kernel sees: row by row, then channels."""
-    reach = tuple(stride * (_places(n, size, stride) - 1) for n in x.shape[1:3])
-    for axis, last in zip((1, 2), reach, strict=True):
-        beyond = last + size - x.shape[axis]
-        if beyond:
-            zeros = jnp.zeros((*x.shape[:axis], beyond, *x.shape[axis + 1 :]))
+    """Returns the pixels under a square kernel at all its positions: row by row, then channels."""
+    last = tuple(stride * (_positions(n, size, stride) - 1) for n in x.shape[1:3])
+    for axis, start in zip((1, 2), last, strict=True):
+        padding = start + size - x.shape[axis]
+        if padding:
+            zeros = jnp.zeros((*x.shape[:axis], padding, *x.shape[axis + 1 :]))
             x = jnp.concatenate([x, zeros], axis)
-    down, right = reach
+    down, right = last
     cut = lambda i, j: x[:, i : i + down + 1 : stride, j : j + right + 1 : stride]
-    places = itertools.product(range(size), repeat=2)
-    return jnp.concatenate([cut(i, j) for i, j in places], -1)
+    offsets = itertools.product(range(size), repeat=2)
+    return jnp.concatenate([cut(i, j) for i, j in offsets], -1)
 
 
-def _places(n: int, size: int, stride: int) -> int:
-    """Of a kernel along n pixels, as many as see them all; none if it is larger."""
+def _positions(n: int, size: int, stride: int) -> int:
+    """Returns at how many positions a kernel covers n pixels; 0 if it is larger than them."""
     return 0 if n < size else -(-(n - size) // stride) + 1

@@ -1,6 +1,7 @@
 """Value heads: what the outputs of a critic mean, and how they are learned.
 
-A head is a frozen dataclass that an algorithm holds. Critics give it [critics, batch, outputs].
+A head is a frozen dataclass of an algorithm. Its input is what critics return: [critics, batch,
+outputs].
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ CategoricalTarget = Literal["projected", "two-hot", "hl-gauss"]
 
 
 def smallest(x: Float[Array, "n ..."]) -> Float[Array, "..."]:
-    """Returns the smallest along the first axis, chosen one by one; NaN if there is one.
+    """Returns the minimum over the first axis by pairwise selection; NaN if there is one.
 
     The gradient of `x.min(0)` looks for the entries that equal the result, and is NaN where the
-    compiler has computed one of the two anew and rounded it differently. A choice is a choice.
+    compiler has recomputed one of the two and rounded it differently. A selection is safe.
     """
     return reduce(lambda a, b: jnp.where((b < a) | jnp.isnan(b), b, a), x)
 
 
 @runtime_checkable
 class Head(Protocol):
-    """What `ActorCritic.learn_critics` asks of a head."""
+    """What `CriticLearning.learn_critics` asks of a head."""
 
     @property
     def outputs(self) -> int:
-        """Numbers that a critic gives for one value."""
+        """Returns the number of outputs of a critic for one value."""
         ...
 
     def value(self, out: Float[Array, "... outputs"]) -> Float[Array, "..."]:
@@ -54,23 +55,23 @@ class Head(Protocol):
         ...
 
     def target(self, out: Float[Array, "batch _"], reward, discount, bonus=None) -> Any:
-        """Returns what to learn: reward + discount (value + bonus), of outputs for s'."""
+        """Returns the target, reward + discount (value + bonus), from the outputs for s'."""
         ...
 
     def loss(
         self, out: Float[Array, "critics batch outputs"], target: Any
     ) -> tuple[Float[Array, "critics batch"], Float[Array, "critics batch"]]:
-        """Returns the loss of every entry, and how far its value is from that of the target."""
+        """Returns the loss of every entry, and the error of its value."""
         ...
 
     def report(self, target: Any) -> dict[str, Float[Array, "batch"]]:
-        """Returns what else is worth logging of targets."""
+        """Returns further metrics of targets."""
         ...
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """One number, learned by squared errors."""
+    """One output, the value, with the squared error as its loss."""
 
     @property
     def outputs(self) -> int:
@@ -99,7 +100,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Huber(Scalar):
-    """One number, learned by Huber's loss: squared errors up to 1, and straight from there on."""
+    """One output, the value, with the Huber loss: squared errors up to 1, linear beyond."""
 
     def loss(self, out, target):
         error = self.value(out) - target[None]
@@ -108,7 +109,7 @@ class Huber(Scalar):
 
 @dataclass(frozen=True)
 class Quantile:
-    """Quantiles of the return, learned by the quantile Huber loss.
+    """Quantiles of the return, with the quantile Huber loss.
 
     Dabney et al. 2018, https://arxiv.org/abs/1710.10044; pooled over the critics and truncated in
     the target: Kuznetsov et al. 2020, https://arxiv.org/abs/2005.04269.
@@ -116,19 +117,19 @@ class Quantile:
 
     outputs: int = 25
     dropped: int = 2
-    """Quantiles per critic, the largest of all, that `truncated` leaves out."""
+    """Number of largest quantiles per critic that `truncated` drops."""
 
     def value(self, out):
         return out.mean(-1)
 
     def smallest(self, out):
-        return least(self.value(out), out)
+        return select_smallest(self.value(out), out)
 
     def average(self, out):
         return out.mean(0)
 
     def truncated(self, out: Float[Array, "critics batch outputs"]) -> Float[Array, "batch _"]:
-        """Returns the quantiles of all critics together without the largest."""
+        """Returns the quantiles of all critics in one, without the largest."""
         critics, batch, n = out.shape
         pooled = jnp.moveaxis(out, 0, 1).reshape(batch, -1)
         return -jax.lax.top_k(-pooled, critics * (n - self.dropped))[0]  # faster than to sort
@@ -147,7 +148,7 @@ class Quantile:
 
 @dataclass(frozen=True)
 class Categorical:
-    """Probabilities of evenly spaced returns, learned by the cross-entropy.
+    """Probabilities of evenly spaced returns, with the cross-entropy as the loss.
 
     Bellemare et al. 2017, https://arxiv.org/abs/1707.06887 (target `projected`); as a
     classification of the expected return: Farebrother et al. 2024,
@@ -156,7 +157,7 @@ class Categorical:
 
     outputs: int = 101
     bound: float = 5.0
-    """Returns reach from minus this to this."""
+    """Returns lie between -bound and bound."""
     form: CategoricalTarget = "projected"
 
     @cached_property
@@ -171,13 +172,13 @@ class Categorical:
         return nn.softmax(out) @ self.atoms
 
     def smallest(self, out):
-        return least(self.value(out), out)
+        return select_smallest(self.value(out), out)
 
     def average(self, out):
         return nn.logsumexp(nn.log_softmax(out), axis=0) - math.log(len(out))
 
     def target(self, out, reward, discount, bonus=None):
-        """Returns the probabilities of atoms [batch, outputs] after the step."""
+        """Returns the probabilities of atoms in the target: [batch, outputs]."""
         if self.form == "projected":
             after = jnp.asarray(self.atoms)[None] + (0.0 if bonus is None else bonus[:, None])
             shifted = reward[:, None] + discount[:, None] * after
@@ -195,14 +196,14 @@ class Categorical:
         return jnp.clip(value, -self.bound, self.bound)
 
     def project(
-        self, p: Float[Array, "batch n"], at: Float[Array, "batch n"]
+        self, p: Float[Array, "batch n"], returns: Float[Array, "batch n"]
     ) -> Float[Array, "batch n"]:
-        """Returns the probabilities of atoms where p is at other places: shared by neighbours."""
-        place = (at + self.bound) / self.spacing
-        below = jnp.clip(jnp.floor(place), 0, self.outputs - 2)
-        share, below = place - below, below.astype(jnp.int32)
+        """Projects probabilities of other returns onto the atoms, split between neighbours."""
+        position = (returns + self.bound) / self.spacing
+        below = jnp.clip(jnp.floor(position), 0, self.outputs - 2)
+        share, below = position - below, below.astype(jnp.int32)
         rows = jnp.arange(len(p))[:, None]
-        # Added one by one: all pairs of atoms would take ten times as long.
+        # By scatter: a product with all pairs of atoms would take ten times as long.
         return (
             jnp.zeros_like(p)
             .at[rows, below]
@@ -216,11 +217,11 @@ class Categorical:
         return losses, self.value(out) - (target @ self.atoms)[None]
 
     def report(self, target):
-        """Returns the probability of the outermost atoms: if it is much, the bound is too small."""
+        """Returns the probability of the outermost atoms; if it is large, raise the bound."""
         return {"clip_share": target[:, 0] + target[:, -1]}
 
 
-def least(
+def select_smallest(
     value: Float[Array, "critics ..."], out: Float[Array, "critics ... n"]
 ) -> Float[Array, "... n"]:
     """Returns the outputs of the critic with the smallest value, entry by entry."""

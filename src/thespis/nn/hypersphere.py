@@ -16,11 +16,11 @@ from jaxtyping import Array, Float
 from thespis.core import Key
 from thespis.nn.layers import product
 
-CONSTANT = 3.0  # appended to the input, so that its length is not lost
+CONSTANT = 3.0  # appended to the input, so that its norm is not lost
 
 
 class Scaler(eqx.Module):
-    """Factors that start at `initial`, learned at another scale so that rates suit them."""
+    """Learned factors that start at `initial`; parameters are at a scale that suits the rate."""
 
     factors: Float[Array, "n"]
     ratio: float = eqx.field(static=True)
@@ -62,14 +62,14 @@ class Hypersphere(eqx.Module):
     def of(
         cls, key: Key, inputs: int, width: int, outputs: int, blocks: int, expansion: int
     ) -> Hypersphere:
-        """Returns a new network; its weights are orthogonal, then of unit length."""
+        """Returns a new network with orthogonal weights, scaled to unit length."""
         keys, draw = iter(random.split(key, 3 + 2 * blocks)), nn.initializers.orthogonal(1.0)
         weight = lambda n, m: unit_columns(draw(next(keys), (n, m), jnp.float32))
-        scale, share = math.sqrt(2 / width), math.sqrt(2 / (width * expansion))
+        scale, inner_scale = math.sqrt(2 / width), math.sqrt(2 / (width * expansion))
 
         def block() -> Block:
             weights = [weight(width, expansion * width), weight(expansion * width, width)]
-            inside = Scaler.of(expansion * width, share, share)
+            inside = Scaler.of(expansion * width, inner_scale, inner_scale)
             return Block(weights, inside, Scaler.of(width, 1 / (blocks + 1), 1 / math.sqrt(width)))
 
         return cls(
@@ -93,17 +93,17 @@ class Hypersphere(eqx.Module):
         return self(x), self
 
     def projected(self) -> Hypersphere:
-        """Returns the network after a step of its optimiser, weights of unit length again."""
+        """Returns the network with weights of unit length, after a step of its optimiser."""
         weights = lambda n: [n.first, *n.head, *(w for block in n.blocks for w in block.weights)]
         return eqx.tree_at(weights, self, [unit_columns(w) for w in weights(self)])
 
 
 def unit(x: Float[Array, "... n"]) -> Float[Array, "... n"]:
-    """Returns vectors of length 1."""
+    """Scales vectors to length 1."""
     return x / jnp.maximum(jnp.sqrt((x**2).sum(-1, keepdims=True)), 1e-8)
 
 
 def unit_columns(weight: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """Returns weights of which those of every neuron, a column, have length 1."""
+    """Scales the weights of every neuron, a column, to length 1."""
     length = jnp.sqrt((weight**2).sum(0, keepdims=True))
     return weight / jnp.maximum(length, 1e-8)

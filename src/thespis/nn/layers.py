@@ -1,4 +1,4 @@
-"""The one layer that all networks are made of: a matrix product, fast in both directions."""
+"""The linear layer that all networks are made of, with a fast gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Dtype = Literal["float32", "bfloat16"]
 
 
 def affine(x, weight, bias, dtype: Dtype = "float32"):
-    """Returns x W + b; in bfloat16 the product and its gradients are, and nothing around them."""
+    """Returns x W + b; only the product and its gradients are computed in `dtype`."""
     if dtype == "float32":
         y = product(x, weight)
     else:
@@ -27,32 +27,34 @@ def affine(x, weight, bias, dtype: Dtype = "float32"):
 
 @jax.custom_jvp
 def product(x, weight):
+    """Returns x W."""
     return x @ weight
 
 
-turned = no_inline(jnp.transpose)  # the compiler would put it into the product again
+transposed = no_inline(jnp.transpose)  # else the compiler would merge it with the product
 
 
-def differentials(factors, changes):
-    """dx W + x dW for a weight [n, m].
+def product_jvp(primals, tangents):
+    """Returns x W, and dx W + x dW for a weight [n, m].
 
-    CPUs are slow at x.T @ g, the gradient of the weight, unless one of them is turned before. So
-    the second term is written such that its transpose, which is that gradient, is turned.
+    CPUs are slow at x.T @ g, the gradient of the weight, unless one of the two is transposed in
+    memory before. So the second term is written such that its transpose, which is that gradient,
+    does so.
     """
-    (x, weight), (dx, dw) = factors, changes
-    parts = []
+    (x, weight), (dx, dw) = primals, tangents
+    terms = []
     if not isinstance(dx, SymbolicZero):
-        parts.append(dx @ weight)
+        terms.append(dx @ weight)
     if not isinstance(dw, SymbolicZero):
         n, m = weight.shape
-        rows, along = x.reshape(-1, n), lambda i, j: (((i,), (j,)), ((), ()))
-        if n > m:  # its transpose is turned(turned(g) @ x)
-            part = turned(lax.dot_general(turned(dw), rows, along(1, 1)))
-        else:  # turned(x) @ g
-            turn = turned if n == m else jnp.transpose
-            part = lax.dot_general(turn(rows), dw, along(0, 0))
-        parts.append(part.reshape(*x.shape[:-1], m))
-    return x @ weight, sum(parts[1:], parts[0])
+        rows, contract = x.reshape(-1, n), lambda i, j: (((i,), (j,)), ((), ()))
+        if n > m:  # its transpose is transposed(transposed(g) @ x)
+            term = transposed(lax.dot_general(transposed(dw), rows, contract(1, 1)))
+        else:  # transposed(x) @ g
+            transpose = transposed if n == m else jnp.transpose
+            term = lax.dot_general(transpose(rows), dw, contract(0, 0))
+        terms.append(term.reshape(*x.shape[:-1], m))
+    return x @ weight, sum(terms[1:], terms[0])
 
 
-product.defjvp(differentials, symbolic_zeros=True)
+product.defjvp(product_jvp, symbolic_zeros=True)

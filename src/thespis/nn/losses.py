@@ -1,4 +1,4 @@
-"""Losses of errors, and how well predictions fit."""
+"""Losses of errors, and the explained variance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 
 def huber(error: Array, delta) -> Array:
-    """Returns Huber's loss: e^2 / 2 up to delta, and straight from there on."""
+    """Returns the Huber loss: e^2 / 2 up to delta, and linear beyond."""
     size = jnp.abs(error)
     return jnp.where(size <= delta, 0.5 * error**2, delta * (size - 0.5 * delta))
 
@@ -19,14 +19,14 @@ def quantile_huber(
 ) -> Float[Array, "critics batch"]:
     """Returns E |tau - 1[u < 0]| huber(u) over all pairs of a quantile and an atom of the target.
 
-    Targets bear no gradient. That of the quantiles is made in the same pass, since all pairs are
-    too many to keep until a backward one.
+    Targets get no gradient. That of the quantiles is computed in the forward pass, since there
+    are too many pairs to store for a backward one.
     """
     return quantile_parts(out, target)[0]
 
 
 def quantile_parts(out: Array, target: Array) -> tuple[Array, Array]:
-    """Returns the loss, and its derivative by every quantile."""
+    """Returns the loss, and its derivative with respect to every quantile."""
     n = out.shape[-1]
     tau = (jnp.arange(n, dtype=jnp.float32) + 0.5) / n
     u = target[None, :, None, :] - out[..., None]
@@ -44,7 +44,7 @@ def _(inputs, tangents):
 def explained_variance(
     target: Float[Array, "a b d"], prediction: Float[Array, "a b d"], valid: Float[Array, "a b"]
 ) -> Float[Array, "d"]:
-    """Returns the share of the targets' variance, over valid entries, that predictions explain."""
-    share = (valid / jnp.maximum(valid.sum(), 1.0))[..., None]
-    variance = lambda x: (share * (x - (share * x).sum((0, 1))[None, None]) ** 2).sum((0, 1))
+    """Returns the explained fraction of the targets' variance, over valid entries."""
+    weight = (valid / jnp.maximum(valid.sum(), 1.0))[..., None]
+    variance = lambda x: (weight * (x - (weight * x).sum((0, 1))[None, None]) ** 2).sum((0, 1))
     return 1.0 - variance(target - prediction) / jnp.maximum(variance(target), 1e-8)

@@ -1,9 +1,9 @@
 """Networks. Every leaf is an array, so `jit`, `vmap`, `tree.map` and checkpoints just work.
 
-A network is a function `network(x, key=None)` of numbers [..., n]. In training it is asked by
-`network.train(x, valid, key)`, which also returns the network with new running statistics. One
-that draws at random, as dropout does, says so (`stochastic`) and gets a key; one whose training
-pass depends on the batch, as batch norm's does, says so too (`batched`); others pay nothing.
+A network is a function `network(x, key=None)` of vectors [..., n]. Training calls
+`network.train(x, valid, key)`, which also returns the network with new running statistics.
+Networks with dropout have `stochastic` set and get a key; those with batch norm have `batched`
+set, since their training pass depends on the whole batch. Others pay for neither.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ACTIVATIONS = {"relu": nn.relu, "elu": nn.elu, "silu": nn.silu, "tanh": jnp.tanh
 
 @dataclass(frozen=True)
 class Network:
-    """How a network is built. For one of your own, subclass it and override `build`."""
+    """The choices of a network. For a network of your own, subclass it and override `build`."""
 
     hidden: tuple[int, ...] | None = None
     """Widths of the hidden layers; by default hidden, or critic_hidden for critics."""
@@ -104,7 +104,7 @@ class Network:
         return MLP(key, self.sizes(inputs, outputs), self.init or "torch", network=self)
 
     def sizes(self, inputs: int, outputs: int) -> tuple[int, ...]:
-        """Returns how many numbers there are before, between and after the layers."""
+        """Returns the widths of the input, of all layers between, and of the output."""
         hidden = self.hidden or ()
         if self.body == "mlp":
             return (inputs, *hidden, outputs)
@@ -113,7 +113,7 @@ class Network:
 
 
 class MLP(eqx.Module):
-    """Multi-layer perceptron over any leading axes, plain or of residual blocks."""
+    """Multi-layer perceptron over any leading axes, plain or with residual blocks."""
 
     weights: list[Array]
     biases: list[Array | None]
@@ -134,12 +134,12 @@ class MLP(eqx.Module):
         self.weights, self.biases = draw_layers(key, layers, init)
         batch = {name: getattr(network, name) for name in ("momentum", "epsilon", "renorm")}
         if network.norm != "none":
-            places = sizes[1:-1]
+            widths = sizes[1:-1]
             if network.body == "simba":  # one before each block
-                places = sizes[1:-2:2]
+                widths = sizes[1:-2:2]
             if network.body == "flash":  # two inside each block
-                places = sizes[2:-1]
-            layer_norms: Any = [norms.make(network.norm, n, batch) for n in places]
+                widths = sizes[2:-1]
+            layer_norms: Any = [norms.make(network.norm, n, batch) for n in widths]
             self.norms = layer_norms
         if network.input_norm == "batch":
             self.input_norm = BatchNorm.of(sizes[0], **batch)
@@ -163,17 +163,17 @@ class MLP(eqx.Module):
     def train(
         self, x: Float[Array, "... n"], valid: Float[Array, "..."] | None, key: Key | None = None
     ) -> tuple[Float[Array, "... m"], MLP]:
-        """Returns the output and the network after it.
+        """Returns the output, and the network with new running statistics.
 
-        With `valid`, which tells the rows that count, batch norms take the statistics of the batch.
+        With `valid`, which rows of the batch count, batch norms use the statistics of the batch.
         """
-        later: list[Any] = []
+        new_norms: list[Any] = []
 
         def normed(x: Array) -> Array:
             if self.norms is None:
                 return x
-            x, after = self.norms[len(later)](x, valid)
-            later.append(after)
+            x, new = self.norms[len(new_norms)](x, valid)
+            new_norms.append(new)
             return x
 
         first = self.input_norm
@@ -199,47 +199,46 @@ class MLP(eqx.Module):
         x = affine(x, self.weights[-1], self.biases[-1])
         if not self.batched:
             return x, self
-        in_order = batch_norms((later, first))  # as this tree lists them
-        return x, norms.with_statistics(self, in_order)
+        return x, norms.with_statistics(self, batch_norms((new_norms, first)))
 
     def linear(self, i: int, x: Float[Array, "... n"], key: Key | None) -> Float[Array, "... m"]:
-        """Returns the product of the i-th layer, some of it left out at random."""
+        """Returns the output of the i-th linear layer, after dropout."""
         x = affine(x, self.weights[i], self.biases[i], self.network.dtype)
         if key is None or not self.stochastic:
             return x
         keep = 1 - self.network.dropout
-        kept = fast_random.bernoulli(random.fold_in(key, i), keep, x.shape)
-        return jnp.where(kept, x / keep, 0.0)
+        mask = fast_random.bernoulli(random.fold_in(key, i), keep, x.shape)
+        return jnp.where(mask, x / keep, 0.0)
 
     def projected(self) -> MLP:
-        """Returns the network after a step of its optimiser: of unit length what should be."""
+        """Returns the network after a step of its optimiser, with parameters of unit length."""
         if self.network.unit == "none":
             return self
         new = eqx.tree_at(lambda n: n.weights, self, [unit_columns(w) for w in self.weights])
         if self.network.unit == "weights":
             return new
-        every = lambda n: [*(n.norms or ()), *(x for x in (n.input_norm, n.final_norm) if x)]
-        return eqx.tree_at(every, new, [unit_scales(norm) for norm in every(new)])
+        all_norms = lambda n: [*(n.norms or ()), *(x for x in (n.input_norm, n.final_norm) if x)]
+        return eqx.tree_at(all_norms, new, [unit_scales(norm) for norm in all_norms(new)])
 
     def folded(self) -> MLP:
-        """Returns the same function outside of training, its batch norms part of its weights.
+        """Returns the network for use outside of training: batch norms are folded into weights.
 
         It computes in float32, whatever training did.
         """
         exact = replace(self.network, dtype="float32")
-        between = self.network.norm_place == "after" and self.final_norm is not None
-        if not self.batched or between:
-            return self.but(network=exact)
+        between_norms = self.network.norm_place == "after" and self.final_norm is not None
+        if not self.batched or between_norms:
+            return self.with_parts(network=exact)
         weights = list(self.weights)
         biases = [jnp.zeros(w.shape[1]) if b is None else b for w, b in zip(weights, self.biases)]
 
-        def behind(norm: BatchNorm, i: int) -> None:
-            """Makes a norm of the i-th product part of it."""
+        def fold_output(norm: BatchNorm, i: int) -> None:
+            """Folds a norm of the i-th layer's output into that layer."""
             factor, shift = norm.affine
             weights[i], biases[i] = weights[i] * factor[None], biases[i] * factor + shift
 
-        def before(norm: BatchNorm, i: int) -> None:
-            """Makes a norm of what the i-th product reads part of it."""
+        def fold_input(norm: BatchNorm, i: int) -> None:
+            """Folds a norm of the i-th layer's input into that layer."""
             factor, shift = norm.affine
             biases[i] = biases[i] + shift @ weights[i]
             weights[i] = weights[i] * factor[:, None]
@@ -247,29 +246,29 @@ class MLP(eqx.Module):
         body, after = self.network.body, self.network.norm_place == "after"
         for k, norm in enumerate(batch_norms(self.norms)):
             if body == "simba":
-                before(norm, 2 * k + 1)
+                fold_input(norm, 2 * k + 1)
             elif body == "flash":
-                behind(norm, k + 1)
+                fold_output(norm, k + 1)
             else:
-                (before if after else behind)(norm, k + after)
+                (fold_input if after else fold_output)(norm, k + after)
         if self.input_norm is not None:
-            before(self.input_norm, 0)
-        rest = None if self.network.norm == "batch" else self.norms
-        parts = {"weights": weights, "biases": biases, "norms": rest, "input_norm": None}
-        return self.but(**parts, network=exact)
+            fold_input(self.input_norm, 0)
+        layer_norms = None if self.network.norm == "batch" else self.norms
+        parts = {"weights": weights, "biases": biases, "norms": layer_norms, "input_norm": None}
+        return self.with_parts(**parts, network=exact)
 
-    def but(self, **parts: Any) -> MLP:
-        """Returns the network with other parts."""
+    def with_parts(self, **parts: Any) -> MLP:
+        """Returns the network with some parts replaced."""
         new = object.__new__(MLP)  # `__init__` would draw weights
         for name, value in (vars(self) | parts).items():
             object.__setattr__(new, name, value)
         return new
 
-    def with_last(self, key: Key, reach: float) -> MLP:
-        """Returns the network with its last layer redrawn, uniform in +-reach."""
+    def with_last(self, key: Key, bound: float) -> MLP:
+        """Returns the network with a new last layer, uniform within +-bound."""
         leaves = lambda m: (m.weights[-1], m.biases[-1])
         k_weight, k_bias = random.split(key)
-        draw = lambda k, x: fast_random.uniform(k, x.shape, -reach, reach)
+        draw = lambda k, x: fast_random.uniform(k, x.shape, -bound, bound)
         new = (draw(k_weight, self.weights[-1]), draw(k_bias, self.biases[-1]))
         return eqx.tree_at(leaves, self, new)
 
@@ -282,20 +281,20 @@ def draw_layers(key: Key, layers: list[tuple[int, int]], init: Init) -> tuple[li
         weights = [draw(k, shape, jnp.float32) for k, shape in zip(keys, layers, strict=True)]
         return weights, [jnp.zeros(n) for _, n in layers]
     counts = [n * n_out for n_in, n_out in layers for n in (n_in, 1)]
-    # One draw for all: every random kernel takes its time to compile.
-    every = fast_random.uniform(key, (sum(counts),), -1, 1)
-    draws = iter(jnp.split(every, np.cumsum(counts)[:-1]))
+    # One draw for all layers, since every random kernel takes time to compile.
+    numbers = fast_random.uniform(key, (sum(counts),), -1, 1)
+    draws = iter(jnp.split(numbers, np.cumsum(counts)[:-1]))
     weights, biases = [], []
     for n_in, n_out in layers:
-        reach = 1 / math.sqrt(n_in) if init == "torch" else math.sqrt(3 / n_in)
-        weight, bias = reach * next(draws).reshape(n_in, n_out), reach * next(draws)
+        bound = 1 / math.sqrt(n_in) if init == "torch" else math.sqrt(3 / n_in)
+        weight, bias = bound * next(draws).reshape(n_in, n_out), bound * next(draws)
         weights.append(weight)
         biases.append(bias if init == "torch" else jnp.zeros_like(bias))
     return weights, biases
 
 
 def unit_scales(norm: LayerNorm | BatchNorm) -> LayerNorm | BatchNorm:
-    """Returns a norm whose n scales and shifts together have length sqrt(n)."""
+    """Returns a norm with n scales and shifts that together have length sqrt(n)."""
     parts = lambda n: [n.scale] if n.shift is None else [n.scale, n.shift]
     square = sum((x**2).sum() for x in parts(norm))
     factor = jnp.sqrt(norm.scale.size / jnp.maximum(square, 1e-8))
@@ -303,19 +302,19 @@ def unit_scales(norm: LayerNorm | BatchNorm) -> LayerNorm | BatchNorm:
 
 
 def project(params: Any) -> Any:
-    """Returns parameters after a step of their optimiser, networks of unit weights as they are."""
+    """Returns parameters after a step of their optimiser, scaled to unit length where chosen."""
     is_network = lambda x: isinstance(x, MLP | Hypersphere)
-    each = lambda x: x.projected() if is_network(x) else x
-    return jax.tree.map(each, params, is_leaf=is_network)
+    projected = lambda x: x.projected() if is_network(x) else x
+    return jax.tree.map(projected, params, is_leaf=is_network)
 
 
 def fold(tree: Any) -> Any:
-    """Returns networks for use outside of training: no batch norms, and float32 alone."""
+    """Returns networks for use outside of training: without batch norms, and in float32."""
     return jax.tree.map(lambda x: x.folded() if is_mlp(x) else x, tree, is_leaf=is_mlp)
 
 
 def dtypes(tree: Any) -> set[Dtype]:
-    """Returns what the hidden layers of networks are multiplied in."""
+    """Returns the types in which the hidden layers of networks compute."""
     return {x.network.dtype for x in jax.tree.leaves(tree, is_leaf=is_mlp) if is_mlp(x)}
 
 
@@ -324,7 +323,7 @@ def is_mlp(x: Any) -> bool:
 
 
 class EncodedNetwork(eqx.Module):
-    """A network of what an encoder makes of its input, apart from some leaves."""
+    """A network of an encoded observation, some leaves of which are skipped."""
 
     encoder: Encoder
     body: Any
@@ -337,14 +336,14 @@ class EncodedNetwork(eqx.Module):
         out, body = self.body.train(self.encoder(x, self.skip), valid, key)
         return out, EncodedNetwork(self.encoder, body, self.skip)
 
-    def with_last(self, key: Key, reach: float) -> EncodedNetwork:
-        return EncodedNetwork(self.encoder, self.body.with_last(key, reach), self.skip)
+    def with_last(self, key: Key, bound: float) -> EncodedNetwork:
+        return EncodedNetwork(self.encoder, self.body.with_last(key, bound), self.skip)
 
 
 class Critics(eqx.Module):
-    """Independent Q networks of one input; a tuple, since CPUs multiply a stack more slowly.
+    """Independent Q networks of the same input; a tuple, since stacked ones are slower on CPUs.
 
-    They share the encoder of the observation, which is the first input, if there is one.
+    They share the encoder, if there is one, of the observation, which is the first input.
     """
 
     networks: tuple[Any, ...]
@@ -359,15 +358,15 @@ class Critics(eqx.Module):
         encoder: Encoder | None = None,
         build: Callable[[Key, int, int], Any] | None = None,
     ):
-        """`build(key, inputs, outputs)` makes the networks, by default an `MLP` of these sizes."""
+        """Makes n networks by `build(key, inputs, outputs)`, by default MLPs of these sizes."""
         make = lambda k: build(k, sizes[0], sizes[-1]) if build else MLP(k, sizes, init)
         self.networks = tuple(make(k) for k in random.split(key, n))
         self.encoder = encoder
 
     def join(self, obs: Float[Array, "... _"], *inputs: Float[Array, "... _"]) -> Array:
-        """Returns what every network reads."""
-        seen = obs if self.encoder is None else self.encoder(obs)
-        return jnp.concatenate([seen, *inputs], -1)
+        """Returns the input of every network."""
+        encoded = obs if self.encoder is None else self.encoder(obs)
+        return jnp.concatenate([encoded, *inputs], -1)
 
     def __call__(
         self, *inputs: Float[Array, "... _"], key: Key | None = None
@@ -377,17 +376,17 @@ class Critics(eqx.Module):
     def train(
         self, *inputs: Float[Array, "... _"], valid, key: Key | None = None
     ) -> tuple[Float[Array, "critics ... m"], Critics]:
-        """Returns what every network says, and the critics with new running statistics.
+        """Returns the outputs of every network, and the critics with new running statistics.
 
-        `valid` tells which rows of the batch count; None asks as outside of training.
+        `valid` tells which rows of the batch count; with None they act as outside of training.
         """
         x = self.join(*inputs)
         draws = [key is not None and network.stochastic for network in self.networks]
         keys: Any = [random.fold_in(key, i) if d else None for i, d in enumerate(draws)]  # pyright: ignore
-        each = zip(self.networks, keys, strict=True)
+        pairs = zip(self.networks, keys, strict=True)
         if not self.batched or valid is None:
-            return jnp.stack([network(x, k) for network, k in each]), self
-        outs, networks = zip(*(network.train(x, valid, k) for network, k in each), strict=True)
+            return jnp.stack([network(x, k) for network, k in pairs]), self
+        outs, networks = zip(*(network.train(x, valid, k) for network, k in pairs), strict=True)
         return jnp.stack(outs), eqx.tree_at(lambda c: c.networks, self, networks)
 
     @property
@@ -396,12 +395,12 @@ class Critics(eqx.Module):
 
     @property
     def first(self) -> Critics:
-        """Returns the first of them alone."""
+        """Returns the first critic only."""
         return eqx.tree_at(lambda c: c.networks, self, self.networks[:1])
 
     def draw(self, key: Key, n: int) -> Critics:
-        """Returns n of them, drawn at random; the others are not computed."""
+        """Returns n critics, drawn at random; the others are not computed."""
         chosen = random.permutation(key, len(self.networks))[:n]
-        which = [lambda network=network: network for network in self.networks]
-        networks = tuple(jax.lax.switch(i, which) for i in chosen)
+        branches = [lambda network=network: network for network in self.networks]
+        networks = tuple(jax.lax.switch(i, branches) for i in chosen)
         return eqx.tree_at(lambda c: c.networks, self, networks)

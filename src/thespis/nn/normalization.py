@@ -1,4 +1,4 @@
-"""Running mean and variance, exact for batches and steady after any number of rows."""
+"""Running mean and variance, exact for batches and stable after any number of rows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-MOST = 2**30  # rows that are counted: then older ones fade
+MOST = 2**30  # rows that are counted; beyond, older ones lose their weight
 
 
 class Running(eqx.Module):
-    """Statistics of vectors or arrays; they start as if one row of mean 0, variance 1 was seen.
+    """Statistics of arrays, whose variance starts as if `prior` rows of variance 1 had been seen.
 
-    That row counts `prior` times: without it small numbers have their own scale at once.
+    With `prior` = 0, even the first rows are normalised by their own scale.
     """
 
     mean: Float[Array, "..."]
@@ -30,28 +30,34 @@ class Running(eqx.Module):
     def update(
         self, rows: Float[Array, "..."], valid: Float[Array, "..."] | None = None
     ) -> Running:
-        """Leading axes are merged; rows that are not valid (0, else 1) count as if not there."""
+        """Returns the statistics after new rows, whose leading axes are merged.
+
+        Rows that are not valid (0, else 1) do not count.
+        """
         rows = rows.reshape(-1, *self.mean.shape)
-        here = jnp.ones(len(rows), bool) if valid is None else valid.reshape(-1) > 0
-        n, at_least_one = here.sum(dtype=jnp.float32), partial(jnp.maximum, 1)
+        counted = jnp.ones(len(rows), bool) if valid is None else valid.reshape(-1) > 0
+        n, at_least_one = counted.sum(dtype=jnp.float32), partial(jnp.maximum, 1)
         count = jnp.minimum(self.count + n.astype(jnp.int32), MOST)
         share = n / at_least_one(count).astype(jnp.float32)
-        here = here.reshape(-1, *(1,) * self.mean.ndim)
-        # Chosen, not multiplied by 0: what is left out may be anything.
-        total = lambda x: jnp.where(here, x, 0.0).sum(0)
+        counted = counted.reshape(-1, *(1,) * self.mean.ndim)
+        # Selected, not multiplied by 0: rows that are not valid may hold anything.
+        total = lambda x: jnp.where(counted, x, 0.0).sum(0)
         centre = total(rows) / at_least_one(n)  # deviations from it are small even of large values
-        off = jnp.where(n > 0, centre - self.mean, 0.0)
-        squares = total((rows - centre[None]) ** 2) + off**2 * n * (1 - share)
+        delta = jnp.where(n > 0, centre - self.mean, 0.0)
+        squares = total((rows - centre[None]) ** 2) + delta**2 * n * (1 - share)
         # var = (prior + all squares) / (count + prior), as an increment so that it never drifts.
-        whole = at_least_one(count + self.prior).astype(jnp.float32)
-        var = self.var + (squares - n * self.var) / whole
-        var = jnp.where(whole == n, squares / whole, var)  # nothing was before: exact if small
-        return Running(self.mean + off * share, var, count, self.prior)
+        weight = at_least_one(count + self.prior).astype(jnp.float32)
+        var = self.var + (squares - n * self.var) / weight
+        var = jnp.where(weight == n, squares / weight, var)  # the first rows: exact if small
+        return Running(self.mean + delta * share, var, count, self.prior)
 
     def __call__(
         self, x: Float[Array, "..."], clip: float | None = 5.0, floor: float = 1e-6
     ) -> Float[Array, "..."]:
-        """(x - mean) / std; clipped, the variance is kept within [floor, 1e6]."""
+        """Returns (x - mean) / std within +-clip, with the variance within [floor, 1e6].
+
+        With `clip` = None, neither is clipped.
+        """
         lead = (1,) * (x.ndim - self.mean.ndim)
         mean, var = (m.reshape(lead + m.shape) for m in (self.mean, self.var))
         if clip is None:
@@ -63,42 +69,43 @@ class ReturnScale(eqx.Module):
     """Statistics of discounted returns, by which rewards are scaled."""
 
     returns: Running
-    largest: Float[Array, ""]  # that a return was away from 0
+    largest: Float[Array, ""]  # absolute value of a return
 
     @classmethod
     def of(cls) -> ReturnScale:
         return cls(Running.of(()), jnp.zeros(()))
 
     def update(self, returns: Float[Array, "n"], valid: Float[Array, "n"]) -> ReturnScale:
-        """Counts the returns of new rows, those that are valid (1, else 0)."""
+        """Returns the statistics after the returns of new rows, if these are valid (1, else 0)."""
         sizes = jnp.where(valid > 0, jnp.abs(returns), 0.0)
         return ReturnScale(
             self.returns.update(returns, valid), jnp.maximum(self.largest, sizes.max())
         )
 
     def factor(self, bound: float | None = None) -> Float[Array, ""]:
-        """Returns 1 / std, or less where scaled returns would lie beyond a bound."""
+        """Returns 1 / std, or less if scaled returns would exceed the bound."""
         std = jnp.sqrt(self.returns.var + 1e-8)
         return 1.0 / (std if bound is None else jnp.maximum(std, self.largest / bound))
 
 
 def statistics(spec: PyTree[jax.ShapeDtypeStruct]) -> PyTree:
-    """A `Running` for every floating leaf of an observation; bytes (images) stay as they are."""
-    of = lambda s: Running.of(s.shape) if jnp.issubdtype(s.dtype, jnp.floating) else None
-    return jax.tree.map(of, spec)
+    """Returns a `Running` for every floating leaf of an observation; None for others (images)."""
+    new = lambda s: Running.of(s.shape) if jnp.issubdtype(s.dtype, jnp.floating) else None
+    return jax.tree.map(new, spec)
 
 
-def update(stats: PyTree, obs: PyTree, kept: Bool[Array, "..."] | None = None) -> PyTree:
-    valid = None if kept is None else kept.astype(jnp.float32)
-    return _map(lambda s, x: s.update(x, valid), lambda x: None, stats, obs)
+def update(stats: PyTree, obs: PyTree, mask: Bool[Array, "..."] | None = None) -> PyTree:
+    """Returns the statistics after new observations, or after those of the mask."""
+    valid = None if mask is None else mask.astype(jnp.float32)
+    one = lambda s, x: None if s is None else s.update(x, valid)
+    return jax.tree.map(one, stats, obs, is_leaf=is_statistic)
 
 
 def normalise(stats: PyTree, obs: PyTree) -> PyTree:
-    return _map(lambda s, x: s(x), lambda x: x, stats, obs)
+    """Returns observations whose floating leaves are normalised."""
+    one = lambda s, x: x if s is None else s(x)
+    return jax.tree.map(one, stats, obs, is_leaf=is_statistic)
 
 
-def _map(known, unknown, stats, obs):
-    leaf = lambda x: x is None or isinstance(x, Running)
-    return jax.tree.map(
-        lambda s, x: unknown(x) if s is None else known(s, x), stats, obs, is_leaf=leaf
-    )
+def is_statistic(x) -> bool:
+    return x is None or isinstance(x, Running)

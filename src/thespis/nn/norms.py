@@ -1,8 +1,8 @@
 """Normalisation inside networks: over a layer (layer, RMS) or over the batch (batch norm).
 
-A norm is a function `norm(x, valid=None)` that returns its output and the norm afterwards. `valid`
-tells which rows of a batch count: with it a batch norm takes the statistics of that batch and
-returns itself with new running ones; without it, as when acting, it takes the running ones.
+A norm is a function `norm(x, valid=None)` that returns its output and the updated norm. `valid`
+tells which rows of a batch count: with it, a batch norm uses the statistics of that batch and
+returns itself with new running ones; without it, as in acting, it uses the running ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Norm = Literal["none", "layer", "rms", "batch"]
 
 
 def make(kind: Norm, size: int, batch: dict[str, Any]) -> LayerNorm | BatchNorm | None:
-    """Returns a norm of so many numbers; `batch` has what batch norms need to know."""
+    """Returns a new norm of vectors of this size; `batch` are options of batch norm."""
     if kind == "none":
         return None
     return BatchNorm.of(size, **batch) if kind == "batch" else LayerNorm(size, kind == "layer")
@@ -65,7 +65,7 @@ class BatchNorm(eqx.Module):
 
     @classmethod
     def of(cls, size: int, momentum=0.99, epsilon=1e-3, renorm: int | None = None) -> BatchNorm:
-        """Returns the norm of so many numbers before any update."""
+        """Returns a new norm of vectors of this size."""
         ones, zeros = jnp.ones(size), jnp.zeros(size)
         return cls(ones, zeros, zeros, ones, jnp.zeros(()), momentum, epsilon, renorm)
 
@@ -73,21 +73,21 @@ class BatchNorm(eqx.Module):
         if valid is None:
             factor, shift = self.affine
             return x * along(factor, x) + along(shift, x), self
-        rows, share = x.reshape(-1, x.shape[-1]), valid.reshape(-1)
-        share = share / jnp.maximum(share.sum(), 1.0)
-        # Chosen, not multiplied by 0 alone: what is left out may be anything.
-        rows = jnp.where(share[:, None] > 0, rows, 0.0)
-        mean = share @ rows
+        rows, weight = x.reshape(-1, x.shape[-1]), valid.reshape(-1)
+        weight = weight / jnp.maximum(weight.sum(), 1.0)
+        # Selected, not only multiplied by 0: rows that are not valid may hold anything.
+        rows = jnp.where(weight[:, None] > 0, rows, 0.0)
+        mean = weight @ rows
         centred = rows - mean[None]
-        var = share @ centred**2
+        var = weight @ centred**2
         factor, offset = self.scale / jnp.sqrt(var + self.epsilon), self.shift
         if self.renorm is not None:
             r, d = self.correction(mean, var)
             factor, offset = factor * r, offset + self.scale * d
         out = (centred * factor[None] + offset[None]).reshape(x.shape)
-        some = valid.sum() > 0  # a batch of nothing teaches nothing
-        seen = jnp.where(some, mean, self.mean), jnp.where(some, var, self.var)
-        return out, self.follow(*stop_gradient(seen))
+        some = valid.sum() > 0  # an empty batch changes no statistics
+        batch = jnp.where(some, mean, self.mean), jnp.where(some, var, self.var)
+        return out, self.follow(*stop_gradient(batch))
 
     @property
     def affine(self) -> tuple[Array, Array]:
@@ -96,7 +96,7 @@ class BatchNorm(eqx.Module):
         return factor, self.shift - self.mean * factor
 
     def correction(self, mean: Array, var: Array) -> tuple[Array, Array]:
-        """Returns factor and shift towards the running statistics, none before `renorm` updates."""
+        """Returns factor and shift towards the running statistics, from update `renorm` on."""
         std, running = jnp.sqrt(var + self.epsilon), jnp.sqrt(self.var + self.epsilon)
         r = jnp.clip(std / running, 1 / 3, 3.0)
         d = jnp.clip((mean - self.mean) / running, -5.0, 5.0)
@@ -104,7 +104,7 @@ class BatchNorm(eqx.Module):
         return stop_gradient((jnp.where(late, r, 1.0), jnp.where(late, d, 0.0)))
 
     def follow(self, mean: Array, var: Array) -> BatchNorm:
-        """Returns the norm with running statistics a little nearer to those of a batch."""
+        """Returns the norm with running statistics moved towards those of a batch."""
         mix = lambda old, new: self.momentum * old + (1 - self.momentum) * new
         return replace(
             self, mean=mix(self.mean, mean), var=mix(self.var, var), updates=self.updates + 1
@@ -112,7 +112,7 @@ class BatchNorm(eqx.Module):
 
 
 def along(x: Float[Array, "n"], like: Float[Array, "... n"]) -> Array:
-    """Returns a vector with as many axes as another array has."""
+    """Returns a vector with as many axes as another array, to broadcast."""
     return x.reshape((1,) * (like.ndim - 1) + x.shape)
 
 
@@ -129,14 +129,14 @@ def batch_norms(network: Any) -> list[BatchNorm]:
 
 
 def with_statistics(network: Any, norms: list[BatchNorm]) -> Any:
-    """Returns networks whose running statistics are those of `norms`, as `batch_norms` lists them.
+    """Returns networks with the running statistics of `norms`, in the order of `batch_norms`.
 
-    Nothing else of them changes, so they may come from before a gradient step.
+    No parameter changes, so `norms` may come from before a gradient step.
     """
-    rest = iter(norms)
+    remaining = iter(norms)
 
-    def follow(norm: BatchNorm) -> BatchNorm:
-        new = next(rest)
+    def copy(norm: BatchNorm) -> BatchNorm:
+        new = next(remaining)
         return replace(norm, mean=new.mean, var=new.var, updates=new.updates)
 
-    return jax.tree.map(lambda x: follow(x) if is_norm(x) else x, network, is_leaf=is_norm)
+    return jax.tree.map(lambda x: copy(x) if is_norm(x) else x, network, is_leaf=is_norm)

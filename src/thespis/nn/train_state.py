@@ -1,7 +1,7 @@
-"""Parameters and the optimiser that trains them: Optax inside, the learning rate outside.
+"""Parameters with their optimiser: an Optax transformation, and the learning rate as data.
 
-The rate is an argument of every step, so that it is data: traced, mapped over members, changed
-mid-run. The optimiser gives the direction, the step is that direction times the rate.
+The rate is an argument of every step, so it can be traced, mapped over members, and changed in a
+run. The optimiser returns a direction, and a step is that direction times the rate.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from thespis.nn.networks import project
 class Adam:
     """Adam, Kingma & Ba 2015, https://arxiv.org/abs/1412.6980, algorithm 1.
 
-    An optimiser is a frozen dataclass of choices, which tells what is compiled, with a method
-    `transform` that makes an Optax transformation of them.
+    An optimiser is a frozen dataclass of static choices with a method `transform`, which returns
+    an Optax transformation.
     """
 
     b1: float = 0.9
     b2: float = 0.999
     eps: float = 1e-8
     max_norm: float | None = None
-    """Length that gradients of all parameters together are cut to."""
+    """Maximum global norm of gradients."""
 
     def transform(self) -> optax.GradientTransformation:
         adam = optax.scale_by_adam(self.b1, self.b2, self.eps)
@@ -42,7 +42,7 @@ class Adam:
 
 
 class TrainState(eqx.Module):
-    """Parameters, and what their optimiser remembers of past gradients."""
+    """Parameters, and the state of their optimiser."""
 
     params: Any
     opt_state: Any
@@ -50,15 +50,15 @@ class TrainState(eqx.Module):
 
     @classmethod
     def create(cls, params, optimizer: Any = None) -> TrainState:
-        """Returns the state before any update; Adam trains it unless told otherwise."""
+        """Returns the state before any update, by default with Adam."""
         optimizer = optimizer or Adam()
         return cls(params, optimizer.transform().init(params), optimizer)
 
     def apply_gradient(self, loss: Callable, lr, weight_decay=None) -> tuple[TrainState, Any]:
-        """Takes one step down `loss(params) -> (loss, aux)`; returns the state and (loss, aux).
+        """Takes one gradient step on `loss(params) -> loss, aux`; returns the state and both.
 
-        `weight_decay` also draws weights, but no biases or norms, towards 0: with Adam this is
-        AdamW, Loshchilov & Hutter 2019, https://arxiv.org/abs/1711.05101.
+        `weight_decay` shrinks weights, but no biases or norms: with Adam this is AdamW,
+        Loshchilov & Hutter 2019, https://arxiv.org/abs/1711.05101.
         """
         out, gradient = jax.value_and_grad(loss, has_aux=True)(self.params)
         update = self.optimizer.transform().update

@@ -1,6 +1,6 @@
-"""Demonstrations: reads, writes and checks them, and makes them a replay to draw from.
+"""Demonstrations: how they are read, written, checked, and turned into a replay to draw from.
 
-Files and episodes have the environment's units; algorithms see actions in [-1, 1] or from 0.
+Files and episodes are in the environment's units; algorithms see actions in [-1, 1] or from 0.
 A file is a local Minari dataset, or a .npz with one entry per step in each of its arrays:
 
     observations  actions  next_observations  terminations  [truncations]  [rewards]
@@ -30,18 +30,18 @@ from thespis.errors import one_line, or_all
 from thespis.replay.ring import Replay, View
 
 EXTRA = "Minari datasets need a missing library: pip install 'thespis[minari]'"
-ROOM, PACKED = 2**30, 50  # bytes that a file may unpack to, or times its size
-NUMBERS = "biuf"  # kinds of arrays that are learned from
+ROOM, PACKED = 2**30, 50  # what a file may unpack to: bytes, or a multiple of its size
+NUMBERS = "biuf"  # kinds of dtypes that are accepted
 HINT = "give a run, a .npz file or a Minari dataset"
 
 
 class Episode(NamedTuple):
-    """T steps: observations [T + 1, ...] with the last one, actions and rewards [T, ...]."""
+    """T steps: observations [T + 1, ...], the final one included, actions and rewards [T, ...]."""
 
     obs: Any
     action: np.ndarray
     reward: np.ndarray
-    terminated: bool  # else it was cut, as by a time limit
+    terminated: bool  # else truncated, as by a time limit
 
     @property
     def length(self) -> int:
@@ -83,17 +83,18 @@ def load(source: Any) -> list[Episode]:
     return from_arrays(arrays, name)
 
 
-def at_once(name: str, flags: int) -> int:
-    """Opens a file for `open`; nobody waits for a pipe."""
-    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))  # which Windows has not
+def nonblocking(name: str, flags: int) -> int:
+    """Opens a file for `open`, without waiting if it is a pipe."""
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))  # which Windows does not have
 
 
 def read_archive(name: str) -> dict[str, np.ndarray]:
-    """Reads the arrays of a .npz file, which may come from a stranger.
+    """Reads the arrays of a .npz file, which need not be trusted.
 
-    Only numbers, only as many as are there, and no more than `ROOM` unless the file is large.
+    Accepts only numbers, only as many as the file holds, and at most `ROOM` bytes unless the file
+    is large.
     """
-    with open(name, "rb", opener=at_once) as file:
+    with open(name, "rb", opener=nonblocking) as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
             raise ValueError("it is not a regular file")
@@ -106,7 +107,7 @@ def read_archive(name: str) -> dict[str, np.ndarray]:
 
 
 def read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
-    """Reads one array; nothing is allocated before its header is found to be right."""
+    """Reads one array; its header is checked before anything is allocated."""
     headers = {(1, 0): np.lib.format.read_array_header_1_0}
     headers[2, 0] = np.lib.format.read_array_header_2_0
     with archive.open(entry) as file:
@@ -149,10 +150,10 @@ def from_arrays(arrays: Mapping[str, Any], name: str) -> list[Episode]:
     arrays = {key: np.asarray(x) for key, x in arrays.items()}
 
     def part(key: str) -> Any:
-        below = {k.removeprefix(f"{key}/"): x for k, x in arrays.items() if k.startswith(f"{key}/")}
-        if key not in arrays and not below:
+        parts = {k.removeprefix(f"{key}/"): x for k, x in arrays.items() if k.startswith(f"{key}/")}
+        if key not in arrays and not parts:
             raise ThespisError(f"demos = {name} has no {key}{or_all(key, arrays)}")
-        return arrays.get(key, below)
+        return arrays.get(key, parts)
 
     for key, x in arrays.items():
         if x.ndim == 0 or x.dtype.kind not in NUMBERS:
@@ -212,9 +213,9 @@ def load_minari(name: str) -> list[Episode]:
 
 
 def refuse_code(name: str, file: Path) -> None:
-    """Refuses a dataset without spaces that names code of its own.
+    """Refuses a dataset that names code instead of having its spaces.
 
-    Minari would run that code to make the environment; code of an installed package is fine.
+    Minari would run that code to make the environment. Registered environments are fine.
     """
     from gymnasium import registry
 
@@ -296,7 +297,7 @@ def save_minari(name: str, episodes: list[Episode], spec: Spec, algo: str | None
 
 
 def check(spec: Spec, episodes: list[Episode], name: str) -> None:
-    """Refuses what does not fit the environment, and names the field."""
+    """Refuses episodes that do not fit the environment, and says which field does not."""
 
     def refuse(what: str) -> None:
         raise ThespisError(f"demos = {name}: {what}")
@@ -327,7 +328,7 @@ def check(spec: Spec, episodes: list[Episode], name: str) -> None:
 
 
 def checksum(episodes: list[Episode]) -> str:
-    """Returns a digest of all that is learned from."""
+    """Returns a digest of observations, actions and terminations."""
     digest = hashlib.sha256()
     for e in episodes:
         leaves = [*jax.tree.leaves(e.obs), e.action]
@@ -342,10 +343,10 @@ def checksum(episodes: list[Episode]) -> str:
 
 
 def view(spec: Spec, episodes: list[Episode], capacity: int | None = None) -> View:
-    """Returns a view to draw from: rows of one environment, episode after episode.
+    """Returns a view to draw from, with the rows of all episodes as of one environment.
 
-    Rewards are 0, since no algorithm learns from them. The ring has `capacity` rows, some of which
-    may be empty; an episode that does not fit is cut.
+    Rewards are 0, since no algorithm learns from them. The ring has `capacity` rows, by default as
+    many as there are; an episode that does not fit is cut.
     """
     ended = lambda e: np.arange(e.length + 1) == e.length
     pad = lambda x: np.concatenate([x, np.zeros_like(x[:1])])  # no action follows the last row
@@ -374,8 +375,8 @@ def view(spec: Spec, episodes: list[Episode], capacity: int | None = None) -> Vi
 def blank(spec: Spec) -> View:
     """Returns the smallest view with the shapes of demonstrations."""
     kind = spec.single
-    none = jax.tree.map(lambda s: np.zeros((2, *s.shape), s.dtype), spec.obs)
+    zeros = jax.tree.map(lambda s: np.zeros((2, *s.shape), s.dtype), spec.obs)
     action = kind.to_env(
         np.zeros((1, kind.size), np.float32) if isinstance(kind, Box) else np.zeros(1, int)
     )
-    return view(spec, [Episode(none, action, np.zeros(1, np.float32), False)])
+    return view(spec, [Episode(zeros, action, np.zeros(1, np.float32), False)])

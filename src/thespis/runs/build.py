@@ -21,7 +21,7 @@ from thespis.replay import demonstrations
 from thespis.runs import sizes
 from thespis.runs.config import Config
 from thespis.tuning import hyper
-from thespis.values import ungrouped
+from thespis.values import default_of, ungrouped
 from thespis.xla.placement import mesh_for
 from thespis.xla.threads import process_index_and_count
 
@@ -179,7 +179,7 @@ def spans_run(config: Config) -> np.ndarray:
     Hyper, members = config.Algorithm.Hyper, config.members
     known = hyper.defaults(Hyper)
     tuned = config.tuning.tunes(Hyper, config.hp) if config.tuner else []
-    default = getattr(config.Algorithm, "lr_schedule", None)
+    default = default_of(config.Algorithm, "lr_schedule")
     constant = config.options.get("lr_schedule", default) == "constant"
     if SCHEDULE not in known or SCHEDULE in tuned or constant:
         return np.zeros(members, bool)

@@ -20,7 +20,7 @@ from thespis.runs.build import SCHEDULE, spans_run
 from thespis.runs.run import Policy
 from thespis.runs.tuning_rounds import values as by_name
 from thespis.tuning import hyper
-from thespis.xla.placement import MEMBERS, all_of, local_part, mine
+from thespis.xla.placement import MEMBERS, all_of, local_part, local_slice
 
 if TYPE_CHECKING:
     from thespis.runs.session import Session
@@ -113,7 +113,7 @@ class Training:
         trainer, place = self._trainer, self._member(member)
         if self._event == "failed":
             raise ThespisError("there is no policy after a failure: load the run")
-        here, policies = mine(trainer.loop.mesh, self.members), trainer.policies
+        here, policies = local_slice(trainer.loop.mesh, self.members), trainer.policies
         if not here.start <= place < here.stop:
             raise ThespisError(f"policy({place}): another process trains this member")
         policies = local_part(trainer.loop.mesh, policies, all_of(MEMBERS, policies))

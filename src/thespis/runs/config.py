@@ -15,7 +15,7 @@ from thespis.runs.config_names import ALIASES, as_written, loads_actor, translat
 from thespis.runs.config_presets import pop_tuner, preset_of
 from thespis.runs.other_libraries import advice, refuse_total
 from thespis.tuning import hyper
-from thespis.values import convert, grouped, plain, type_hints
+from thespis.values import convert, default_of, grouped, plain, type_hints
 from thespis.values import fields as fields_of
 from thespis.xla.threads import Device
 
@@ -202,7 +202,7 @@ def gather(algo: Any, values: dict[str, Any]) -> Config:
         preset = preset | {"hp": tuning.preset_hp(preset)}
     chosen = {group: dict(preset.get(group, {})) for group in ("train", "algo", "hp")}
     known = groups(algorithm)
-    form = chosen["algo"].get("temperature", getattr(algorithm, "temperature", "log"))
+    form = chosen["algo"].get("temperature", default_of(algorithm, "temperature", "log"))
     ours = translate(algorithm, grouped(algorithm, values), form)
     explicit = set()
     for name, value in ours.items():

@@ -7,7 +7,7 @@ from typing import Any
 from thespis.core import Box, Spec
 from thespis.errors import ThespisError, require, shown
 from thespis.tuning import hyper
-from thespis.values import number, show
+from thespis.values import default_of, number, show
 
 ACTIVATIONS = ("relu", "elu", "silu", "tanh")
 NO_BAR = "leave it out; --json, or progress=False in Python, trains without a progress bar"
@@ -137,7 +137,7 @@ def temperature(algorithm: type, value: Any, form: str) -> dict[str, Any]:
         fixed = number("ent_coef", value) if is_number(value) else None
         if fixed is None:
             raise ThespisError(f"ent_coef = {shown(value)}: give auto, auto_0.1 or a number")
-        if not hasattr(algorithm, "temperature"):
+        if default_of(algorithm, "temperature") is None:
             raise ThespisError(
                 f"ent_coef = {shown(value)}: {algorithm.__name__} learns its temperatures; give "
                 f"auto, or auto_{fixed:g} to start from {fixed:g}"

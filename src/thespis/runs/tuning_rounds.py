@@ -165,7 +165,7 @@ class Tuning:
         hps, parents, scores, what = decision
         x = collective(self.programs.copy, x, parents, scores, self.seeds, what=what)
         if isinstance(driver, HostDriver):
-            end_episodes(driver, (self.parents != np.arange(self.parents.size))[driver.mine])
+            end_episodes(driver, (self.parents != np.arange(self.parents.size))[driver.local_slice])
         return x, hps
 
     def record(self, step: int, before: dict[str, np.ndarray], after: dict[str, Any]) -> None:

@@ -8,21 +8,21 @@ from typing import Any
 from thespis.sweeps.plan import Job
 from thespis.values import show
 
-ALONE = ("threads", "devices")  # set to one because a sweep runs several jobs at a time
+SHARED = ("threads", "devices")  # 1 by default, since a sweep runs several jobs at a time
 
 
 def words(job: Job) -> list[str]:
-    """Returns the words that follow `thespis`."""
-    found = ["train", job.algo, "--env", job.env]
+    """Returns the words of the command that follow `thespis`."""
+    command = ["train", job.algo, "--env", job.env]
     for name, value in job.options.items():
-        if value is None or (name in ALONE and value == 1):
+        if value is None or (name in SHARED and value == 1):
             continue
-        found += option(name, value)
-    return found
+        command += option(name, value)
+    return command
 
 
 def option(name: str, value: Any) -> list[str]:
-    """Returns an option with its value."""
+    """Returns an option with its value, as words of the command."""
     flag = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]

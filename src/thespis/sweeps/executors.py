@@ -1,4 +1,4 @@
-"""Who runs the jobs of a sweep: processes of this machine, tasks of Ray, or jobs of Slurm."""
+"""Executors run the jobs of a sweep: as processes of this machine, on Ray, or on Slurm."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from thespis.sweeps import job as jobs
 from thespis.xla.threads import cores
 
 Name = Literal["local", "ray", "slurm"]
-QUEUE_MINUTES = 24 * 60  # that a job of Slurm may take, if nothing is said
-QUEUED = 1000  # jobs that Slurm is given at a time, if nothing is said
+QUEUE_MINUTES = 24 * 60  # default time limit of a job on Slurm
+QUEUED = 1000  # default number of jobs on Slurm at a time
 
 
 @runtime_checkable
@@ -29,15 +29,15 @@ class Executor(Protocol):
 
     @property
     def slots(self) -> int:
-        """How many may run at a time now."""
+        """Returns how many jobs may run at a time now."""
         ...
 
     def start(self, name: str) -> None:
-        """Begins a job."""
+        """Starts a job."""
         ...
 
     def ended(self) -> dict[str, int]:
-        """Returns the jobs that have ended since it was last asked, with their exit codes."""
+        """Returns the jobs that have ended since the last call, with their exit codes."""
         ...
 
     def stop(self) -> None:
@@ -45,12 +45,12 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None:
-        """Gives back what it has, once all jobs have ended."""
+        """Frees its resources, once all jobs have ended."""
         ...
 
 
 class Local:
-    """Runs every job in a process of this machine, as many at a time as cores allow."""
+    """Runs every job in a process of this machine, by default as many at a time as cores allow."""
 
     def __init__(self, folder: Path, size: int, most: int | None, trusted: bool):
         self.folder, self.trusted = folder, trusted
@@ -78,8 +78,8 @@ class Local:
             process.wait()
 
 
-class Elsewhere:
-    """What jobs on other machines share: a file that stops them."""
+class Remote:
+    """The base of executors on other machines, whose jobs are stopped by a file."""
 
     def __init__(self, folder: Path):
         self.folder = folder.absolute()
@@ -88,16 +88,16 @@ class Elsewhere:
     def stop(self) -> None:
         files.write(self.folder / folders.STOP, b"")
 
-    def done(self, handle: Any) -> int | None:
-        """Returns the exit code of a job that has ended."""
+    def exit_code(self, handle: Any) -> int | None:
+        """Returns the exit code of a job; None while it runs."""
         raise NotImplementedError
 
     def ended(self) -> dict[str, int]:
-        codes = {name: self.done(handle) for name, handle in self.running.items()}
-        found = {name: code for name, code in codes.items() if code is not None}
-        for name in found:
+        codes = {name: self.exit_code(handle) for name, handle in self.running.items()}
+        codes = {name: code for name, code in codes.items() if code is not None}
+        for name in codes:
             del self.running[name]
-        return found
+        return codes
 
     def close(self) -> None:
         if self.running:
@@ -107,8 +107,8 @@ class Elsewhere:
             time.sleep(jobs.POLL)
 
 
-class Ray(Elsewhere):
-    """Runs every job as a task on a cluster, which may grow and shrink; lost ones run again."""
+class Ray(Remote):
+    """Runs every job as a task on a cluster, which may grow and shrink; lost tasks are retried."""
 
     def __init__(
         self, folder: Path, size: int, most: int | None, trusted: bool, address: str | None
@@ -122,8 +122,8 @@ class Ray(Elsewhere):
 
     @property
     def slots(self) -> int:
-        there = int(self.ray.cluster_resources().get("CPU", 0)) // self.size
-        return self.most or max(1, there)
+        available = int(self.ray.cluster_resources().get("CPU", 0)) // self.size
+        return self.most or max(1, available)
 
     def close(self) -> None:
         with self.connection:
@@ -132,7 +132,7 @@ class Ray(Elsewhere):
     def start(self, name: str) -> None:
         self.running[name] = self.task.remote(str(self.folder), name, *self.arguments)
 
-    def done(self, handle: Any) -> int | None:
+    def exit_code(self, handle: Any) -> int | None:
         if not self.ray.wait([handle], timeout=0)[0]:
             return None
         try:
@@ -145,7 +145,7 @@ class Ray(Elsewhere):
 
 
 class Task:
-    """One job, as Slurm runs it; it goes on by itself when it was cut off and queued again."""
+    """A job on Slurm, which resumes by itself if it is interrupted and queued again."""
 
     def __init__(self, *arguments: Any):
         self.arguments = arguments
@@ -174,11 +174,11 @@ def without_current_folder() -> Iterator[None]:
         os.environ.pop(name) if before is None else os.environ.update({name: before})
 
 
-class Slurm(Elsewhere):
-    """Hands every job to Slurm, by submitit; `given` are its parameters."""
+class Slurm(Remote):
+    """Submits every job to Slurm, by submitit with these parameters."""
 
     def __init__(
-        self, folder: Path, size: int, most: int | None, trusted: bool, given: dict[str, Any]
+        self, folder: Path, size: int, most: int | None, trusted: bool, parameters: dict[str, Any]
     ):
         super().__init__(folder)
         try:
@@ -188,15 +188,15 @@ class Slurm(Elsewhere):
                 "executor = slurm needs a library: pip install 'thespis[slurm]'"
             ) from None
         self.slots, self.arguments = most or QUEUED, (trusted, os.getcwd())
-        given = {"timeout_min": QUEUE_MINUTES, "cpus_per_task": size} | given
-        cluster = given.pop("cluster", "slurm")
+        parameters = {"timeout_min": QUEUE_MINUTES, "cpus_per_task": size} | parameters
+        cluster = parameters.pop("cluster", "slurm")
         # Jobs unpickle what is in its folder, so it is a new one that only this user writes to.
         place = files.inside(self.folder, "slurm") / secrets.token_hex(8)
         with files.writing(place):
             place.mkdir(0o700, parents=True)
         try:
             self.executor = submitit.AutoExecutor(place, cluster=cluster)
-            self.executor.update_parameters(**given)
+            self.executor.update_parameters(**parameters)
         except (NameError, TypeError, ValueError, RuntimeError, AssertionError) as error:
             raise ThespisError(f"slurm: {one_line(error)}") from error
 
@@ -211,7 +211,7 @@ class Slurm(Elsewhere):
             if handle.state == "PENDING":
                 handle.cancel(check=False)
 
-    def done(self, handle: Any) -> int | None:
+    def exit_code(self, handle: Any) -> int | None:
         return 0 if handle.done() else None
 
 
@@ -224,7 +224,7 @@ def executor_of(
     address: str | None,
     slurm: dict[str, Any],
 ) -> Executor:
-    """Returns the executor of a name; jobs use `size` cores each, `most` run at a time."""
+    """Returns the executor of this name, for jobs of `size` cores, at most `most` at a time."""
     if name == "ray":
         return Ray(folder, size, most, trusted, address)
     if name == "slurm":

@@ -1,6 +1,6 @@
 """The folder of a sweep: sweep.toml, results.csv, and in `jobs` a run and three files per job.
 
-NAME.toml has the options of a job, NAME.log what it printed, NAME.failed why it could not go on.
+NAME.toml holds the options of a job, NAME.log its output, NAME.failed the reason if it failed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from thespis.sweeps import plan as plans
 from thespis.sweeps.plan import Job, Plan
 
 FILE = "sweep.toml"
-STOP = "stop"  # while it is there, jobs elsewhere save and end
+STOP = "stop"  # while this file exists, jobs on other machines save and end
 HEAD = "# What this sweep was asked for. `thespis sweep FOLDER` goes on with it.\n\n"
-LONGEST = 60  # letters of a name by default
-LINE = 2**16  # bytes of a file with one line
-WHY = "pruned by Optuna"  # why a run ended that was not worth going on
+LONGEST = 60  # letters of a default name
+LINE = 2**16  # maximum bytes of a file with one line
+WHY = "pruned by Optuna"  # reason in the status of a pruned run
 
 
 def is_sweep(path: Path) -> bool:
@@ -40,27 +40,27 @@ def of_job(run: Path) -> Path:
 
 
 def plan_of(folder: Path, trusted: bool, typed: Container[str] = ()) -> Plan:
-    """Returns what a sweep was asked for; code that its file names must be `trusted`.
+    """Reads the plan of a sweep; code that its file names must be `trusted`.
 
-    What the user has `typed` instead of some lines of the file is not looked at there.
+    Options that the user has `typed` replace those of the file, which are then not checked.
     """
     plan = draft_of(folder)
-    said = {name: x for name, x in plans.read(folder / FILE).items() if name not in typed}
-    plans.refuse_code(folder / FILE, said, trusted)
+    options = {name: x for name, x in plans.read(folder / FILE).items() if name not in typed}
+    plans.refuse_code(folder / FILE, options, trusted)
     with of_file(folder):
         plans.check(plan)
     return plan
 
 
 def draft_of(folder: Path) -> Plan:
-    """Returns the same without looking up what it names: nothing is imported."""
+    """Reads the plan of a sweep without looking up its names: nothing is imported."""
     with of_file(folder):
         return plans.draft(without_running(plans.read(folder / FILE)))
 
 
 @contextmanager
 def of_file(folder: Path) -> Iterator[None]:
-    """Says of an error that it is about the file of a sweep."""
+    """Names the file of the sweep in errors."""
     try:
         yield
     except ThespisError as error:
@@ -68,7 +68,7 @@ def of_file(folder: Path) -> Iterator[None]:
 
 
 def place(plan: Plan, name: str | None, out: Any, new: bool) -> Path:
-    """Returns the folder of a sweep: one that was asked for the same, or a `new` one."""
+    """Returns the folder of a sweep: an existing one with the same plan, or a `new` one."""
     parent = directory.path_of("out", default_out() if out is None else out) / "sweeps"
     name = safe(name or "-".join([*plan.algo, *plan.env])[:LONGEST])
     require(name, "name: give letters or digits")
@@ -87,13 +87,14 @@ def place(plan: Plan, name: str | None, out: Any, new: bool) -> Path:
     return folder
 
 
-def without_running(said: dict[str, Any]) -> dict[str, Any]:
-    return {name: x for name, x in said.items() if name not in plans.RUNNING}
+def without_running(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns options without those that say how jobs are run."""
+    return {name: x for name, x in options.items() if name not in plans.RUNNING}
 
 
 @contextmanager
 def one_at_a_time(parent: Path) -> Iterator[None]:
-    """Lets one process at a time look for a folder and make it."""
+    """Lets only one process at a time look for a folder and make it."""
     handle = locks.open_folder(parent)
     try:
         with suppress(OSError):  # a file system without locks
@@ -104,7 +105,7 @@ def one_at_a_time(parent: Path) -> Iterator[None]:
 
 
 def write(folder: Path, plan: Plan, running: dict[str, Any] | None = None) -> None:
-    text = HEAD + plans.written({**(running or {}), **plan.asked})
+    text = HEAD + plans.to_toml({**(running or {}), **plan.asked})
     files.write(folder / FILE, text.encode())
 
 
@@ -132,7 +133,7 @@ def write_job(folder: Path, job: Job) -> None:
 
 
 def job_of(folder: Path, name: str, plan: Plan | None = None) -> Job:
-    """Reads a job that was written; with the plan, also what was chosen for it."""
+    """Reads a job; given the plan, also its choices."""
     path = file_of(folder, name, "toml")
     job = plans.read_job(path, ())
     if plan is None:
@@ -142,7 +143,7 @@ def job_of(folder: Path, name: str, plan: Plan | None = None) -> Job:
 
 
 def written_jobs(folder: Path, plan: Plan) -> list[Job]:
-    """Returns all jobs there are so far, in order."""
+    """Returns all jobs so far, in order."""
     names = sorted(path.name for path in jobs_in(folder).glob("*.toml"))
     return [job_of(folder, name.removesuffix(".toml"), plan) for name in names]
 
@@ -150,7 +151,7 @@ def written_jobs(folder: Path, plan: Plan) -> list[Job]:
 def status_of(folder: Path, name: str) -> dict[str, Any]:
     """Returns `state`, `step` and perhaps `error` of a job.
 
-    It is waiting, running, stopped, done, pruned or failed.
+    The state is waiting, running, stopped, done, pruned or failed.
     """
     run, failed = run_of(folder, name), file_of(folder, name, "failed")
     status: dict[str, Any] = {"state": "waiting", "step": 0}
@@ -165,5 +166,5 @@ def status_of(folder: Path, name: str) -> dict[str, Any]:
 
 
 def note_failure(folder: Path, name: str, text: str) -> None:
-    """Keeps why a job could not go on, in one line."""
+    """Writes the reason why a job failed, in one line."""
     files.write(file_of(folder, name, "failed"), f"{' '.join(text.split())}\n".encode())

@@ -1,7 +1,7 @@
 """One job of a sweep, in a process of its own: `python -m thespis.sweeps.job SWEEP NAME`.
 
-It trains what is not begun, resumes what was stopped, and leaves alone what is done: so it may be
-started any number of times.
+It trains a job that has not begun, resumes one that was stopped, and does nothing if it is done,
+so it may be started any number of times.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from thespis.runs import files
 from thespis.sweeps import folder as folders
 
 TRUST = "--trust"
-POLL = 0.2  # seconds between two looks
-PATIENCE = 120.0  # seconds for a process to save that is about to end
-STOPPED = 130
+POLL = 0.2  # seconds between checks
+PATIENCE = 120.0  # seconds in which a process that ends must have saved
+STOPPED = 130  # exit code of a job that was stopped
 
 
 def main(argv: list[str]) -> int:
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     compile_cache.keeping = True
     plugins.also[:] = [os.getcwd()]
     threading.Thread(target=end_with_parent, daemon=True).start()
-    if hasattr(signal, "SIGUSR2"):  # by which Slurm announces the end
+    if hasattr(signal, "SIGUSR2"):  # which Slurm sends before it ends a job
         signal.signal(signal.SIGUSR2, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     sweep, name = Path(argv[0]), argv[1]
     try:
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
 
 
 def run(sweep: Path, name: str, trusted: bool = False) -> int:
-    """Trains, or goes on, or does nothing -> 0, or 128 and the signal that stopped it."""
+    """Trains or resumes a job, if it is not done -> 0, or 128 plus the signal that stopped it."""
     from thespis import api
     from thespis.runs.process import busy
     from thespis.sweeps.command import words
@@ -66,18 +66,18 @@ def run(sweep: Path, name: str, trusted: bool = False) -> int:
     folders.file_of(sweep, name, "failed").unlink(missing_ok=True)
     end = time.monotonic() + PATIENCE
     while place.is_dir() and busy(place) and time.monotonic() < end:
-        time.sleep(POLL)  # whoever had it before is still saving
+        time.sleep(POLL)  # the process before is still saving
     if (place / "config.json").is_file():
         done = api.resume(place, progress=False, trust=trusted)
         return 128 + done.signal if done.signal else 0
-    if place.is_dir():  # it was killed before it had written anything
+    if place.is_dir():  # a process was killed before it had written anything
         shutil.rmtree(place)
     callbacks: list[Any] = []
     if plan.sampler == "optuna" and plan.prune:
         from thespis.sweeps.pruning import Pruning
 
         callbacks = [Pruning]
-    before, sys.argv = sys.argv, ["thespis", *words(job)]  # the command that the run tells
+    before, sys.argv = sys.argv, ["thespis", *words(job)]  # which the run stores as its command
     try:
         done = api.train(
             job.algo, job.env, folder=place, progress=False, callbacks=callbacks, **job.options
@@ -88,7 +88,7 @@ def run(sweep: Path, name: str, trusted: bool = False) -> int:
 
 
 def end_with_parent() -> None:
-    """Saves and ends when whoever started this process has gone, and its pipe with it."""
+    """Makes this process save and end when its parent has ended, which closes the pipe."""
     try:
         while os.read(0, 1):
             pass
@@ -101,7 +101,7 @@ def end_with_parent() -> None:
 
 
 def start(sweep: Path, name: str, trusted: bool = False, cwd: str | None = None) -> Any:
-    """Starts the process of a job; what it prints is added to NAME.log."""
+    """Starts the process of a job; its output is appended to NAME.log."""
     # -P: else a file in the current folder could stand in for a library.
     command = [sys.executable, "-P", "-m", "thespis.sweeps.job", str(sweep.absolute()), name]
     file = folders.file_of(sweep, name, "log")
@@ -112,12 +112,12 @@ def start(sweep: Path, name: str, trusted: bool = False, cwd: str | None = None)
             stdout=log,
             stderr=log,
             cwd=cwd,
-            start_new_session=True,  # Ctrl-C is for the sweep, which tells its jobs
+            start_new_session=True,  # Ctrl-C is for the sweep, which stops its jobs
         )
 
 
 def supervise(sweep: str, name: str, trusted: bool, cwd: str) -> int:
-    """Runs a job on whatever machine this is -> its exit code. The sweep's stop file ends it."""
+    """Runs a job on this machine until it ends or the sweep's stop file appears -> exit code."""
     folder, stopping = Path(sweep), False
     if not folders.is_sweep(folder):
         where = os.uname().nodename if hasattr(os, "uname") else "this machine"

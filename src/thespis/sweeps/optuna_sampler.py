@@ -1,6 +1,6 @@
-"""Optuna as a sampler, by ask and tell, and as the judge of who is not worth going on.
+"""Optuna as a sampler, by ask and tell, and as a pruner.
 
-The study is a journal in the sweep's folder, which jobs in other processes read and write, too.
+The study is a journal in the sweep's folder, which the processes of jobs also read and write.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ JOURNAL = "optuna.journal"
 
 
 def library() -> Any:
-    """Returns Optuna, which says only what is wrong."""
+    """Returns Optuna, which logs only warnings."""
     try:
         import optuna  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -31,7 +31,7 @@ def library() -> Any:
 
 
 def study_of(plan: Plan, folder: Path, algo: str) -> Any:
-    """Returns the study of an algorithm, made if it is not there; any process may have it open."""
+    """Returns the study of an algorithm, a new one if there is none; processes may share it."""
     optuna = library()
     storages, journal = optuna.storages, optuna.storages.journal
     path = files.inside(folder, JOURNAL)
@@ -58,7 +58,7 @@ def study_of(plan: Plan, folder: Path, algo: str) -> Any:
 
 
 class Optuna:
-    """A study for each algorithm, which are asked in turn."""
+    """Proposes jobs by one study per algorithm, in turn."""
 
     def __init__(self, plan: Plan, folder: Path):
         self.plan, self.total = plan, len(plan.algo) * (plan.trials or 1)
@@ -77,7 +77,7 @@ class Optuna:
         return job
 
     def known(self) -> list[Job]:
-        # Who was killed between asking and writing leaves a trial without parameters.
+        # A process that was killed between asking and writing leaves a trial without parameters.
         wanted = {algo: {parameter(n, x) for n, x in c.items()} for algo, c in self.choices.items()}
         return [
             self.job(algo, trial)
@@ -107,7 +107,7 @@ class Optuna:
 
 
 def trial_of(study: Any, plan: Plan, name: str) -> Any:
-    """Returns the trial of a job, as it is now."""
+    """Returns the trial of a job."""
     number = int(name.partition("-")[0]) - plan.algo.index(study.study_name) * (plan.trials or 1)
     trials = study.get_trials(deepcopy=False)
     require(0 <= number < len(trials), f"{JOURNAL} has no trial of job {name}: restore it")
@@ -118,12 +118,12 @@ def trial_of(study: Any, plan: Plan, name: str) -> Any:
 
 
 def parameter(name: str, choice: list[Any] | Uniform) -> str:
-    """Returns how Optuna calls a choice: a discount is drawn by its distance from one."""
+    """Returns Optuna's name of a choice; a discount is drawn as its distance from 1."""
     return f"1 - {name}" if isinstance(choice, OneMinusLogUniform) else name
 
 
 def distribution(choice: list[Any] | Uniform) -> Any:
-    """Returns what Optuna draws from; values are told apart by their texts."""
+    """Returns the distribution of a choice; values of a list are given as text."""
     distributions = library().distributions
     if isinstance(choice, list):
         return distributions.CategoricalDistribution([show(x) for x in choice])
@@ -133,7 +133,7 @@ def distribution(choice: list[Any] | Uniform) -> Any:
 
 
 def from_trial(name: str, choice: list[Any] | Uniform, params: dict[str, Any]) -> Any:
-    """Returns the value that a trial has for a choice, as one would type it."""
+    """Returns the value of a choice in a trial, rounded as one would type it."""
     drawn = params[parameter(name, choice)]
     if isinstance(choice, list):
         known = [x for x in choice if show(x) == drawn]

@@ -1,4 +1,4 @@
-"""What a sweep was asked for: algorithms, environments, choices, and the jobs that follow."""
+"""The plan of a sweep: algorithms, environments, choices, and the jobs that follow from them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from thespis.tuning import hyper
 from thespis.values import convert, counted, plain, show
 
 Sampler = Literal["grid", "random", "optuna"]
-PRIOR = "prior"  # instead of values: drawn from the prior of the hyper-parameter
+PRIOR = "prior"  # instead of values: draw from the prior of the hyper-parameter
 RANGE = re.compile(rf"({'|'.join(hyper.KINDS)}):[^:,]+:[^:,]+")
-OWN = ("algo", "env", "seeds", "set", "sampler", "trials", "sampler_seed", "prune")
-OWN += ("startup_trials", "metric")
+FIELDS = ("algo", "env", "seeds", "set", "sampler", "trials", "sampler_seed", "prune")
+FIELDS += ("startup_trials", "metric")
 RUNNING = ("executor", "jobs", "ray", "slurm")  # how jobs are run, which changes no result
-PLACE = ("name", "out")  # where a sweep is, in a file that users write
-APART = {  # options of a run that a sweep has no use for, and what to do instead
+PLACE = ("name", "out")  # options of the folder itself, in a file that users write
+REFUSED = {  # options of a run that a sweep does not take, and what to do instead
     "seed": "give seeds, which are members of every job",
     "seeds": "give seeds to the sweep: they are members of every job",
     "env": "give several environments to the sweep",
@@ -44,8 +44,8 @@ SUBMITTED += ("partition", "qos", "account", "constraint", "time", "gres", "node
 SUBMITTED += ("exclusive", "array_parallelism", "max_num_timeout", "signal_delay_s", "comment")
 HERE = ("auto", "local", "")  # addresses of Ray on this machine
 MOST = 10_000  # jobs
-LONGEST = 80  # bytes of a job's name
-BYTES = 2**24  # at most, of a TOML file
+LONGEST = 80  # bytes of a job's name without its number
+BYTES = 2**24  # maximum size of a TOML file
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class Job:
     algo: str
     env: str
     choices: dict[str, Any]
-    """What the sampler chose, by the names that the user gave."""
+    """The values that the sampler chose, by the user's names."""
     options: dict[str, Any]
     """All options of the run but algorithm and environment."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What was asked for; sweep.toml holds it."""
+    """A sweep as it was asked for, and as sweep.toml holds it."""
 
     algo: tuple[str, ...]
     env: tuple[str, ...]
@@ -72,7 +72,7 @@ class Plan:
     """Choices: a list of values, "prior", or a range KIND:LOW:HIGH."""
     sampler: Sampler = "grid"
     trials: int | None = None
-    """Settings of each algorithm that are tried, unless all are."""
+    """Number of settings of each algorithm that are tried, unless all are."""
     sampler_seed: int = 0
     prune: bool = True
     startup_trials: int = 5
@@ -82,30 +82,29 @@ class Plan:
 
     @property
     def cores(self) -> int:
-        """Cores that a job uses: one thread, unless the options say otherwise."""
+        """Returns the cores that a job uses: one, unless the options say otherwise."""
         wanted = (self.options.get(name) or 1 for name in ("threads", "devices"))
         return math.prod(counted("threads", n) for n in wanted)
 
     @property
     def asked(self) -> dict[str, Any]:
-        """All of it as plain data, without what is not set."""
-        own = {name: plain(getattr(self, name)) for name in OWN if name != "set"}
-        said = own | self.options | {"set": self.set}
-        return {name: x for name, x in said.items() if x is not None and x != {}}
+        """Returns all that is set, as plain data."""
+        values = {name: plain(getattr(self, name)) for name in FIELDS if name != "set"}
+        values |= self.options | {"set": self.set}
+        return {name: x for name, x in values.items() if x is not None and x != {}}
 
     def choices(self, algo: str) -> dict[str, list[Any] | hyper.Uniform]:
-        """Returns what an algorithm is tried with: values, or the prior they are drawn from."""
+        """Returns the choices of an algorithm: lists of values, or priors to draw from."""
         Hyper = registry.find(algo).Hyper
-        named = self.set
-        if not named and self.sampler != "grid":
-            given = {
-                name.removeprefix("hp.") for name in translate(registry.find(algo), self.options)
-            }
+        choices = self.set
+        if not choices and self.sampler != "grid":
+            options = translate(registry.find(algo), self.options)
+            fixed = {name.removeprefix("hp.") for name in options}
             known = hyper.declared(Hyper).items()
-            named = {n: PRIOR for n, d in known if not d.special and n not in given}
+            choices = {n: PRIOR for n, d in known if not d.special and n not in fixed}
         return {
             name: value if isinstance(value, list) else prior_of(Hyper, name, value)
-            for name, value in named.items()
+            for name, value in choices.items()
         }
 
     def job(self, number: int, algo: str, env: str, choices: dict[str, Any]) -> Job:
@@ -118,59 +117,60 @@ class Plan:
         return Job(f"{number:03d}-{text}", algo, env, choices, options)
 
     def check(self, job: Job) -> None:
-        """Refuses a job that cannot work, as far as that is known before it is built."""
+        """Refuses a job whose config is wrong; nothing is built."""
         try:
             config.make(job.algo, {"env": job.env} | job.options)
         except ThespisError as error:
             raise ThespisError(f"{job.algo} on {job.env}: {error}") from error
 
 
-# --- from what users give -------------------------------------------------------------------
+# --- from options as users write them -------------------------------------------------------
 
 
-def make(given: Mapping[str, Any]) -> Plan:
-    """Returns the plan of what a user gave, by names; all that is wrong with it is refused.
+def make(options: Mapping[str, Any]) -> Plan:
+    """Returns the plan of a user's options, by name, and refuses what is wrong.
 
-    Only jobs that follow from what a sampler draws later are not looked at yet.
+    Jobs that a sampler draws later are not checked yet.
     """
-    plan = draft(given)
+    plan = draft(options)
     check(plan)
     return plan
 
 
-def draft(given: Mapping[str, Any]) -> Plan:
-    """Returns the plan of what was given before its names are looked up: nothing is imported."""
-    own, options = separate(given)
+def draft(options: Mapping[str, Any]) -> Plan:
+    """Returns the plan of a user's options before its names are looked up: nothing is imported."""
+    own, options = separate(options)
     for name in options:
-        require(ours(name) not in APART, f"{name}: {APART.get(ours(name))}")
+        require(plain_name(name) not in REFUSED, f"{name}: {REFUSED.get(plain_name(name))}")
     algos = names("algo", own.get("algo"), "algorithm, such as sac")
-    named = names("env", own.get("env"), "environment, such as jax:pendulum")
+    environments = names("env", own.get("env"), "environment, such as jax:pendulum")
     kinds = {"sampler": Sampler, "prune": bool, "metric": str, "sampler_seed": int}
     fields = {name: convert(name, kinds[name], own[name]) for name in kinds if name in own}
     counts = ("trials", "startup_trials")
     fields |= {name: counted(name, own[name]) for name in counts if name in own}
     seeds = None if "seeds" not in own else seed_list(own["seeds"])
-    return Plan(algos, named, seeds, choices_of(own.get("set")), options=options, **fields)
+    choices = choices_of(own.get("set"))
+    return Plan(algos, environments, seeds, choices, options=options, **fields)
 
 
-def separate(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns what a sweep was given for itself, and the options of its jobs, by their names."""
-    given = {name.replace("-", "_"): x for name, x in given.items() if x is not None}
-    own = {name: given.pop(name) for name in OWN if name in given}
-    return own, {name: plain_value(name, x) for name, x in flat(given).items()}
+def separate(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the options of the sweep itself and those of its jobs, by name."""
+    options = {name.replace("-", "_"): x for name, x in options.items() if x is not None}
+    own = {name: options.pop(name) for name in FIELDS if name in options}
+    return own, {name: plain_value(name, x) for name, x in flat(options).items()}
 
 
-def ours(name: str) -> str:
-    """Returns what an option is called here, without its group: env of train.env and env_id."""
+def plain_name(name: str) -> str:
+    """Returns the usual name of an option, without its group: env of train.env and env_id."""
     return ALIASES.get(name, name).rpartition(".")[2]
 
 
 def check(plan: Plan) -> None:
-    """Refuses names that there are not, and choices that cannot be made."""
+    """Refuses unknown names, and choices that cannot be made."""
     for env in plan.env:
         envs.check_name(env)
     for name in plan.set:
-        require(ours(name) not in APART, f"set {name}: {APART.get(ours(name))}")
+        require(plain_name(name) not in REFUSED, f"set {name}: {REFUSED.get(plain_name(name))}")
         require(name not in plan.options, f"{name} is given, and a choice too: leave one out")
     drawn = plan.sampler != "grid"
     require(plan.trials or not drawn, f"sampler = {plan.sampler}: say how many trials, such as 20")
@@ -185,13 +185,13 @@ def check(plan: Plan) -> None:
         require(drawn or not ranges, f"set {ranges[:1]}: give values, or the sampler random")
         first = {name: ends(x)[0] for name, x in choices.items()}
         plan.check(plan.job(0, algo, plan.env[0], first))
-        for name, x in choices.items():  # each by itself; the sampler looks at whole jobs
+        for name, x in choices.items():  # one at a time; the sampler checks combinations
             for value in ends(x)[1:]:
                 plan.check(plan.job(0, algo, plan.env[0], first | {name: value}))
 
 
 def names(name: str, value: Any, example: str) -> tuple[str, ...]:
-    """Returns several names: a list, or text with commas."""
+    """Returns names from a list, or from text with commas."""
     if name == "algo":
         items = value if isinstance(value, list | tuple) else [value]
         value = [registry.name_of(item) for item in items if item is not None]
@@ -200,35 +200,35 @@ def names(name: str, value: Any, example: str) -> tuple[str, ...]:
     for item in items if isinstance(items, list) else [items]:
         if not isinstance(item, str):
             raise ThespisError(f"{name} = {shown(item)}: jobs are other processes; give a name")
-    found = [word.strip() for item in items for word in item.split(",") if word.strip()]
-    require(found, f"{name} is empty: give an {example}")
-    twice = sorted({word for word in found if found.count(word) > 1})
+    words = [word.strip() for item in items for word in item.split(",") if word.strip()]
+    require(words, f"{name} is empty: give an {example}")
+    twice = sorted({word for word in words if words.count(word) > 1})
     require(not twice, f"{name} = {', '.join(twice)} is there twice: give each once")
-    return tuple(found)
+    return tuple(words)
 
 
-def choices_of(given: Any) -> dict[str, Any]:
+def choices_of(source: Any) -> dict[str, Any]:
     """Returns {name: values or range} of a dict, or of texts such as critic_lr=3e-4,1e-3."""
-    if given is None:
+    if source is None:
         return {}
-    if not isinstance(given, Mapping):
-        pairs = pairs_of("set", given)
-        given = {name.strip(): text if equals else PRIOR for name, equals, text in pairs}
-    found = {}
-    for name, value in flat(dict(given)).items():
+    if not isinstance(source, Mapping):
+        pairs = pairs_of("set", source)
+        source = {name.strip(): text if equals else PRIOR for name, equals, text in pairs}
+    choices = {}
+    for name, value in flat(dict(source)).items():
         name = str(name).replace("-", "_").removeprefix("hp.")
         value = plain(value)
         if isinstance(value, str) and (value == PRIOR or RANGE.fullmatch(value)):
-            found[name] = value
+            choices[name] = value
             continue
         if isinstance(value, str):
             value = [value_of(text) for text in value.split(",") if text.strip()]
         value = value if isinstance(value, list) else [value]
         require(value, f"set {name}: give values, such as {name}=1,2")
-        values = found[name] = [plain_value(name, x) for x in value]
+        values = choices[name] = [plain_value(name, x) for x in value]
         twice = [x for i, x in enumerate(values) if x in values[:i]]
         require(not twice, f"set {name}: {show(twice[:1])} is there twice; give each once")
-    return found
+    return choices
 
 
 def pairs_of(name: str, given: Any) -> list[tuple[str, str, str]]:
@@ -240,7 +240,7 @@ def pairs_of(name: str, given: Any) -> list[tuple[str, str, str]]:
 
 
 def value_of(text: str) -> Any:
-    """Returns the number, truth or list that a text is; any other text as it is."""
+    """Returns the number, bool or list of numbers that a text stands for; else the text."""
     words = text.split()
     if len(words) > 1:
         items = [value_of(word) for word in words]
@@ -257,7 +257,7 @@ def value_of(text: str) -> Any:
 
 
 def plain_value(name: str, value: Any) -> Any:
-    """Returns what a file can hold, or refuses it: jobs are other processes."""
+    """Returns a value as plain data, which jobs in other processes can read, or refuses it."""
     value = plain(value)
     items = value if isinstance(value, list) else [value]
     if not all(x is None or isinstance(x, str | bool | int | float) for x in items):
@@ -268,7 +268,7 @@ def plain_value(name: str, value: Any) -> Any:
 
 
 def prior_of(Hyper: Any, name: str, text: str) -> hyper.Uniform:
-    """Returns the prior of a hyper-parameter: its own, or a range of the user's."""
+    """Returns the prior of a hyper-parameter: the declared one, or a range of the user."""
     known = hyper.declared(Hyper)
     if name not in known:
         raise ThespisError(
@@ -280,7 +280,7 @@ def prior_of(Hyper: Any, name: str, text: str) -> hyper.Uniform:
 
 
 def ends(choice: list[Any] | hyper.Uniform) -> list[Any]:
-    """Returns all values of a choice, or the ends of its range."""
+    """Returns all values of a choice, or the limits of its range."""
     return choice if isinstance(choice, list) else list(choice.limits)
 
 
@@ -288,7 +288,7 @@ def ends(choice: list[Any] | hyper.Uniform) -> list[Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Reads what a sweep.toml says, as it would be given."""
+    """Reads the options in a sweep.toml."""
     try:
         return tomllib.loads(files.read(Path(os.path.realpath(path)), BYTES).decode())
     except OSError as error:
@@ -297,8 +297,8 @@ def read(path: Path) -> dict[str, Any]:
         raise ThespisError(f"{path} is not valid TOML ({error}); fix it") from error
 
 
-def written(values: Mapping[str, Any]) -> str:
-    """Returns values as TOML; one that is a dict is a table."""
+def to_toml(values: Mapping[str, Any]) -> str:
+    """Returns values as TOML, with dicts as tables."""
     key = lambda name: name if re.fullmatch(r"[\w-]+", name) else toml(name)
     line = lambda name, x: f"{key(name)} = {toml(x)}"
     tables = {name: x for name, x in values.items() if isinstance(x, Mapping)}
@@ -308,16 +308,16 @@ def written(values: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def refuse_code(path: Path, said: Mapping[str, Any], trusted: bool) -> None:
-    """Refuses what a file says if it names code or whoever would run it, unless it is trusted."""
+def refuse_code(path: Path, options: Mapping[str, Any], trusted: bool) -> None:
+    """Refuses options of a file that name code, or who would run it, unless the user trusts it."""
     if trusted:
         return
-    if places := code_in(said):
+    if places := code_in(options):
         raise ThespisError(
             f"{path} names code: {trust.described(places)}; if you trust it, give --trust (in "
             "Python trust=True), or name it on the command line yourself"
         )
-    if commands := commands_in(said):
+    if commands := commands_in(options):
         raise ThespisError(
             f"{path} says {commands}, which may run commands of others; if you trust it, give "
             "--trust (in Python trust=True), or say it on the command line yourself"
@@ -333,8 +333,8 @@ def code_in(said: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     named += [(name, text) for name, value in values for text in texts(value)]
     places: dict[str, tuple[str, str]] = {}
     for name, text in named:
-        known = ours(name) in ("algo", "env", "eval_env")
-        places |= trust.places({ours(name): text} if known else {"options": {name: text}})
+        known = plain_name(name) in ("algo", "env", "eval_env")
+        places |= trust.places({plain_name(name): text} if known else {"options": {name: text}})
     return places
 
 
@@ -365,12 +365,12 @@ def commands_in(said: Mapping[str, Any]) -> str:
 
 def job_file(job: Job) -> str:
     """Returns the options of a job, as `thespis train --config` reads them."""
-    return written({"algo": job.algo, "env": job.env} | job.options)
+    return to_toml({"algo": job.algo, "env": job.env} | job.options)
 
 
 def read_job(path: Path, chosen: Iterable[str]) -> Job:
-    """Reads a job that was written; what was `chosen` for it has these names."""
-    said = read(path)
-    algo, env = (convert(name, str, said.pop(name, None)) for name in ("algo", "env"))
-    choices = {name: said[name] for name in chosen if name in said}
-    return Job(path.name.removesuffix(".toml"), algo, env, choices, said)
+    """Reads the file of a job; its choices have the names `chosen`."""
+    options = read(path)
+    algo, env = (convert(name, str, options.pop(name, None)) for name in ("algo", "env"))
+    choices = {name: options[name] for name in chosen if name in options}
+    return Job(path.name.removesuffix(".toml"), algo, env, choices, options)

@@ -1,4 +1,4 @@
-"""Ends a job at an evaluation, if Optuna finds it is not worth going on."""
+"""Ends a job at an evaluation, if Optuna's pruner says so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thespis.sweeps.plan import Plan
 class Pruning(Callback):
     """Reports every evaluation to the study of the sweep that the run belongs to.
 
-    It finds all it needs by the folder of the run: so a job can be resumed by hand, too.
+    It finds the study by the folder of the run, so that a job can also be resumed by hand.
     """
 
     plan: Plan | None = None

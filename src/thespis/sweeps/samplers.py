@@ -1,4 +1,4 @@
-"""Who says which jobs a sweep has: all combinations, draws from priors, or Optuna's proposals."""
+"""Samplers propose the jobs of a sweep: all combinations, draws from priors, or Optuna's."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from thespis.tuning.hyper import LogUniform, OneMinusLogUniform, Uniform
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Proposes jobs: those `known` from the start, and others that follow from results."""
+    """Proposes jobs: those `known` from the start, and others that depend on results."""
 
     total: int
-    """Jobs there will be in the end."""
+    """Number of jobs in the end."""
 
     def known(self) -> list[Job]:
         """Returns the jobs that were proposed before, in this process or an earlier one."""
@@ -35,7 +35,7 @@ class Sampler(Protocol):
 
 
 class Listed:
-    """All jobs are known from the start."""
+    """The base of samplers whose jobs are all known from the start."""
 
     def __init__(self, plan: Plan):
         settings = {algo: self.settings(plan, algo) for algo in plan.algo}
@@ -74,7 +74,7 @@ class Grid(Listed):
 
 
 class Random(Listed):
-    """So many settings, each drawn independently; all environments have the same ones."""
+    """`trials` settings, drawn independently; all environments have the same ones."""
 
     def settings(self, plan: Plan, algo: str) -> list[dict[str, Any]]:
         trials = plan.trials or 1
@@ -86,7 +86,7 @@ class Random(Listed):
 
 
 def draw(choice: list[Any] | Uniform, share: float) -> Any:
-    """Returns the value that far, in [0, 1), from the first to the last."""
+    """Returns the value at a share, in [0, 1), of the way from the first to the last."""
     if isinstance(choice, list):
         return choice[int(share * len(choice))]
     low, high = choice.ends
@@ -94,7 +94,7 @@ def draw(choice: list[Any] | Uniform, share: float) -> Any:
 
 
 def from_coordinate(prior: Uniform, coordinate: float) -> float:
-    """Returns a value as one would type it. It starts no JAX, unlike the methods of priors."""
+    """Returns a value as one would type it, without starting JAX, unlike the priors' methods."""
     if isinstance(prior, OneMinusLogUniform):
         return float(f"{-math.expm1(coordinate):.6g}")
     x = math.exp(coordinate) if isinstance(prior, LogUniform) else coordinate
@@ -102,7 +102,7 @@ def from_coordinate(prior: Uniform, coordinate: float) -> float:
 
 
 def sampler_of(plan: Plan, folder: Path) -> Sampler:
-    """Returns the sampler of a plan; Optuna's has its memory in the folder of the sweep."""
+    """Returns the sampler of a plan; Optuna's study is in the folder of the sweep."""
     if plan.sampler == "optuna":
         from thespis.sweeps.optuna_sampler import Optuna
 

@@ -1,4 +1,4 @@
-"""Runs a sweep: starts its jobs, follows them, keeps the table, and writes the page."""
+"""Runs a sweep: starts its jobs, waits for them, and writes the table and the page."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ class Sweep:
 
     @property
     def jobs(self) -> list[Job]:
-        """The jobs so far; Optuna proposes more as results come in."""
+        """Returns the jobs so far; Optuna proposes more as results come in."""
         return folders.written_jobs(self.path, self.plan)
 
     @property
     def rows(self) -> list[Row]:
-        """A dict per job: what it is, its state, and its results as far as they are there."""
+        """Returns a dict per job: its choices, its state, and its results so far."""
         return [self.row(job) for job in self.jobs]
 
     def row(self, job: Job) -> Row:
-        """Returns the line of a job."""
+        """Returns the row of a job."""
         if job.name in self.finished:
             return self.finished[job.name]
         status, run = folders.status_of(self.path, job.name), folders.run_of(self.path, job.name)
@@ -83,15 +83,15 @@ class Sweep:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many jobs are in each state."""
-        found = Counter(row["state"] for row in self.rows)
-        return {state: found[state] for state in (*STATES, *found) if found[state]}
+        """Returns how many jobs are in each state."""
+        counts = Counter(row["state"] for row in self.rows)
+        return {state: counts[state] for state in (*STATES, *counts) if counts[state]}
 
     @property
     def best(self) -> Row | None:
-        """The setting with the highest IQM that is done, with commands to train it again.
+        """Returns the finished setting with the highest IQM, with commands to train it again.
 
-        None before anything is done; docs/sweeps.md says how several environments are weighed.
+        It is None before any job is done; docs/sweeps.md says how environments are weighed.
         """
         return sweep_results.best(self.path, self.rows, self.plan.metric)
 
@@ -147,52 +147,52 @@ def sweep(
     own |= {"startup_trials": startup_trials, "executor": executor, "jobs": jobs, "ray": ray}
     own |= {"slurm": slurm, "name": name, "out": out}
     with held():
-        found, running = opened(own | options, config, convert("trust", bool, trust))
-    return Runner(found, running, convert("progress", bool, progress), trust).run()
+        opened, running = open_sweep(own | options, config, convert("trust", bool, trust))
+    return Runner(opened, running, convert("progress", bool, progress), trust).run()
 
 
-def opened(
-    given: Mapping[str, Any], config: Any, trusted: bool, new: bool = True
+def open_sweep(
+    options: Mapping[str, Any], config: Any, trusted: bool, new: bool = True
 ) -> tuple[Sweep, dict[str, Any]]:
-    """Returns the sweep that is meant, and how to run it; if it may be `new`, it is made."""
-    given = {name: x for name, x in given.items() if x is not None}
+    """Returns the sweep of these options, and how to run it; if it may be `new`, it is made."""
+    options = {name: x for name, x in options.items() if x is not None}
     path = None if config is None else Path(convert("config", str, config))
     if path is not None and folders.is_sweep(path):
-        other = [name for name in given if name not in plans.RUNNING]
+        other = [name for name in options if name not in plans.RUNNING]
         require(not other, f"{other[:1]}: {path} is a sweep already; leave it out, or name another")
-        plan = folders.plan_of(path, trusted, typed=given)
-        said = plans.read(path / folders.FILE)
-        return Sweep(path, plan), running_of(said | given)
-    said: dict[str, Any] = {}
+        plan = folders.plan_of(path, trusted, typed=options)
+        in_file = plans.read(path / folders.FILE)
+        return Sweep(path, plan), running_of(in_file | options)
+    in_file: dict[str, Any] = {}
     if path is not None:
         require(
             os.path.isfile(path), f"no sweep at {shown(str(path))}: give a folder or a sweep.toml"
         )
-        said = plans.read(path)
-        told = {name: x for name, x in said.items() if name not in given}
-        plans.refuse_code(path, told, trusted)
-        said.setdefault("name", path.stem)
-    choices = {"set": plans.choices_of(said.get("set")) | plans.choices_of(given.get("set"))}
-    said = said | given | choices
-    apart = (*plans.RUNNING, *plans.PLACE)
-    plan = plans.make({name: x for name, x in said.items() if name not in apart})
-    running = running_of(said)
+        in_file = plans.read(path)
+        remaining = {name: x for name, x in in_file.items() if name not in options}
+        plans.refuse_code(path, remaining, trusted)
+        in_file.setdefault("name", path.stem)
+    choices = plans.choices_of(in_file.get("set")) | plans.choices_of(options.get("set"))
+    options = in_file | options | {"set": choices}
+    not_planned = (*plans.RUNNING, *plans.PLACE)
+    plan = plans.make({name: x for name, x in options.items() if name not in not_planned})
+    running = running_of(options)
     if plan.sampler != "optuna":
         sampler_of(plan, Path())  # refuses jobs that cannot work, before there is a folder
-    folder = folders.place(plan, said.get("name"), said.get("out"), new)
+    folder = folders.place(plan, options.get("name"), options.get("out"), new)
     return Sweep(folder, plan), running
 
 
-def running_of(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns how jobs are run, checked."""
+def running_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of how jobs are run, checked."""
     running: dict[str, Any] = {
-        "executor": convert("executor", executors.Name, said.get("executor", "local"))
+        "executor": convert("executor", executors.Name, options.get("executor", "local"))
     }
-    if said.get("jobs") is not None:
-        running["jobs"] = counted("jobs", said["jobs"])
-    if said.get("ray") is not None:
-        running["ray"] = convert("ray", str, said["ray"])
-    slurm = said.get("slurm") or {}
+    if options.get("jobs") is not None:
+        running["jobs"] = counted("jobs", options["jobs"])
+    if options.get("ray") is not None:
+        running["ray"] = convert("ray", str, options["ray"])
+    slurm = options.get("slurm") or {}
     if not isinstance(slurm, Mapping):
         pairs = plans.pairs_of("slurm", slurm)
         require(all(equals for _, equals, _ in pairs), f"slurm = {shown(slurm)}: give NAME=VALUE")
@@ -203,7 +203,7 @@ def running_of(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Runner:
-    """Follows the jobs of a sweep until all have ended."""
+    """Starts the jobs of a sweep and waits until all have ended."""
 
     def __init__(self, sweep: Sweep, running: dict[str, Any], progress: bool, trusted: bool):
         self.sweep, self.plan, self.folder = sweep, sweep.plan, sweep.path
@@ -211,7 +211,7 @@ class Runner:
         self.active: dict[str, Job] = {}
 
     def run(self) -> Sweep:
-        """Runs all that is not finished, and leaves the table and the page."""
+        """Runs all jobs that are not finished, and writes the table and the page."""
         with alone(self.folder, DOING), stoppable(Silent().note) as caught:
             folders.write(self.folder, self.plan, self.running)
             (self.folder / folders.STOP).unlink(missing_ok=True)
@@ -243,7 +243,7 @@ class Runner:
         )
 
     def is_over(self, job: Job) -> bool:
-        """Writes a job, and tells whether it needs no running; the sampler learns of it."""
+        """Writes the file of a job, and tells whether it is finished, also to the sampler."""
         folders.write_job(self.folder, job)
         row = self.sweep.row(job)
         if row["state"] in FINISHED:
@@ -281,7 +281,7 @@ class Runner:
         return job
 
     def end(self, job: Job, code: int, stopping: bool, count: str) -> None:
-        """Takes note of how a job has ended."""
+        """Records and reports how a job has ended."""
         status = folders.status_of(self.folder, job.name)
         unfinished = status["state"] not in (*FINISHED, "failed")
         if unfinished and not stopping and code not in ENDED_BY:
@@ -303,7 +303,7 @@ class Runner:
 
 
 def why(folder: Path, name: str, code: int) -> str:
-    """Returns how a job ended that could not say it itself."""
+    """Returns how a job ended that left no reason itself."""
     log, last = folders.file_of(folder, name, "log"), ""
     with suppress(OSError):
         lines = files.read(log).decode(errors="replace").split("\n")
@@ -312,13 +312,13 @@ def why(folder: Path, name: str, code: int) -> str:
     return f"{ended}; {log.name} ends with: {last}" if last else ended
 
 
-def result_of(found: Sweep) -> dict[str, Any]:
+def result_of(sweep: Sweep) -> dict[str, Any]:
     """Returns what the command prints with --json."""
-    rows = json.loads(json.dumps(found.rows, default=str))
+    rows = json.loads(json.dumps(sweep.rows, default=str))
     return {
-        "sweep": str(found.path),
-        "counts": found.counts,
-        "best": found.best,
+        "sweep": str(sweep.path),
+        "counts": sweep.counts,
+        "best": sweep.best,
         "jobs": rows,
-        "plan": dataclasses.asdict(found.plan),
+        "plan": dataclasses.asdict(sweep.plan),
     }

@@ -1,7 +1,7 @@
 """Populations that tune themselves.
 
-A tuner is a frozen dataclass of static choices. It says with which hyper-parameters the members
-begin, and after every round of training who takes over whose state and with which new ones.
+A tuner is a frozen dataclass of static choices. It draws the members' first hyper-parameters, and
+decides after every round of training who copies whom, and with which new ones.
 """
 
 from thespis.tuning.base import Inherit, Tuner, decide, priors, replaced, varying

@@ -1,4 +1,4 @@
-"""What every tuner shares: what is asked of it, what copies inherit, and how members compare."""
+"""What all tuners share: their protocol, what copies inherit, and how members are ranked."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from thespis.values import Option, convert, fields
 class Tuner(Protocol):
     """What a run asks of PBT and its controls.
 
-    `inherit` in engine/population.py obeys its other fields.
+    Other fields say what copies inherit (see `inherit` in engine/population.py).
     """
 
     interval: int | None
     fitness: str | None
 
     def check(self, Hyper, members: int, episodes: int) -> None:
-        """Refuses what cannot work, before anything starts."""
+        """Refuses settings that cannot work, before anything starts."""
         ...
 
     def tunes(self, Hyper, fixed: dict[str, Any]) -> list[str]:
-        """Returns the hyper-parameters it may change: those of lineage.csv."""
+        """Returns the names of the hyper-parameters that it may change."""
         ...
 
     def begin(self, key: Key, Hyper, fixed: dict[str, Any], members: int) -> tuple[Any, Any]:
-        """-> hps, leaves [members], and the tuner's memory, a pytree of arrays.
+        """Returns hps, leaves [members], and the tuner's memory, a pytree of arrays.
 
-        What is `fixed` (a number, or one per member) is not tuned.
+        Hyper-parameters that are `fixed`, to a number or one per member, are not tuned.
         """
         ...
 
@@ -51,18 +51,18 @@ class Tuner(Protocol):
         scores: Float[Array, "members n"],
         age: Int[Array, "members"],
     ) -> tuple[Any, Int[Array, "members"], Any]:
-        """One round -> memory, parents, hps. parents[i] == i where member i stays as it is.
+        """Does one round -> memory, parents, hps. parents[i] == i if member i is not replaced.
 
         A member whose scores are not finite is always replaced and never a parent. `age` counts
-        the environment steps since a member was last replaced. Whatever becomes of what was given
-        here, it stays with its member's number (see `decide` below).
+        the environment steps since a member was last replaced. Fixed hyper-parameters are put
+        back afterwards (see `decide` below).
         """
         ...
 
 
 @dataclass(frozen=True)
 class Inherit:
-    """When members exchange, and what a replaced one takes over from its parent."""
+    """When members exchange, and what a replaced member inherits from its parent."""
 
     interval: int | None = None
     """Environment steps between exchanges; by default a twentieth of the steps."""
@@ -85,7 +85,7 @@ class Inherit:
 
 
 def clean(option: Option, value: Any) -> Any:
-    """Converts a choice to the type of its field; {"gamma": Uniform(0.9, 1)} to text."""
+    """Converts a value to the type of its field, and {"gamma": Uniform(0.9, 1)} to text."""
     if isinstance(value, Mapping):
         value = tuple(written(name, prior) for name, prior in value.items())
     return convert(option.name, option.kind, value)
@@ -95,7 +95,7 @@ def clean(option: Option, value: Any) -> Any:
 
 
 def priors(Hyper, tuned: Any) -> dict[str, Uniform]:
-    """Returns the priors of what is tuned: NAME and NAME=KIND:LOW:HIGH, or all but special ones."""
+    """Returns the priors of NAME and NAME=KIND:LOW:HIGH; by default of all but special ones."""
     known = hyper.declared(Hyper)
     if tuned is None:
         return {name: d.prior for name, d in known.items() if not d.special}
@@ -110,7 +110,7 @@ def priors(Hyper, tuned: Any) -> dict[str, Uniform]:
 
 
 def explored(Hyper, tuned: Any) -> list[str]:
-    """Returns what is tuned, without what would have no effect later unless it is named."""
+    """Returns the names that are tuned, by default without those that matter only at the start."""
     known = hyper.declared(Hyper)
     return [n for n in priors(Hyper, tuned) if tuned is not None or not known[n].initial]
 
@@ -126,7 +126,7 @@ def written(name: Any, prior: Any) -> str:
 
 
 def drawn(key: Key, Hyper, tuned, fixed: dict[str, Any], members: int):
-    """Draws what is tuned and not given from its prior; all else is as given, or the default."""
+    """Draws the tuned hyper-parameters from their priors; others are fixed or have defaults."""
     chosen = {n: p for n, p in priors(Hyper, tuned).items() if n not in fixed}
     hps = hyper.sample(Hyper, key, members, chosen)
     filled = hyper.fill(Hyper, fixed, members)
@@ -134,9 +134,9 @@ def drawn(key: Key, Hyper, tuned, fixed: dict[str, Any], members: int):
 
 
 def varying(tuner: Tuner, Hyper, fixed: dict[str, Any]) -> list[str]:
-    """Returns in what members may differ: what is tuned, or was given one per member."""
-    each = [name for name, value in fixed.items() if len(hyper.numbers(name, value)) > 1]
-    return [*tuner.tunes(Hyper, fixed), *each]
+    """Returns the names in which members may differ: those tuned, or fixed to several numbers."""
+    several = [name for name, value in fixed.items() if len(hyper.numbers(name, value)) > 1]
+    return [*tuner.tunes(Hyper, fixed), *several]
 
 
 def mask(Hyper, names: list[str]) -> Bool[Array, "hypers"]:
@@ -145,7 +145,7 @@ def mask(Hyper, names: list[str]) -> Bool[Array, "hypers"]:
 
 
 def where(who: Bool[Array, "members"], which: Bool[Array, "hypers"], a, b):
-    """Takes some hyper-parameters of some members from `a`, all others from `b`."""
+    """Takes some hyper-parameters (`which`) of some members (`who`) from `a`, others from `b`."""
     pick = lambda i, x, y: jnp.where(who & which[i], x, y)
     return type(b)(**{n: pick(i, getattr(a, n), x) for i, (n, x) in enumerate(vars(b).items())})
 
@@ -164,31 +164,32 @@ def decide(
 ) -> tuple[Any, Int[Array, "members"], Any]:
     """Asks a tuner for one round -> memory, parents, hps.
 
-    Hyper-parameters that are `placed` belong to a member's place: whoever takes that, they stay.
-    Only a member that broke gets its parent's: its own may be what broke it, and would again.
+    Hyper-parameters that are `placed` belong to the slot of a member, and stay when it is
+    replaced. Only a member that diverged gets those of its parent, since its own may be the cause.
     """
     memory, parents, new = tuner.exchange(memory, key, hps, scores, age)
-    broken = ~jnp.isfinite(scores.mean(1))
-    kept = {name: jnp.where(broken, getattr(new, name), getattr(hps, name)) for name in placed}
-    return memory, parents, replace(new, **kept)
+    diverged = ~jnp.isfinite(scores.mean(1))
+    old = {name: jnp.where(diverged, getattr(new, name), getattr(hps, name)) for name in placed}
+    return memory, parents, replace(new, **old)
 
 
 # --- members --------------------------------------------------------------------------------
 
 
 def from_parents(parents: Int[Array, "members"], hps):
-    """Returns the hyper-parameters of everybody's parent."""
+    """Returns the hyper-parameters of every member's parent."""
     return jax.tree.map(lambda x: x[parents], hps)
 
 
 def replaced(parents: Int[Array, "members"]) -> Bool[Array, "members"]:
+    """Tells which members are replaced: those who are not their own parent."""
     return parents != jnp.arange(parents.size)
 
 
 def ranked(
     scores: Float[Array, "members n"],
 ) -> tuple[Int[Array, "members"], Bool[Array, "members"]]:
-    """Returns the rank of every member by its mean score, 0 the best; and if that is finite."""
+    """Returns the rank of every member by its mean score, from 0, and whether that is finite."""
     mean, number = scores.mean(1), jnp.arange(scores.shape[0])
     finite = jnp.isfinite(mean)
     mean = jnp.where(finite, mean, -jnp.inf)
@@ -199,17 +200,17 @@ def ranked(
 def copies(
     key: Key, out: Bool[Array, "members"], pool: Bool[Array, "members"]
 ) -> Int[Array, "members"]:
-    """Returns parents: for those who are `out` a random one of the pool, for others themselves."""
+    """Returns parents: a random member of the pool for those who are `out`, else themselves."""
     chosen = draw(key, jnp.broadcast_to(pool[None], (out.size, pool.size)))
     return jnp.where(out & pool.any(), chosen, jnp.arange(out.size))
 
 
 def draw(key: Key, pools: Bool[Array, "members members"]) -> Int[Array, "members"]:
-    """Returns for everybody a random one of its pool; the first of all if that is empty."""
-    place = pick(random.uniform(key, pools.shape[:1]), pools.sum(1))
-    return jnp.argmax(jnp.cumsum(pools, 1) > place[:, None], 1).astype(jnp.int32)
+    """Returns a random member of each member's pool; member 0 if it is empty."""
+    index = pick(random.uniform(key, pools.shape[:1]), pools.sum(1))
+    return jnp.argmax(jnp.cumsum(pools, 1) > index[:, None], 1).astype(jnp.int32)
 
 
 def pick(share: Float[Array, "..."], n) -> Int[Array, "..."]:
-    """Returns one of 0 .. n-1 by a number in [0, 1)."""
+    """Returns one of 0 .. n-1, chosen by a number in [0, 1)."""
     return jnp.floor(share * jnp.asarray(n, jnp.float32)).astype(jnp.int32)

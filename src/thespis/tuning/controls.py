@@ -1,4 +1,4 @@
-"""Controls: populations that are not tuned, to compare with."""
+"""Controls: populations that are not tuned, as baselines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thespis.tuning.hyper import Uniform
 
 @dataclass(frozen=True)
 class RandomSearch(Inherit):
-    """A control: every member keeps what it drew. One that breaks is replaced, and draws again."""
+    """Random search: every member keeps what it drew; one that diverges is replaced and redrawn."""
 
     tuned: tuple[str, ...] | Mapping[str, Uniform | None] | None = None
     """Hyper-parameters to sample, as NAME or NAME=KIND:LOW:HIGH; by default all that are not
@@ -40,7 +40,7 @@ class RandomSearch(Inherit):
 
 @dataclass(frozen=True)
 class NoTuning(Inherit):
-    """A control: all members have the same hyper-parameters. Only one that breaks is replaced."""
+    """No tuning: all members have the same hyper-parameters; one that diverges is replaced."""
 
     def check(self, Hyper, members, episodes) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Gaussian-process regression of a function that drifts: what PB2 knows of hyper-parameters.
+"""Gaussian-process regression of a function that drifts, by which PB2 chooses hyper-parameters.
 
 Rasmussen & Williams 2006, algorithm 2.1, with the kernel of Bogunovic et al. 2016.
 """
@@ -19,7 +19,7 @@ GRID = np.array(list(itertools.product((0.1, 0.2, 0.4, 0.8), (0.0, 0.05, 0.2), (
 
 
 class Data(eqx.Module):
-    """Inputs in [0, 1], times, and values of mean 0 and variance 1, where they are known."""
+    """Inputs in [0, 1], times, and values of mean 0 and variance 1, if they are known."""
 
     x: Float[Array, "n d"]
     time: Float[Array, "n"]
@@ -28,15 +28,15 @@ class Data(eqx.Module):
 
 
 def kernel(a: Data, b: Data, scale, drift) -> Float[Array, "a b"]:
-    """Returns how alike values are: by the distance of inputs, and (1 - drift)^(|t - t'| / 2)."""
-    square = ((a.x[:, None] - b.x[None]) ** 2).sum(-1)
-    apart = jnp.abs(a.time[:, None] - b.time[None])
-    both = (a.known[:, None] & b.known[None]).astype(jnp.float32)
-    return both * jnp.exp(-square / (2 * scale**2)) * (1 - drift) ** (apart / 2)
+    """Returns the covariance: a squared exponential of inputs times (1 - drift)^(|t - t'| / 2)."""
+    squares = ((a.x[:, None] - b.x[None]) ** 2).sum(-1)
+    interval = jnp.abs(a.time[:, None] - b.time[None])
+    known = (a.known[:, None] & b.known[None]).astype(jnp.float32)
+    return known * jnp.exp(-squares / (2 * scale**2)) * (1 - drift) ** (interval / 2)
 
 
 def factor(data: Data, scale, drift, noise) -> Float[Array, "n n"]:
-    """Returns the Cholesky factor of the covariance; what is not known is independent of all."""
+    """Returns the Cholesky factor of the covariance; unknown values are independent of all."""
     return jnp.linalg.cholesky(
         kernel(data, data, scale, drift) + jnp.diag(jnp.where(data.known, noise + 1e-4, 1.0))
     )

@@ -3,8 +3,8 @@
     class Hyper(eqx.Module):
         gamma: float = prior(0.99, OneMinusLogUniform(1e-3, 1e-1), "discount factor", low=0, high=1)
 
-The command line reads the default and the help, populations and sweeps read the prior. The
-values are leaves of a pytree: a change never recompiles, and members may differ.
+The command line uses the default and the help, populations and sweeps the prior. Values are leaves
+of a pytree, so a change never recompiles, and members may differ.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from jaxtyping import Array
 from thespis.core import Key
 from thespis.errors import ThespisError, or_all, shown
 
-LARGEST = float(np.finfo(np.float32).max)  # that a device can hold
+LARGEST = float(np.finfo(np.float32).max)  # that devices can represent
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """Uniform on [low, high]. Exploration acts in a prior's own coordinate: here the value."""
+    """Uniform on [low, high]. Exploration acts on the coordinate of a prior: here the value."""
 
     low: float
     high: float
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The coordinates between which it is uniform."""
+        """Returns the coordinates between which it is uniform."""
         return self.low, self.high
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The values between which it lies."""
+        """Returns the smallest and the largest value."""
         return self.low, self.high
 
     @property
     def unit(self) -> float:
-        """How far the coordinate moves when a value grows e-fold: here by half of the range."""
+        """Returns how far `move` by 1 changes the coordinate: here by half of the range."""
         return (self.high - self.low) / 2
 
     def coordinate(self, x: Array) -> Array:
@@ -56,25 +56,25 @@ class Uniform:
         return coordinate
 
     def at(self, share: Array) -> Array:
-        """Returns the value that far, in [0, 1], from the one end of the range to the other."""
+        """Returns the value at a share, in [0, 1], of the way from one end to the other."""
         low, high = self.ends
         return jnp.clip(self.value(low + share * (high - low)), *self.limits)
 
     def share(self, x: Array) -> Array:
-        """Inverts `at`: returns how far a value lies from the one end to the other."""
+        """Inverts `at`."""
         low, high = self.ends
         return jnp.clip((self.coordinate(x) - low) / (high - low), 0, 1)
 
     def move(self, x: Array, by: Array) -> Array:
-        """Scales x by exp(by) in its own coordinate, thrown back where it would leave the range."""
+        """Moves x by `by` units of its coordinate, reflected at the ends of the range."""
         low, high = self.ends
         width = high - low
-        off = (self.coordinate(x) + self.unit * by - low) % (2 * width)
-        return jnp.clip(self.value(low + jnp.minimum(off, 2 * width - off)), *self.limits)
+        offset = (self.coordinate(x) + self.unit * by - low) % (2 * width)
+        return jnp.clip(self.value(low + jnp.minimum(offset, 2 * width - offset)), *self.limits)
 
 
 class LogUniform(Uniform):
-    """Uniform in the logarithm: for rates and scales."""
+    """Uniform in log(x): for rates and scales."""
 
     @property
     def ends(self):
@@ -126,7 +126,7 @@ def parse(name: str, text: str) -> Uniform:
 
 @dataclass(frozen=True)
 class Declared:
-    """What was said of one hyper-parameter where it was declared."""
+    """One hyper-parameter as it was declared."""
 
     name: str
     default: float
@@ -147,16 +147,17 @@ def prior(
     initial: bool = False,
     special: bool = False,
 ) -> Any:
-    """Declares a field of `Hyper`; `low` and `high` bound what is legal, not what is likely.
+    """Declares a field of `Hyper`; `low` and `high` are bounds of legal values, not of the prior.
 
-    What is `initial` has its effect when a member is made: it is drawn, but not changed later.
-    What is `special` matters only to runs that ask for it: nobody tunes it unless it is named.
+    An `initial` one matters only when a member is made: it is drawn, but not changed later. A
+    `special` one matters only to some runs: it is not tuned unless it is named.
     """
     about = {"prior": distribution, "help": help, "low": low, "high": high}
     return eqx.field(default=default, metadata=about | {"initial": initial, "special": special})
 
 
 def declared(Hyper) -> dict[str, Declared]:
+    """Returns all hyper-parameters by name."""
     fields = dataclasses.fields(Hyper)
     return {f.name: Declared(f.name, f.default, **f.metadata) for f in fields}  # type: ignore
 
@@ -176,7 +177,7 @@ def check(Hyper, values: dict[str, Any], members: int = 1) -> None:
         for x in listed:
             if not (abs(x) <= LARGEST and legal.low <= x <= legal.high):
                 raise ThespisError(
-                    f"hyper-parameter {name} = {x:g} is out of range: give {span(legal)}"
+                    f"hyper-parameter {name} = {x:g} is out of range: give {legal_range(legal)}"
                 )
         if len(listed) not in (1, members):
             raise ThespisError(
@@ -184,22 +185,22 @@ def check(Hyper, values: dict[str, Any], members: int = 1) -> None:
             )
 
 
-def span(legal: Declared) -> str:
-    """Says which numbers may be given."""
-    if math.isinf(legal.low) and math.isinf(legal.high):
+def legal_range(hyper: Declared) -> str:
+    """Returns the range of legal values, in words."""
+    if math.isinf(hyper.low) and math.isinf(hyper.high):
         return "a finite number"
-    if math.isinf(legal.high):
-        return f"at least {legal.low:g}"
-    if math.isinf(legal.low):
-        return f"at most {legal.high:g}"
-    return f"between {legal.low:g} and {legal.high:g}"
+    if math.isinf(hyper.high):
+        return f"at least {hyper.low:g}"
+    if math.isinf(hyper.low):
+        return f"at most {hyper.high:g}"
+    return f"between {hyper.low:g} and {hyper.high:g}"
 
 
 def numbers(name: str, value: Any) -> list[float]:
-    """Returns a number or a list of them, as plain Python numbers."""
+    """Returns a number, or several, as a list of Python numbers."""
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError):  # lists of several lengths, or what is no array at all
+    except (TypeError, ValueError):  # ragged lists, or not an array at all
         array = np.asarray(None)
     if array.dtype.kind not in "iuf" or array.ndim > 1:
         raise ThespisError(
@@ -209,7 +210,7 @@ def numbers(name: str, value: Any) -> list[float]:
 
 
 def fill(Hyper, values: dict[str, Any], members: int = 1):
-    """Returns `Hyper`, leaves [members], of defaults and `values`: a number or one per member."""
+    """Returns `Hyper`, leaves [members], from defaults and `values`: a number or one per member."""
     check(Hyper, values, members)
 
     def leaf(name, default):

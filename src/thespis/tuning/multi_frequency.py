@@ -22,10 +22,10 @@ class Memory(eqx.Module):
 
 @dataclass(frozen=True)
 class MultiFrequencyPBT(PBT):
-    """Sub-populations that exchange at different intervals, lest the greedy take over.
+    """PBT in sub-populations that exchange at different intervals, so that it is less greedy.
 
-    In each the worst copy the best. Those just above the worst give way to better members of
-    other sub-populations, whose hyper-parameters they take only if these were tried for longer.
+    In each, the worst copy the best. Those just above the worst are replaced by better members of
+    other sub-populations, and take over their hyper-parameters only from less frequent ones.
     """
 
     frequencies: tuple[int, ...] = (1, 5)
@@ -38,7 +38,7 @@ class MultiFrequencyPBT(PBT):
         self.counts(members)
 
     def counts(self, members) -> tuple[int, int]:
-        """Returns how many are copied and replaced in each sub-population; as many may migrate."""
+        """Returns how many are copied, and how many replaced (and may migrate), in each group."""
         groups = len(self.frequencies)
         if min(self.frequencies, default=0) < 1 or members % groups:
             raise ThespisError(
@@ -62,41 +62,41 @@ class MultiFrequencyPBT(PBT):
     def exchange(self, memory: Memory, key, hps, scores, age):
         members = scores.shape[0]
         self.check(type(hps), members, scores.shape[1])
-        k_own, k_sick, k_explore = random.split(key, 3)
+        k_group, k_diverged, k_explore = random.split(key, 3)
         best, worst = self.counts(members)
         size, number = members // len(self.frequencies), jnp.arange(members)
-        every = jnp.repeat(jnp.array(self.frequencies), size)
+        period = jnp.repeat(jnp.array(self.frequencies), size)
         memory = Memory(memory.tuned, memory.round + 1)
 
         overall, finite = ranked(scores)
-        kin = number[:, None] // size == number[None] // size
+        same_group = number[:, None] // size == number[None] // size
         above = overall[None] < overall[:, None]  # [i, j]: j is better than i
-        rank = (above & kin).sum(1)
-        due = (memory.round % every == 0) & (age >= self.min_age) & finite
+        rank = (above & same_group).sum(1)
+        due = (memory.round % period == 0) & (age >= self.min_age) & finite
 
         # The worst copy one of the best of their own sub-population.
-        elite = kin & ((rank < best) & finite)[None]
+        elite = same_group & ((rank < best) & finite)[None]
         out = due & (rank >= size - worst)
-        parents = jnp.where(out, draw(k_own, elite), number)
+        parents = jnp.where(out, draw(k_group, elite), number)
 
-        # The k-th of those above them gives way to the k-th of all strangers, if that is better.
+        # The k-th of those above them is replaced by the k-th of all others, if that is better.
         place = rank - (size - 2 * worst)
-        strange = ~kin & finite[None]
-        among = (strange[:, None] & above[None]).sum(-1)  # [i, j]: the rank of j among strangers
-        chosen = strange & (among == place[:, None])
-        stranger = jnp.argmax(chosen, 1)
-        give_way = due & (place >= 0) & (place < worst) & chosen.any(1)
-        give_way = give_way & (overall[stranger] < overall)
-        leader = jnp.argmax(kin & (rank == 0)[None], 1)
-        steadier, hastier = every[stranger] > every, every[stranger] < every
-        hypers = jnp.where(steadier, stranger, jnp.where(hastier, leader, number))
+        others = ~same_group & finite[None]
+        other_rank = (others[:, None] & above[None]).sum(-1)  # [i, j]: rank of j among i's others
+        chosen = others & (other_rank == place[:, None])
+        migrant = jnp.argmax(chosen, 1)
+        migrates = due & (place >= 0) & (place < worst) & chosen.any(1)
+        migrates = migrates & (overall[migrant] < overall)
+        leader = jnp.argmax(same_group & (rank == 0)[None], 1)
+        slower, faster = period[migrant] > period, period[migrant] < period
+        hypers = jnp.where(slower, migrant, jnp.where(faster, leader, number))
 
-        parents = jnp.where(give_way, stranger, parents)
-        parents = jnp.where(finite, parents, copies(k_sick, ~finite, finite)).astype(jnp.int32)
-        copied = from_parents(jnp.where(give_way, hypers, parents), hps)
+        parents = jnp.where(migrates, migrant, parents)
+        parents = jnp.where(finite, parents, copies(k_diverged, ~finite, finite)).astype(jnp.int32)
+        copied = from_parents(jnp.where(migrates, hypers, parents), hps)
         new = self.vary(k_explore, copied)
         return (
             memory,
             parents,
-            where(replaced(parents) & ~give_way, memory.tuned, new, copied),
+            where(replaced(parents) & ~migrates, memory.tuned, new, copied),
         )

@@ -16,19 +16,19 @@ from thespis.tuning.pbt import PBT
 
 
 class Gains(eqx.Module):
-    """How much members gained in a round, with which hyper-parameters; the last rounds, a ring."""
+    """A ring of the last rounds: how much members gained, with which hyper-parameters."""
 
     tuned: Bool[Array, "hypers"]  # may change
     round: Int[Array, ""]
-    last: Float[Array, "members"]  # scores at the last round, of copies their parents'
-    x: Float[Array, "rounds members d"]  # shares of the priors' ranges
+    last: Float[Array, "members"]  # scores at the last round; those of their parents for copies
+    x: Float[Array, "rounds members d"]  # hyper-parameters, as shares of their priors' ranges
     gain: Float[Array, "rounds members"]
     known: Bool[Array, "rounds members"]
 
 
 @dataclass(frozen=True)
 class PB2(PBT):
-    """PBT whose copies get the hyper-parameters of which a Gaussian process expects most."""
+    """PBT in which a Gaussian process chooses the hyper-parameters of copies."""
 
     history: int = 10
     """Number of rounds of data in the Gaussian process."""
@@ -55,12 +55,12 @@ class PB2(PBT):
         memory = self.learn(memory, hps, scores.mean(1), parents)
         if priors(type(hps), self.tuned) and (self.replaced or self.exploit == "t-test"):
             new = self.propose(memory, k_explore, copied, replaced(parents))
-        else:  # nobody was judged, somebody may be healed
+        else:  # only members that diverged are replaced
             new = self.vary(k_explore, copied)
         return memory, parents, where(replaced(parents), memory.tuned, new, copied)
 
     def learn(self, m: Gains, hps, score, parents) -> Gains:
-        """Remembers what everybody gained since the last round."""
+        """Stores how much every member gained since the last round."""
         i, gain = m.round % self.history, score - m.last
         known = jnp.isfinite(gain)
         return Gains(
@@ -73,36 +73,36 @@ class PB2(PBT):
         )
 
     def shares(self, tuned, hps) -> Float[Array, "members d"]:
-        """Returns where hyper-parameters lie in their priors' ranges; 0 if they do not change."""
+        """Returns hyper-parameters as shares of their priors' ranges; 0 if they may not change."""
         known = priors(type(hps), self.tuned)
         x = jnp.stack([p.share(getattr(hps, name)) for name, p in known.items()], 1)
         return jnp.where(self.free(tuned, hps)[None], x, 0.0)
 
     def free(self, tuned, hps) -> Bool[Array, "d"]:
-        """Tells which of those with a prior may change."""
+        """Tells which hyper-parameters with a prior may change."""
         names = list(hyper.declared(type(hps)))
         return jnp.stack([tuned[names.index(name)] for name in priors(type(hps), self.tuned)])
 
     def propose(self, m: Gains, key, copied, new: Bool[Array, "members"]):
-        """Chooses for each copy in turn the candidate that may gain most (algorithm 1)."""
+        """Chooses, for one copy after another, the candidate that may gain most (algorithm 1)."""
         past, now = self.standardized(m), m.round.astype(jnp.float32)
         entry = gp.fit(past)
         parent_shares = self.shares(m.tuned, copied)
         members, d = parent_shares.shape
-        some = random.uniform(key, (members * self.candidates, d)).reshape(members, -1, d)
-        # Half of them are anywhere, half near the parent's own.
-        near = jnp.clip(parent_shares[:, None] + 0.3 * (some - 0.5), 0, 1)
-        some = jnp.where((jnp.arange(self.candidates) % 2 == 0)[None, :, None], some, near)
-        some = jnp.where(self.free(m.tuned, copied)[None, None], some, 0.0)
-        bold = jnp.sqrt(0.2 + jnp.log(jnp.maximum(0.4 * now, 1.0)))
+        points = random.uniform(key, (members * self.candidates, d)).reshape(members, -1, d)
+        # Half of the candidates are anywhere, half near the parent's hyper-parameters.
+        near = jnp.clip(parent_shares[:, None] + 0.3 * (points - 0.5), 0, 1)
+        points = jnp.where((jnp.arange(self.candidates) % 2 == 0)[None, :, None], points, near)
+        points = jnp.where(self.free(m.tuned, copied)[None, None], points, 0.0)
+        beta = jnp.sqrt(0.2 + jnp.log(jnp.maximum(0.4 * now, 1.0)))
         unseen = lambda x: gp.Data(x, jnp.full(len(x), now), jnp.zeros(len(x)), x[:, 0] >= 0)
 
         def choose(i, tried: gp.Data) -> gp.Data:
-            # What others are about to try lowers the doubt, and leaves the mean as it is.
+            # What others are about to try lowers the uncertainty, and leaves the mean as it is.
             both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), past, tried)
-            mean, _ = gp.posterior(past, unseen(some[i]), entry)
-            _, doubt = gp.posterior(both, unseen(some[i]), entry)
-            best = some[i, jnp.argmax(mean + bold * doubt)]
+            mean, _ = gp.posterior(past, unseen(points[i]), entry)
+            _, std = gp.posterior(both, unseen(points[i]), entry)
+            best = points[i, jnp.argmax(mean + beta * std)]
             x = tried.x.at[i].set(jnp.where(new[i], best, tried.x[i]))
             return gp.Data(x, tried.time, tried.y, tried.known.at[i].set(True))
 
@@ -112,12 +112,12 @@ class PB2(PBT):
         return replace(copied, **{name: p.at(x[:, i]) for i, (name, p) in enumerate(known.items())})
 
     def standardized(self, m: Gains) -> gp.Data:
-        """Returns all gains that are remembered, in units of their spread."""
+        """Returns the stored gains with mean 0 and variance 1."""
         known, gain = m.known.reshape(-1), m.gain.reshape(-1)
         count = jnp.maximum(known.sum(), 1).astype(jnp.float32)
         mean = gain.sum() / count
-        spread = jnp.sqrt(jnp.where(known, (gain - mean) ** 2, 0.0).sum() / count)
-        y = jnp.where(known, (gain - mean) / jnp.maximum(spread, 1e-6), 0.0)
+        std = jnp.sqrt(jnp.where(known, (gain - mean) ** 2, 0.0).sum() / count)
+        y = jnp.where(known, (gain - mean) / jnp.maximum(std, 1e-6), 0.0)
         ago = (m.round - 1 - jnp.arange(self.history)) % self.history
         time = jnp.repeat((m.round - ago).astype(jnp.float32), m.known.shape[1])
         return gp.Data(m.x.reshape(known.size, -1), time, y, known)

@@ -31,7 +31,7 @@ from thespis.tuning.hyper import Uniform
 
 @dataclass(frozen=True)
 class PBT(Inherit):
-    """The worst members become copies of the best, with hyper-parameters a little different."""
+    """Replaces the worst members by copies of the best, with changed hyper-parameters."""
 
     exploit: Literal["truncation", "t-test"] = "truncation"
     """Exploitation: the worst members copy the best (truncation), or a member copies a random one
@@ -72,8 +72,8 @@ class PBT(Inherit):
     # --- before the start -------------------------------------------------------------------
 
     def counts(self, members: int) -> tuple[int, int]:
-        """Returns how many are copied, and how many replaced."""
-        # A fraction is rounded down, but to one at least; 0.29 x 100 is 28.999999.
+        """Returns how many members are copied, and how many are replaced."""
+        # A fraction is rounded down, but to at least 1; 0.29 x 100 is 28.999999.
         whole = lambda x: int(x) if x >= 1 or x == 0 else max(1, int(x * members + 1e-6))
         best, replaced = whole(self.best), whole(self.replaced)
         if best + replaced > members:
@@ -99,7 +99,7 @@ class PBT(Inherit):
         return [name for name in explored(Hyper, self.tuned) if name not in fixed]
 
     def begin(self, key, Hyper, fixed, members) -> tuple[Any, Any]:
-        """Returns hps, and as memory which hyper-parameters may change."""
+        """Returns hps, and as the memory a mask of the hyper-parameters that may change."""
         hps = drawn(key, Hyper, self.tuned, fixed, members)
         return hps, mask(Hyper, self.tunes(Hyper, fixed))
 
@@ -114,19 +114,19 @@ class PBT(Inherit):
         return memory, parents, where(replaced(parents), memory, new, copied)
 
     def select(self, key, scores, age) -> Int[Array, "members"]:
-        """Returns whom everybody copies."""
+        """Returns the parent of every member."""
         exploit = self.truncation if self.exploit == "truncation" else self.t_test
         return exploit(key, scores, age)
 
     def truncation(self, key, scores, age) -> Int[Array, "members"]:
-        """Lets the worst copy a random one of the best."""
+        """Returns a random one of the best as the parent of each of the worst."""
         best, replaced = self.counts(scores.shape[0])
         rank, finite = ranked(scores)
         out = (rank >= rank.size - replaced) & (age >= self.min_age)
         return copies(key, out | ~finite, (rank < max(best, 1)) & finite)
 
     def t_test(self, key, scores, age) -> Int[Array, "members"]:
-        """Lets everybody copy a random other that is significantly better."""
+        """Returns a random other member as the parent, if it is significantly better."""
         number, finite = jnp.arange(scores.shape[0]), jnp.isfinite(scores.mean(1))
         others = finite[None] & (number[None] != number[:, None])
         rival = jnp.where(others.any(1), draw(key, others), number)
@@ -134,18 +134,18 @@ class PBT(Inherit):
         return jnp.where(worse | ~finite, rival, number)
 
     def vary(self, key, hps):
-        """Changes every hyper-parameter that may change, independently for every member."""
+        """Perturbs or resamples every hyper-parameter, independently for every member."""
         known = priors(type(hps), self.tuned)
         members = jax.tree.leaves(hps)[0].size
-        # One draw of two dimensions: more of either take seconds to compile.
+        # One draw of two dimensions: more draws or dimensions take seconds to compile.
         drawn = random.uniform(key, (4 * len(known), members))
         which, power, chance, share = jnp.split(drawn, 4)
         factors = jnp.log(jnp.array(self.factors))
-        # A power of its own, so that two copies of one parent never have the same value.
+        # With a random power, so that two copies of one parent never have the same value.
         by = factors[pick(which, factors.size)] * (0.5 + power)
-        anew = chance < {"perturb": 0.0, "resample": 1.0, "both": self.resample}[self.explore]
+        resample = chance < {"perturb": 0.0, "resample": 1.0, "both": self.resample}[self.explore]
         new = {
-            name: jnp.where(anew[i], p.at(share[i]), p.move(getattr(hps, name), by[i]))
+            name: jnp.where(resample[i], p.at(share[i]), p.move(getattr(hps, name), by[i]))
             for i, (name, p) in enumerate(known.items())
         }
         return replace(hps, **new)
@@ -154,7 +154,7 @@ class PBT(Inherit):
 def better(
     a: Float[Array, "members n"], b: Float[Array, "members n"], significance: float
 ) -> Bool[Array, "members"]:
-    """Tells whether the mean of a is above that of b by Welch's t-test (two-sided)."""
+    """Tells whether the mean of a is significantly above that of b (Welch's t-test, two-sided)."""
     n = a.shape[1]
     gain = a.mean(1) - b.mean(1)
     u, v = a.var(1, ddof=1), b.var(1, ddof=1)

@@ -1,4 +1,4 @@
-"""Every tuner by its name, made from options as people write them."""
+"""Tuners by name, made from options as users write them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TUNERS: dict[str, type] = {
 
 
 def tuner(name: str, **options: Any) -> Any:
-    """Returns a tuner by its name, from options as people write them."""
+    """Returns a tuner, by its name and options as users write them."""
     kind = TUNERS[one_of("tuner", tuple(TUNERS), name)]
     known = {option.name: option for option in fields(kind)}
     for option in options:
@@ -32,6 +32,6 @@ def tuner(name: str, **options: Any) -> Any:
 
 
 def preset_hp(preset: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a preset fixes in a tuned population: all but what it tunes itself."""
+    """Returns the hyper-parameters of a preset without those that it tunes."""
     tuned = {text.partition("=")[0] for text in preset.get("pbt", {}).get("tuned", ())}
     return {name: x for name, x in preset.get("hp", {}).items() if name not in tuned}

@@ -1,4 +1,4 @@
-"""The folder in which compiled programs are kept between processes. It does not import JAX."""
+"""The folder of the compilation cache. This module does not import JAX."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from thespis.xla import private_files
 
-keeping = False  # whether this process is the command, whose programs program_cache.py may keep
+keeping = False  # whether this process is the command, whose programs program_cache.py may cache
 
 
 def use_cache() -> None:
-    """Keeps compiled programs on disk between processes, unless the user chose a place already.
+    """Caches compiled programs on disk, unless the user has chosen a folder already.
 
-    They are run as code, by JAX too: where others may write, nothing is kept and fetched.
+    Programs from the cache are run as code, so a folder that others may write to is not used.
     """
     import jax
 
@@ -26,14 +26,14 @@ def use_cache() -> None:
             os.chmod(folder, 0o700)
             jax.config.update("jax_compilation_cache_dir", folder)
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    elif chosen and keeping:  # who calls JAX from Python has agreed with JAX on a place
+    elif chosen and keeping:  # from Python, the folder is the caller's own choice
         jax.config.update("jax_enable_compilation_cache", False)
 
 
 @cache
 def believed(folder: str) -> bool:
-    """Tells whether programs may be fetched from here; one line says why not."""
-    if "://" in folder:  # not on this machine: whoever named it knows who may write there
+    """Tells whether programs may be fetched from a folder; if not, prints why."""
+    if "://" in folder:  # on another machine: the user knows who may write there
         return True
     why = private_files.complaint(Path(folder).absolute())
     if why:

@@ -1,13 +1,13 @@
-"""What compiling costs a run, by program. It does not import JAX before it is asked."""
+"""How long a run compiles, by program. Importing this module does not import JAX."""
 
 from __future__ import annotations
 
 FETCHED = "/thespis/fetch_duration"  # the event of a program that program_cache.py has fetched
-KEPT = "kept_"  # how the names of programs begin that it keeps
+KEPT = "kept_"  # prefix of the names of programs that it caches
 
 
 class CompileTimes:
-    """Seconds spent compiling (or fetching what was compiled before), by program."""
+    """Seconds spent on compiling, or on fetching cached programs, by program."""
 
     def __init__(self):
         import jax

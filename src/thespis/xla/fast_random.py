@@ -1,7 +1,7 @@
-"""The numbers of `jax.random`, drawn faster: on CPUs its bits come from a loop of small steps.
+"""The numbers of `jax.random`, drawn faster on CPUs, where its bits come from a slow loop.
 
-Threefry-2x32, Salmon et al. 2011, https://doi.org/10.1145/2063384.2063405, written out in full
-so that the compiler merges all of it into one loop.
+Threefry-2x32, Salmon et al. 2011, https://doi.org/10.1145/2063384.2063405, unrolled so that the
+compiler merges all of it into one loop.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ BELOW_ONE = np.nextafter(np.float32(-1), np.float32(0))
 
 @partial(jax.jit, static_argnames="shape")
 def bits(key: Key, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
-    """Returns 32 random bits each, those of `jax.random.bits`."""
+    """Returns 32 random bits per entry, the same as `jax.random.bits`."""
     words = random.key_data(key)
-    if words.shape[0] != 2 or math.prod(shape) >= 2**32:  # not Threefry, or a longer count
+    if words.shape[0] != 2 or math.prod(shape) >= 2**32:  # not Threefry, or a longer counter
         return random.bits(key, shape, jnp.uint32)
     first, second = words
-    secrets = (first, second, first ^ second ^ jnp.uint32(PARITY))
+    schedule = (first, second, first ^ second ^ jnp.uint32(PARITY))
     count = jax.lax.iota(jnp.uint32, math.prod(shape))
     x, y = jnp.full_like(count, first), count + second
     for i in range(5):
         for by in ROTATIONS[i % 2]:
             x = x + y
             y = x ^ ((y << by) | (y >> (32 - by)))
-        x = x + secrets[(i + 1) % 3]
-        y = y + secrets[(i + 2) % 3] + jnp.uint32(i + 1)
+        x = x + schedule[(i + 1) % 3]
+        y = y + schedule[(i + 2) % 3] + jnp.uint32(i + 1)
     return (x ^ y).reshape(shape)
 
 
 def uniform(key: Key, shape: tuple[int, ...], low=0.0, high=1.0) -> Float[Array, "..."]:
-    """Draws in [low, high), as `jax.random.uniform` does."""
+    """Draws from [low, high), the same numbers as `jax.random.uniform`."""
     mantissa = (bits(key, shape) >> 9) | jnp.uint32(0x3F800000)
     unit = jax.lax.bitcast_convert_type(mantissa, jnp.float32) - 1.0
     low, high = np.float32(low), np.float32(high)
@@ -55,18 +55,18 @@ def uniform(key: Key, shape: tuple[int, ...], low=0.0, high=1.0) -> Float[Array,
 
 
 def bernoulli(key: Key, p: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
-    """True with probability p, in steps of 1/65536: every draw of 32 random bits makes two."""
-    return _chances(p, shape)(key)
+    """Draws True with probability p, rounded to 1/65536: 32 random bits serve for two draws."""
+    return _bernoullis(p, shape)(key)
 
 
 def normal(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """Draws with mean 0 and variance 1, as `jax.random.normal` does but for rounding."""
+    """Draws with mean 0 and variance 1, the numbers of `jax.random.normal` but for rounding."""
     return _normals(shape)(key)
 
 
 @cache
-def _chances(p: float, shape: tuple[int, ...]):
-    """Apart, as normals are."""
+def _bernoullis(p: float, shape: tuple[int, ...]):
+    """Returns a function that draws in a call of its own, for the reason of `_normals`."""
     n, below = math.prod(shape), np.uint32(round(p * 2**16))
 
     def draw(key):
@@ -79,7 +79,7 @@ def _chances(p: float, shape: tuple[int, ...]):
 
 @cache
 def _normals(shape: tuple[int, ...]):
-    """Draws in a call of its own: else the compiler would draw anew wherever they are used."""
+    """Returns a function that draws in its own call: the compiler would redraw at every use."""
     root = np.float32(math.sqrt(2))
     return no_inline(lambda key: root * erf_inv(uniform(key, shape, BELOW_ONE, 1.0)))
 
@@ -87,8 +87,8 @@ def _normals(shape: tuple[int, ...]):
 def erf_inv(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """Returns the inverse of erf within (-1, 1).
 
-    Giles 2010, https://people.maths.ox.ac.uk/gilesm/files/gems_erfinv.pdf, table 5: a polynomial
-    of w = -log(1 - x^2) each for the middle and for the tails.
+    Giles 2010, https://people.maths.ox.ac.uk/gilesm/files/gems_erfinv.pdf, table 5: polynomials
+    in w = -log(1 - x^2), one for the middle and one for the tails.
     """
     w = -jnp.log((1 - x) * (1 + x))
     tail = w >= 5

@@ -1,7 +1,7 @@
 """Several processes, on one host or many, that train one population together.
 
-Each process has the members of its own devices and steps their environments. All run the same
-code and decide the same; process 0 leads: it alone writes files and speaks.
+Each process has the members of its own devices, and steps their environments. All run the same
+code and make the same decisions; only process 0 writes files and reports.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import numpy as np
 from thespis.errors import ThespisError
 from thespis.xla import threads
 
-WATCH, FAREWELL = "thespis/watch", b"."  # where process 0 is heard, and the last word
+WATCH, FAREWELL = "thespis/watch", b"."  # key of process 0's port, and the last byte that is sent
 GONE = "another process has ended or cannot be reached: see what it said, then resume"
 SOON = 5.0  # seconds in which a broken connection is noticed
-BLOCK = 2**26  # bytes of one process that cross to the others at a time
+BLOCK = 2**26  # bytes of one process that are sent to the others at a time
 
 
 def join(
@@ -36,10 +36,10 @@ def join(
     process: int | None = None,
     wait: int = 120,
 ) -> None:
-    """Meets the other processes at HOST:PORT of process 0, before JAX starts.
+    """Connects to the other processes at HOST:PORT of process 0, before JAX starts.
 
-    With "auto" as address all else is what Slurm, Open MPI or Kubernetes tell. Whoever waits in
-    vain for so many seconds ends with one line, and exit code 2.
+    With "auto" as the address, all settings come from Slurm, Open MPI or Kubernetes. If not all
+    have joined after `wait` seconds, the process ends with one line and exit code 2.
     """
     if threads.started():
         raise ThespisError("JAX has started: call join before any other function of JAX")
@@ -79,7 +79,7 @@ def join(
 
 
 def launched(processes: int | None, process: int | None, wait: int) -> tuple[str, int, int, Any]:
-    """Returns coordinator, number of processes, own number and devices, from the launcher."""
+    """Returns coordinator, number of processes, number of this one, and devices of a launcher."""
     from jax._src.clusters import ClusterEnv  # `initialize` asks it too late for `relay`
 
     settings = os.environ.get("JAX_COORDINATOR_ADDRESS"), processes, process, None, None, wait + 60
@@ -93,7 +93,7 @@ def launched(processes: int | None, process: int | None, wait: int) -> tuple[str
 def timeout_guard(
     wait: int, where: str, process: int | None, processes: int | None
 ) -> Iterator[None]:
-    """Ends the process if the block takes too long: nothing else stops JAX from waiting."""
+    """Ends the process if the block takes too long, since JAX itself waits for ever."""
 
     def give_up() -> None:
         missing = f"not all {processes} processes came to" if process == 0 else "nobody answers at"
@@ -111,27 +111,25 @@ def timeout_guard(
 
 
 def leave(code: int) -> None:
-    """Ends at once if others train along: their connections break, and they end, too.
-
-    Alone, this does nothing.
-    """
+    """Ends this process at once if there are others, whose connections break: they end, too."""
     if several():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
-# --- others that die ------------------------------------------------------------------------
+# --- processes that die ---------------------------------------------------------------------
 
 
 def relay(coordinator: str) -> str:
-    """Returns an address on this host from which all goes on to the coordinator, and back.
+    """Returns an address on this host that forwards all data to the coordinator, and back.
 
-    XLA aborts when its connection to process 0 breaks. This one does not: `watch` has the word.
+    XLA aborts when its connection to process 0 breaks. The one to this address does not break, so
+    that `watch` can end the process with a message.
     """
-    door = socket.create_server(("127.0.0.1", 0))
+    server = socket.create_server(("127.0.0.1", 0))
 
-    def hand_on(source: socket.socket, target: socket.socket, last: bool) -> None:
+    def forward(source: socket.socket, target: socket.socket, last: bool) -> None:
         with suppress(OSError):
             while data := source.recv(2**16):
                 target.sendall(data)
@@ -140,91 +138,92 @@ def relay(coordinator: str) -> str:
 
     def serve() -> None:
         while True:
-            near, _ = door.accept()
+            near, _ = server.accept()
             try:
-                far = socket.create_connection(place_of(coordinator))
-            except OSError:  # not there yet: XLA tries again
+                far = socket.create_connection(host_and_port(coordinator))
+            except OSError:  # it has not started yet: XLA tries again
                 near.close()
                 continue
             for ends in ((near, far, True), (far, near, False)):
-                threading.Thread(target=hand_on, args=ends, daemon=True).start()
+                threading.Thread(target=forward, args=ends, daemon=True).start()
 
     threading.Thread(target=serve, daemon=True).start()
-    return f"127.0.0.1:{door.getsockname()[1]}"
+    return f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def place_of(address: str, port: str = "") -> tuple[str, int]:
-    """Splits HOST:PORT, with another port if that is given."""
-    host, _, there = address.rpartition(":")
-    return host.strip("[]"), int(port or there)
+def host_and_port(address: str, other_port: str = "") -> tuple[str, int]:
+    """Splits HOST:PORT; another port may replace that of the address."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(other_port or port)
 
 
 def watch_others(coordinator: str) -> None:
-    """Keeps a connection between process 0 and every other one: when it breaks, one has died.
+    """Connects process 0 with every other one: when a connection breaks, a process has died.
 
-    XLA notices that after a minute, and aborts with a trace of its own; the operating system at
-    once. A process that has done its work says farewell.
+    XLA notices that after a minute, and aborts with a trace of its own; the operating system
+    notices at once. A process that has done its work sends a farewell.
     """
-    from jax._src.distributed import global_state as known
+    from jax._src.distributed import global_state
 
-    client: Any = known.client
+    client: Any = global_state.client
     if leads():
-        door = socket.create_server(("", 0), backlog=known.num_processes)
+        server = socket.create_server(("", 0), backlog=global_state.num_processes)
         password = secrets.token_hex(16)
-        client.key_value_set(WATCH, f"{door.getsockname()[1]} {password}")
-        missing = known.num_processes - 1
+        client.key_value_set(WATCH, f"{server.getsockname()[1]} {password}")
+        missing = global_state.num_processes - 1
         while missing:
-            line, _ = door.accept()
-            if received(line, len(password)) == password.encode():
-                line.sendall(FAREWELL)  # the other goes on
-                watch(line)
+            connection, _ = server.accept()
+            if received(connection, len(password)) == password.encode():
+                connection.sendall(FAREWELL)  # lets the other process go on
+                watch(connection)
                 missing -= 1
             else:
-                line.close()
-        door.close()
+                connection.close()
+        server.close()
     else:
         port, password = client.blocking_key_value_get(WATCH, 10**6).split()
-        line = socket.create_connection(place_of(coordinator, port))
-        line.sendall(password.encode())
-        received(line, len(FAREWELL))
-        watch(line)
+        connection = socket.create_connection(host_and_port(coordinator, port))
+        connection.sendall(password.encode())
+        received(connection, len(FAREWELL))
+        watch(connection)
 
 
-def watch(line: socket.socket) -> None:
-    """Ends this process when the line breaks without a farewell."""
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+def watch(connection: socket.socket) -> None:
+    """Ends this process when the connection breaks without a farewell."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):  # so that a host that falls silent is noticed, too
-            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        if hasattr(socket, option):  # to notice a host that no longer answers
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def listen() -> None:
-        if received(line, len(FAREWELL)) != FAREWELL:
-            time.sleep(SOON / 5)  # if this process fails of the same cause, that is said instead
+        if received(connection, len(FAREWELL)) != FAREWELL:
+            time.sleep(SOON / 5)  # an error of this process itself is printed instead
             print(f"thespis: {GONE}", file=sys.stderr, flush=True)
             os._exit(2)
 
     threading.Thread(target=listen, daemon=True).start()
-    atexit.register(take_leave, line)
+    atexit.register(say_farewell, connection)
 
 
-def take_leave(line: socket.socket) -> None:
+def say_farewell(connection: socket.socket) -> None:
     with suppress(OSError):
-        line.sendall(FAREWELL)
+        connection.sendall(FAREWELL)
 
 
-def received(line: socket.socket, size: int) -> bytes:
-    """Returns so many bytes; fewer if the line breaks."""
+def received(connection: socket.socket, size: int) -> bytes:
+    """Returns the next `size` bytes; fewer if the connection breaks."""
     data = b""
     with suppress(OSError):
-        while len(data) < size and (more := line.recv(size - len(data))):
+        while len(data) < size and (more := connection.recv(size - len(data))):
             data += more
     return data
 
 
-# --- who is who -----------------------------------------------------------------------------
+# --- which process this is ------------------------------------------------------------------
 
 
 def several() -> bool:
+    """Tells whether several processes train together."""
     return threads.process_index_and_count()[1] > 1
 
 
@@ -233,20 +232,20 @@ def leads() -> bool:
     return threads.process_index_and_count()[0] == 0
 
 
-# --- what crosses ---------------------------------------------------------------------------
+# --- communication --------------------------------------------------------------------------
 
 
-def collective(f: Callable, *args: Any, **choices: Any) -> Any:
-    """Calls f, in which all processes take part; an error says if one of them is gone."""
+def collective(f: Callable, *args: Any, **options: Any) -> Any:
+    """Calls f in all processes at once; if one of them is gone, an error says so."""
     if not several():
-        return f(*args, **choices)
+        return f(*args, **options)
     try:
         with quiet():
-            return jax.block_until_ready(f(*args, **choices))
+            return jax.block_until_ready(f(*args, **options))
     except (jax.errors.JaxRuntimeError, ValueError) as error:
         if isinstance(error, ValueError) and "gloo" not in str(error).lower():
             raise
-        time.sleep(SOON)  # whoever watches the others ends this process with one line
+        time.sleep(SOON)  # until `watch` ends this process with one line
         raise ThespisError(GONE) from error
 
 
@@ -254,18 +253,18 @@ def collective(f: Callable, *args: Any, **choices: Any) -> Any:
 def quiet() -> Iterator[None]:
     """Hides what libraries print about their connections."""
     sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    stdout, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
     try:
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(stdout, 1)
+        os.close(stdout)
+        os.close(null)
 
 
 def read(tree: Any) -> Any:
-    """Returns all of it as NumPy arrays, in every process."""
+    """Returns a tree as NumPy arrays, whole in every process."""
     return jax.tree.map(_read_leaf, tree)
 
 
@@ -277,17 +276,17 @@ def _read_leaf(x: Any) -> np.ndarray:
 
 
 def gather(tree: Any) -> Any:
-    """Puts together what each process has of its members: NumPy leaves [members, ...]."""
+    """Joins the NumPy leaves of each process's members: [members, ...]."""
     return from_all(tree, tiled=True)
 
 
 def of_leader(tree: Any) -> Any:
-    """Returns what process 0 has, where rounding may differ between hosts."""
+    """Returns the values of process 0, since rounding may differ between hosts."""
     return jax.tree.map(lambda x: x[0], from_all(tree)) if several() else tree
 
 
 def from_all(tree: Any, tiled: bool = False) -> Any:
-    """Returns NumPy leaves of all processes, stacked, or as longer arrays."""
+    """Returns the NumPy leaves of all processes: stacked, or concatenated if `tiled`."""
     from jax.experimental.multihost_utils import process_allgather
 
     if not several():
@@ -298,7 +297,7 @@ def from_all(tree: Any, tiled: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class Rows:
-    """The first rows of an array that may be split over processes, to be written to a file."""
+    """The first rows of an array that may be split over processes, to write them to a file."""
 
     array: Any
     rows: int
@@ -316,12 +315,12 @@ class Rows:
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Yields all rows, a few at a time: nobody needs memory for a second copy of all."""
+        """Yields all rows in blocks, so that there is never a second copy of all."""
         length = self.array.shape[0]
         size = min(length, max(1, BLOCK * self.rows // max(self.nbytes, 1)))
         if isinstance(self.array, jax.Array) and not self.array.is_fully_addressable:
             for start in range(0, self.rows, size):
-                # The last block is as long as the others, so that one program serves for all.
+                # The last block is as long as the others, so that one program serves them all.
                 first = min(start, length - size)
                 block = read(jax.lax.dynamic_slice_in_dim(self.array, first, size))
                 yield block[start - first :][: self.rows - start]
@@ -333,7 +332,7 @@ class Rows:
 
 
 def parts_of(array: Any) -> list[np.ndarray]:
-    """Returns what each device of this process has of an array that is split along its second axis.
+    """Returns the parts of an array, split along its second axis, on the devices of this process.
 
     On a CPU nothing is copied, unlike by `np.asarray` of the whole.
     """

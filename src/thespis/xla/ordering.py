@@ -1,4 +1,4 @@
-"""What the compiler must not do: reorder reads and writes of one buffer, or merge certain calls."""
+"""Constraints on the compiler: the order of reads and writes, and calls that are not inlined."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from jaxtyping import Array
 
 
 def order_after(x: Array, read) -> Array:
-    """Returns the integer x, known only when all of `read` is.
+    """Returns the integer x, in a way that depends on all of `read`.
 
-    The compiler drops barriers, but not numbers.
+    The compiler removes optimisation barriers, but no dependencies of numbers.
     """
 
     def probe(leaf):
@@ -23,15 +23,15 @@ def order_after(x: Array, read) -> Array:
 
 
 def no_inline(f):
-    """Returns f compiled by itself: the compiler merges no call of it with what is around."""
+    """Returns f as a call that the compiler does not inline, and so cannot fuse with others."""
 
     @jax.jit
-    def inside(*args):
-        with set_xla_metadata(inlineable=None):  # f itself is one piece
+    def body(*args):
+        with set_xla_metadata(inlineable=None):  # calls in f itself may be inlined
             return f(*args)
 
     def call(*args):
         with set_xla_metadata(inlineable="false"):
-            return inside(*args)
+            return body(*args)
 
     return call

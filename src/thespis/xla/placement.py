@@ -1,8 +1,8 @@
-"""Where members run: split over devices, one after another on each, without a word between them.
+"""Where members run: split over devices, which do not communicate in training.
 
 A placement is a mesh of devices along one axis, or None for a single device. Members that share
-a device are mapped over by `Loop.map_members`; in training nothing crosses between devices.
-The devices may belong to several processes (see xla/multihost.py).
+a device are mapped over by `Loop.map_members`. The devices may belong to several processes (see
+xla/multihost.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARED, MEMBERS, ROWS_OF_MEMBERS = P(), P(AXIS), P(None, AXIS)  # members nowher
 
 
 def mesh_for(members: int, devices: int) -> Mesh | None:
-    """Returns at most that many devices of every process, with as many members each."""
+    """Returns a mesh of at most `devices` of every process, with equally many members on each."""
     processes = jax.process_count()
     n = even_share(members // processes, min(devices, jax.local_device_count()))
     if n * processes == 1:
@@ -32,7 +32,7 @@ def mesh_for(members: int, devices: int) -> Mesh | None:
 
 
 def spread(mesh: Mesh | None, f: Callable, in_specs: Any, out_specs: Any) -> Callable:
-    """Maps f over each device's own members. A spec may stand for a whole tree."""
+    """Runs f on every device, for the members on it. A spec may stand for a whole tree."""
     if mesh is None:
         return f
     return jax.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
@@ -48,7 +48,7 @@ def shardings(mesh: Mesh, specs: Any) -> Any:
 
 
 def put(mesh: Mesh | None, x: Any, specs: Any) -> Any:
-    """Puts x where its members run; `specs` has the structure of x."""
+    """Puts x on the devices of its members; `specs` has the structure of x."""
     if mesh is None:
         return x
     if not mesh.is_multi_process:
@@ -63,26 +63,26 @@ def put(mesh: Mesh | None, x: Any, specs: Any) -> Any:
 
 
 def to_device(tree: Any, mesh: Mesh | None = None, spec: P = SHARED) -> Any:
-    """Copies NumPy arrays, so that a program may use them up, with nothing to compile.
+    """Copies NumPy arrays to devices, so that programs may donate them, without compiling.
 
-    On a mesh of this process alone they are where they belong; else on one device.
+    They are split over the mesh if it belongs to this process; else they are on one device.
     """
-    there = None if mesh is None or mesh.is_multi_process else NamedSharding(mesh, spec)
-    return jax.device_put(tree, there, may_alias=False)
+    sharding = None if mesh is None or mesh.is_multi_process else NamedSharding(mesh, spec)
+    return jax.device_put(tree, sharding, may_alias=False)
 
 
 # --- the members of one process -------------------------------------------------------------
 
 
 def local(mesh: Mesh | None) -> Mesh | None:
-    """Returns the placement of this process's own members."""
+    """Returns the placement of this process's members."""
     if mesh is None or not mesh.is_multi_process:
         return mesh
     return Mesh(np.array(mesh.local_devices), (AXIS,)) if len(mesh.local_devices) > 1 else None
 
 
-def mine(mesh: Mesh | None, members: int) -> slice:
-    """Returns which members are this process's own."""
+def local_slice(mesh: Mesh | None, members: int) -> slice:
+    """Returns the range of this process's members."""
     if mesh is None or not mesh.is_multi_process:
         return slice(0, members)
     size = members // jax.process_count()
@@ -90,7 +90,7 @@ def mine(mesh: Mesh | None, members: int) -> slice:
 
 
 def local_part(mesh: Mesh | None, x: Any, specs: Any) -> Any:
-    """Returns this process's part of x, which may be whole in all of them; nothing is copied."""
+    """Returns this process's part of x, which may be split or whole; nothing is copied."""
     if mesh is None or not mesh.is_multi_process:
         return x
     here = local(mesh)
@@ -99,7 +99,7 @@ def local_part(mesh: Mesh | None, x: Any, specs: Any) -> Any:
         axis = spec.index(AXIS) if AXIS in spec else None
         if not isinstance(x, jax.Array) or x.is_fully_addressable:
             whole = slice(None)
-            return x if axis is None else x[(whole,) * axis + (mine(mesh, x.shape[axis]),)]
+            return x if axis is None else x[(whole,) * axis + (local_slice(mesh, x.shape[axis]),)]
         parts = [shard.data for shard in x.addressable_shards]
         if here is None:
             return parts[0]
@@ -109,7 +109,7 @@ def local_part(mesh: Mesh | None, x: Any, specs: Any) -> Any:
 
 
 def whole(mesh: Mesh | None, x: Any, specs: Any) -> Any:
-    """Returns what all processes have of x, as one; the inverse of `local_part`."""
+    """Returns the parts of all processes as one; inverts `local_part`."""
     if mesh is None or not mesh.is_multi_process:
         return x
     parts = lambda x: [shard.data for shard in x.addressable_shards]
@@ -117,7 +117,7 @@ def whole(mesh: Mesh | None, x: Any, specs: Any) -> Any:
 
 
 def assembled(mesh: Mesh, spec: P, parts: list[jax.Array]) -> jax.Array:
-    """Returns one array of the parts on this process's devices."""
+    """Returns a global array, given the parts on this process's devices."""
     shape = list(parts[0].shape)
     if AXIS in spec:
         shape[spec.index(AXIS)] *= mesh.size

@@ -1,6 +1,6 @@
-"""Folders of this user alone: what lies there is believed, so nobody else may write there.
+"""Folders whose content is trusted, because only this user may write to them.
 
-Windows tells neither owners nor modes in this way: there, whatever lies in the folder is believed.
+Windows has neither owners nor modes of this kind: there, every folder is trusted.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import Path
 from thespis.errors import printable
 
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
-OWNERS = hasattr(os, "geteuid")  # whether files have them
-# Follows no links, waits for no pipes; 0 on Windows.
+OWNERS = hasattr(os, "geteuid")  # whether files have owners
+# Flags that follow no links and do not wait for pipes; 0 on Windows.
 CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 
 
 def complaint(folder: Path) -> str | None:
-    """Makes a folder if there is none -> why nothing in it can be believed, None if it can.
+    """Makes a folder if there is none, and returns why it cannot be trusted; None if it can.
 
-    Whoever may write to a folder above may put another one in its place.
+    Parent folders count as well: whoever may write to one can replace what is in it.
     """
     try:
         for path in reversed([folder, *folder.parents]):
@@ -35,10 +35,10 @@ def complaint(folder: Path) -> str | None:
             about = path.stat()
             if about.st_uid != os.geteuid() and (path == real or about.st_uid != 0):
                 return f"{path} belongs to another user"
-            kept = path != real and about.st_mode & stat.S_ISVTX  # as in /tmp
-            if open_to_others(about) and not kept:
+            sticky = path != real and about.st_mode & stat.S_ISVTX  # as /tmp is
+            if open_to_others(about) and not sticky:
                 return f"others may write to {path}"
-        with os.scandir(real) as entries:  # some may be from when it was open to others
+        with os.scandir(real) as entries:  # others may have written to it before
             for entry in entries:
                 if entry.stat(follow_symlinks=False).st_uid != os.geteuid():
                     return f"{entry.path} belongs to another user"
@@ -48,7 +48,7 @@ def complaint(folder: Path) -> str | None:
 
 
 def open_to_others(about: os.stat_result) -> bool:
-    """Tells whether anybody but its owner may write to it; the owner's own group is nobody."""
+    """Tells whether anybody but the owner may write; a group of the owner alone does not count."""
     if about.st_mode & stat.S_IWOTH:
         return True
     return bool(about.st_mode & stat.S_IWGRP) and not alone_in(about.st_gid)
@@ -56,7 +56,7 @@ def open_to_others(about: os.stat_result) -> bool:
 
 @cache
 def alone_in(gid: int) -> bool:
-    """Tells whether a group is the one that many systems give each user: without others."""
+    """Tells whether a group has no other members, as the private group of a user."""
     import grp
     import pwd
 
@@ -68,10 +68,10 @@ def alone_in(gid: int) -> bool:
 
 
 def read(file: Path) -> bytes:
-    """Returns what this user has written; `PermissionError` if anybody else may have written it."""
+    """Reads a file; raises `PermissionError` if anybody but this user may have written it."""
     handle = os.open(file, os.O_RDONLY | CAREFUL)
     with open(handle, "rb") as content:
-        about = os.fstat(handle)  # of what is open, whatever the name leads to by now
+        about = os.fstat(handle)  # of the open file, whatever has its name by now
         mine = not OWNERS or (about.st_uid == os.geteuid() and not about.st_mode & OTHERS)
         if not mine or not stat.S_ISREG(about.st_mode):
             say(f"{file} may have been written by others and is not used: delete it")
@@ -80,8 +80,8 @@ def read(file: Path) -> bytes:
 
 
 def write(file: Path, data: bytes) -> None:
-    """Writes it as a whole or not at all, whoever else writes it; nobody else may read it."""
-    import tempfile  # which takes a while, and most commands write nothing
+    """Writes a file atomically, readable by this user only."""
+    import tempfile  # slow to import, and most commands write nothing
 
     handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
@@ -94,5 +94,5 @@ def write(file: Path, data: bytes) -> None:
 
 @cache
 def say(text: str) -> None:
-    """Prints one line, once."""
+    """Prints a note, once per process."""
     print(f"note: {printable(text)}", file=sys.stderr)

@@ -1,12 +1,12 @@
-"""Compiled programs, kept on disk by what they are made of.
+"""A cache of compiled programs on disk, by what they are made of.
 
-`jax.jit` has to trace and lower a function before it can look for it in its cache, which takes
-longer than all else that a run does before its first update. The command `thespis` need not:
-Thespis's own source, the loop and the types of the arguments say what a program is. In Python
-any of it may have been changed by hand; there, and for code of users, it is `jax.jit` alone.
+`jax.jit` has to trace and lower a function before it can look it up in its cache, which takes
+longer than all else that a run does before its first update. The command `thespis` need not do
+so: Thespis's source, the loop and the types of the arguments determine a program. In Python any
+of it may have been patched; there, and for code of users, only `jax.jit` is used.
 
-A kept program is code of this machine, whatever wraps it: JAX unpickles and runs it. So it is
-fetched only from a folder, and a file, that nobody but this user may write (private_files.py).
+A cached program is machine code, which JAX unpickles and runs. So it is fetched only from a
+folder, and a file, to which only this user may write (private_files.py).
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 from thespis.xla import compile_cache, private_files, threads
 from thespis.xla.compile_times import FETCHED, KEPT
 
-SIMULATORS = ("brax", "mujoco", "mujoco-mjx", "playground")  # packages whose tasks are kept
-OURS = {"builtins", "fractions", "jax", "jaxlib", "ml_dtypes", "numpy", "thespis"}
-OURS |= {"brax", "mujoco_playground"}  # modules of which the version tells all
-APART = {"cli", "export", "report"}  # packages of which nothing is kept
+SIMULATORS = ("brax", "mujoco", "mujoco-mjx", "playground")  # packages whose tasks are cached
+VERSIONED = {"builtins", "fractions", "jax", "jaxlib", "ml_dtypes", "numpy", "thespis"}
+VERSIONED |= {"brax", "mujoco_playground"}  # modules whose code is determined by their version
+EXCLUDED = {"cli", "export", "report"}  # packages that have no cached programs
 SHORTEST = "jax_persistent_cache_min_compile_time_secs"
 
 
 def compiled(f: Callable, made_of: Any, **options: Any) -> Callable:
-    """Returns `jax.jit(f)`, kept on disk if `made_of` decides all that f does."""
+    """Returns `jax.jit(f)`, cached on disk if `made_of`, which determines f, is known code."""
     recipe = recipe_of(made_of) if compile_cache.keeping and cache_folder() else None
     return jax.jit(f, **options) if recipe is None else CachedProgram(f, recipe, options)
 
 
 def cache_folder() -> Path | None:
-    """Returns where this process keeps programs; None if it should not, or trains with others."""
+    """Returns the folder of the cache; None if it is off, or if several processes train."""
     folder = jax.config.jax_compilation_cache_dir  # type: ignore
     on = jax.config.jax_enable_compilation_cache and jax.default_backend() == "cpu"  # type: ignore
     local = folder and "://" not in folder and threads.process_index_and_count() == (0, 1)
@@ -54,7 +54,7 @@ def cache_folder() -> Path | None:
 
 
 class CachedProgram:
-    """Programs of a function, each fetched or compiled when first called with its types."""
+    """A function whose programs are fetched or compiled at the first call with their types."""
 
     def __init__(self, f: Callable, recipe: bytes, options: dict[str, Any]):
         self.f, self.name, self.recipe, self.options = f, f.__name__, recipe, options
@@ -66,7 +66,7 @@ class CachedProgram:
             self.latest = self.program(args)
         try:
             return self.latest(*args)
-        except TypeError:  # these are of other types, and nothing has been done yet
+        except TypeError:  # arguments of other types, before anything has run
             self.latest = self.program(args)
             return self.latest(*args)
 
@@ -88,14 +88,14 @@ class CachedProgram:
             program, result = pickle.loads(private_files.read(file))
             trees = jax.tree.structure((args, {})), jax.tree.structure(result)
             loaded = deserialize_and_load(program, *trees, execution_devices=jax.devices()[:1])
-        except Exception:  # not there, damaged, or made for another machine: compile it anew
+        except Exception:  # missing, damaged, or made for another machine: compile it again
             return None
         spent = time.monotonic() - began
         jax.monitoring.record_event_duration_secs(FETCHED, spent, fun_name=self.name)
         return loaded
 
     def compile(self, file: Path, args: tuple) -> Callable:
-        """Compiles past JAX's own cache, under another name: nothing from there can be kept."""
+        """Compiles without JAX's own cache, whose programs cannot be serialised again."""
         kept = lambda *args: self.f(*args)
         kept.__name__ = KEPT + self.name
         shortest = getattr(jax.config, SHORTEST)
@@ -115,36 +115,36 @@ class CachedProgram:
 
 
 class Result(pickle.Pickler):
-    """Writes down a program and its result; Equinox's mark of absence stays the only one."""
+    """Pickles a program and its result; Equinox's sentinel stays a singleton."""
 
     def reducer_override(self, obj):
         kind = type(obj)
-        mark = kind.__name__ == "_Missing" and kind.__module__.startswith("equinox.")
-        return "MISSING" if mark else NotImplemented
+        sentinel = kind.__name__ == "_Missing" and kind.__module__.startswith("equinox.")
+        return "MISSING" if sentinel else NotImplemented
 
 
 # --- what a program is made of --------------------------------------------------------------
 
 
 class Foreign(Exception):
-    """Code that may change without anybody telling."""
+    """Code that may change without a new version."""
 
 
 class Recipe(pickle.Pickler):
-    """Writes down objects of known classes and functions."""
+    """Pickles objects of known classes and functions only."""
 
     def reducer_override(self, obj):
         code = isinstance(obj, type) or hasattr(obj, "__code__")
-        if code and obj.__module__.partition(".")[0] not in OURS:
+        if code and obj.__module__.partition(".")[0] not in VERSIONED:
             raise Foreign
         return NotImplemented
 
 
 def recipe_of(made_of: Any) -> bytes | None:
-    """Returns bytes that decide it, the same in every process; None if something is not known.
+    """Returns bytes that determine it, the same in every process; None if it has unknown code.
 
-    What reaches code by a name (a descriptor, an environment of Brax) must hold what it found
-    there: text does not tell whether the code has changed.
+    Objects that find code by its name (a descriptor, an environment of Brax) must hold the code
+    itself, since a name does not tell whether it has changed.
     """
     written = io.BytesIO()
     try:
@@ -178,9 +178,9 @@ def settings() -> bytes:
 
 @cache
 def source() -> bytes:
-    """Returns the digest of all that programs are made from."""
+    """Returns a digest of the source that programs are made from."""
     package, digest = Path(__file__).parents[1], hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
-        if file.relative_to(package).parts[0] not in APART:
+        if file.relative_to(package).parts[0] not in EXCLUDED:
             digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes())
     return digest.digest()

@@ -1,9 +1,9 @@
 """Presets of DADS."""
 
-from thespis.algos.presets.sac import PRESETS as OF_SAC
+from thespis.algos.presets import sac
 from thespis.algos.presets.sac import RATES, rates
 
-QDAX = OF_SAC["qdax"]
+QDAX = sac.PRESETS["qdax"]
 
 PRESETS: dict[str, dict] = {
     "qdax": {

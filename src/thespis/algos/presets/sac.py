@@ -6,11 +6,11 @@ CALM = {"alpha": 0.01, "target_entropy": -0.5}  # little exploration beyond the 
 
 
 def rates(lr: float) -> dict[str, float]:
-    """Returns one learning rate for all."""
+    """Returns the same learning rate for actor, critics and temperature."""
     return {"actor_lr": lr, "critic_lr": lr, "alpha_lr": lr}
 
 
-RATES = rates(3e-4)  # of other libraries
+RATES = rates(3e-4)  # as in other libraries
 LOCOMOTION = {
     "for": "walking robots: 10,000 random steps first",
     "train": {"learning_starts": 10_000},
@@ -28,14 +28,14 @@ DI_ENGINE = {
 
 
 def networks(**choices: Any) -> dict[str, Any]:
-    """Returns choices of actor and critics alike."""
+    """Returns the same choices for the networks of actor and critics."""
     return {f"{who}.{name}": x for who in ("actor", "critic") for name, x in choices.items()}
 
 
 BATCH = networks(norm="batch", input_norm="batch")
 LAYER = {"critic.norm": "layer"}
 
-# CrossQ, Bhatt et al. 2024, https://arxiv.org/abs/1902.05605; sizes of critics apart.
+# CrossQ, Bhatt et al. 2024, https://arxiv.org/abs/1902.05605, but for the sizes of critics.
 CROSSQ = {
     **BATCH,
     **networks(norm_place="after", renorm=100_000),
