@@ -109,7 +109,7 @@ PAGE = """\
 # Reliability
 
 Test campaigns kill runs, let disks fail, damage files and pass random options. `make test` runs a
-few cases of each campaign, `make test-faults` all of them, and then updates this page. A case can
+few cases of most campaigns, `make test-faults` all of them, and then updates this page. A case can
 be repeated by its number: `python -m tests.faults folders --only 17`.
 
 A case is a fault unless all of this holds:
