@@ -1,5 +1,7 @@
 """Optuna proposes settings one after another, learns of their results, and goes on with them."""
 
+import os
+
 import pytest
 
 from tests.sweeps.inline import TINY
@@ -45,3 +47,21 @@ def test_a_missing_library_is_told(monkeypatch, plan, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
     with pytest.raises(ThespisError, match=r"pip install 'thespis\[optuna\]'"):
         optuna_sampler.library()
+
+
+@pytest.mark.posix
+def test_a_journal_of_somebody_else_is_refused_in_one_line(plan, tmp_path):
+    mine, journal = tmp_path / "mine", tmp_path / optuna_sampler.JOURNAL
+    mine.write_text("kept")
+    for make, message in (
+        (lambda: journal.symlink_to(mine), "is a symbolic link"),
+        (lambda: os.mkfifo(journal), "is not a regular file"),
+        (lambda: journal.write_text("{}\n"), "cannot be used: KeyError: 'op_code'; restore it"),
+    ):
+        make()
+        with pytest.raises(ThespisError, match=message):
+            optuna_sampler.Optuna(plan, tmp_path)
+        journal.unlink()
+    assert mine.read_text() == "kept"
+    with pytest.raises(ThespisError, match="optuna.journal has hidden = evil, unlike the sweep"):
+        optuna_sampler.from_trial("hidden", [[8], [16]], {"hidden": "evil"})
