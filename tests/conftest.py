@@ -58,7 +58,7 @@ pytest_plugins = ("tests.skilled",)  # fixtures that several folders share
 # Freed memory goes back to the system; glibc does so only when asked.
 libc = ctypes.CDLL(None) if sys.platform != "win32" else None
 give_back = partial(getattr(libc, "malloc_trim", int), 0)
-SOME, MUCH = 1500 * 10**6, 2000 * 10**6  # bytes
+SOME, MUCH = 1000 * 10**6, 1300 * 10**6  # bytes
 
 
 def pytest_runtest_teardown(item, nextitem):
