@@ -63,6 +63,7 @@ def test_a_state_must_be_plain_data(tmp_path):
         {"started": [5]},
         {"untraced": [["gamma"]]},
         {"columns": ["a,b"]},
+        {"columns": ["a", "step"]},
         {"pending": {"a": "text"}},
         {"pending": {"a": [None, "text"]}},
         {"pending": {"b": [1.0]}},
