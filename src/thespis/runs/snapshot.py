@@ -25,7 +25,6 @@ from thespis.tuning import hyper
 from thespis.xla.multihost import Rows, from_all, read
 from thespis.xla.placement import ROWS_OF_MEMBERS, to_device
 
-
 LONGEST = 1e12  # seconds that anything may have taken
 
 
