@@ -1,5 +1,7 @@
 """Tests of the decisions on disk: what was written is read, and the one before if it is damaged."""
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -59,7 +61,9 @@ def test_a_damaged_entry_makes_way_for_the_one_before(entry, tmp_path):
     assert "is damaged" in notes[0]
 
 
-@pytest.mark.parametrize("wrong", [{"parents": np.int32([0, 0, 9, 1])}, {"elapsed": "long"}])
+@pytest.mark.parametrize(
+    "wrong", [{"parents": np.int32([0, 0, 9, 1])}, {"elapsed": "long"}, {"elapsed": math.nan}]
+)
 def test_an_entry_of_somebody_else_is_checked(entry, tmp_path, wrong):
     config, made = entry
     if config.tuner is None and "parents" in wrong:

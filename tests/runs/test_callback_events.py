@@ -84,6 +84,7 @@ def test_methods_that_nothing_calls_are_noted():
         {"started": [5]},
         {"untraced": [["gamma"]]},
         {"columns": ["a,b"]},
+        {"columns": ["a", "step"]},
         {"pending": {"a": "text"}},
         {"pending": {"a": [None, "text"]}},
         {"pending": {"b": [1.0]}},

@@ -68,3 +68,23 @@ def test_a_checkpoint_of_another_environment_is_refused(tmp_path):
     snapshot.check_same(tmp_path, tmp_path / "100", manifest, "jax-pendulum")
     with pytest.raises(ThespisError, match="was saved on env = jax-pendulum, not Toy"):
         snapshot.check_same(tmp_path, tmp_path / "100", manifest, "Toy")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rows": "many"},
+        {"elapsed": float("nan")},
+        {"elapsed": None},
+        {"env": ["jax-pendulum"]},
+        {"lineage": "long"},
+        {"programs": []},
+        {"programs": {"epoch": "slow"}},
+        {"programs": {"epoch": 10**400}},
+    ],
+)
+def test_what_a_checkpoint_says_of_itself_is_checked(wrong):
+    info = {"rows": 100, "elapsed": 1.5, "env": "jax-pendulum"}
+    assert snapshot.is_info(info)
+    assert snapshot.is_info(info | {"lineage": 4, "programs": {"epoch": 2.5}})
+    assert not snapshot.is_info(info | wrong)

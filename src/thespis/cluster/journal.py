@@ -5,6 +5,7 @@ groups/decisions/000000005000/   hyper-parameters, who copies whom, the tuner's 
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +65,6 @@ def newest(folder: Path, config: Config, rounds: Any, note: Note) -> Entry | Non
     tuned = None if rounds is None else to_device(parts["tuning"])
     hps, elapsed = to_device(parts["hyper"]), info.get("elapsed")
     among = parents is None or ((parents >= 0) & (parents < members)).all()
-    if not among or not isinstance(elapsed, int | float) or manifest["step"] < 0:
+    if not among or not isinstance(elapsed, float) or not math.isfinite(elapsed):
         raise checkpoint.Damaged(f"{path} is damaged: it is not what was decided; restore it")
-    return Entry(manifest["step"], hps, parents, tuned, lineage.tobytes(), float(elapsed))
+    return Entry(manifest["step"], hps, parents, tuned, lineage.tobytes(), elapsed)

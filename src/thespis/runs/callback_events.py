@@ -254,6 +254,7 @@ class Memory:
         number = lambda x: x is None or isinstance(x, int | float)
         every = saved["pending"].values() if fits else ()
         fits = fits and {*saved["pending"]} <= {*saved["columns"]}
+        fits = fits and not {*saved["columns"]} & {*metrics.FIRST}
         if not fits or not all(isinstance(xs, list) and all(map(number, xs)) for xs in every):
             raise checkpoint.Damaged("a checkpoint is damaged: its data of callbacks is invalid")
         return cls(**saved)

@@ -25,6 +25,8 @@ from thespis.tuning import hyper
 from thespis.xla.multihost import Rows, from_all, read
 from thespis.xla.placement import ROWS_OF_MEMBERS, to_device
 
+LONGEST = 1e12  # seconds that anything may have taken
+
 
 class Snapshot(NamedTuple):
     """All that training changes, and the time that it took."""
@@ -84,14 +86,9 @@ def load(
     template = split(learner, hps, Best.empty(learner.state, hps), rounds)
     template = by_member(lambda x, axis: resize(x, axis, members), template)
 
-    blank_info = {"lineage": 0, "programs": {}}  # of runs that have neither
-
     def expected(manifest: dict[str, Any]) -> dict[str, Any]:
         info, parts = manifest["info"], dict(template)
-        kinds = {"rows": int, "elapsed": float, "env": str, "lineage": int, "programs": dict}
-        whole = all(type((blank_info | info).get(name)) is kind for name, kind in kinds.items())
-        seconds = (blank_info | info)["programs"].values() if whole else ()
-        if not whole or not all(isinstance(x, int | float) for x in seconds):
+        if not is_info(info):
             raise checkpoint.Damaged(f"a checkpoint in {folder} is damaged: its info is invalid")
         if rounds is not None and "lineage" in manifest["parts"]:
             parts["lineage"] = checkpoint.shapes(folder, manifest, "lineage")
@@ -118,6 +115,16 @@ def load(
         info.get("programs", {}),
         info.get("callbacks"),
     )
+
+
+def is_info(info: dict[str, Any]) -> bool:
+    """Returns whether this is what `save` writes, whoever has written it."""
+    info = {"lineage": 0, "programs": {}} | info
+    kinds = {"rows": int, "elapsed": float, "env": str, "lineage": int, "programs": dict}
+    if any(type(info.get(name)) is not kind for name, kind in kinds.items()):
+        return False
+    seconds = [info["elapsed"], *info["programs"].values()]
+    return all(isinstance(x, int | float) and 0 <= x < LONGEST for x in seconds)
 
 
 def check_same(folder: Path, path: Path, manifest: dict[str, Any], env: str) -> None:
