@@ -9,6 +9,7 @@ import pytest
 from thespis.cluster import group
 from thespis.cluster.group import Assignment, Donor, Group, Lost, Rows
 from thespis.errors import ThespisError
+from thespis.runs import checkpoint
 from thespis.runs.build import build
 from thespis.runs.config import make
 
@@ -43,6 +44,19 @@ def test_a_parent_that_is_lost_is_no_parent_where_members_may_stay(made, tmp_pat
     assert made.fetched(decision, 5, stay=True)["parents"] == [1, 1]
     with pytest.raises(Lost, match="member 0 of .*001 at step 5"):
         made.fetched(decision, 5)
+
+
+@pytest.mark.parametrize("harm", ["gone", "damaged"])
+def test_nothing_newer_is_removed_before_it_is_known_that_a_group_can_go_back(made, harm):
+    folder = made.assignment.folder / "checkpoints"
+    for step in (100, 200):
+        checkpoint.save(folder, step, {"state": {"x": np.ones(3)}}, {})
+    if harm == "damaged":
+        (folder / f"{100:012d}" / "state.safetensors").write_bytes(b"1234")
+    made.trainer.step, wanted = 300, 100 if harm == "damaged" else 50
+    with pytest.raises(ThespisError, match="has no checkpoint of step 50|is damaged"):
+        made.prepare({"step": wanted, "until": 400})
+    assert len(checkpoint.latest(folder)) == 2
 
 
 def test_rows_are_plain_numbers_that_survive_a_file():
