@@ -1,12 +1,16 @@
 """What training on Ray costs, and how its messages grow: figures for docs/scale.md.
 
-python benchmarks/cluster.py cost [--members 8] [--hidden 256 256] [--interval 5000] [--steps 20000]
+python benchmarks/cluster.py cost [--members 8] [--hidden 256 256] [--interval 5000] [--window 5000]
 python benchmarks/cluster.py messages [--groups 1000] [--processes 8]
 
-`cost` trains the same population in one process and with `--ray` on this machine, and kills a
-worker in a third run. `messages` sends what an exchange of many groups sends, between actors that
-hold weights of the right size and do not train: many of them share a process, all are on this
-machine, and nothing crosses a network.
+`cost` trains the same population in one process and with `--ray` on this machine, in turn, and
+takes the seconds of a window of steps in whose middle is one exchange; learning starts shortly
+before it. With the window as long as the interval, that is the cost; shorter ones are quicker, and
+count the exchange for more than it is. Before that, it kills a worker.
+
+`messages` sends what an exchange of many groups sends, between actors that hold weights of the
+right size and do not train: many of them share a process, all are on this machine, and nothing
+crosses a network.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from run import processor
 
 import thespis
 from thespis.cluster import head
@@ -49,7 +54,7 @@ class Watched(head.Head):
 
     def meet(self, iteration: int) -> bool:
         gaps = [worker.report.get("gap") for worker in self.workers.workers if worker.report]
-        if gaps and None not in gaps and self.meetings:
+        if gaps and None not in gaps and self.meetings and not self.killed:
             self.exchanges.append(min(gaps))  # who comes last waits for nobody
         self.meetings += 1
         return super().meet(iteration)
@@ -66,41 +71,54 @@ class Watched(head.Head):
             self.recovered = time.monotonic() - self.killed
 
 
-def training_seconds(run: thespis.Run, first: int) -> float:
+def window_seconds(run: thespis.Run, first: int, last: int) -> float:
     """Seconds between the rows of two steps, of the slowest member."""
     table = run.metrics
-    at = lambda step: table["time/elapsed_s"][table["step"] == step].max()
-    return float(at(table["step"].max()) - at(first))
+    at = lambda step: table["time/elapsed_s"][table["step"] == step]
+    assert len(at(first)) == len(at(last)) == run.config.members
+    return float((at(last) - at(first)).max())
 
 
 def cost(args: argparse.Namespace) -> dict[str, Any]:
+    half = args.window // 2
+    assert args.interval % half == 0, "half a window must divide the interval"
     given: dict[str, Any] = {
         "env": args.env,
         "members": args.members,
         "hidden": args.hidden,
-        "steps": args.steps,
-        "learning_starts": min(1000, args.interval // 2),
+        "steps": args.interval + half,
+        "learning_starts": max(1, args.interval - half - args.interval // 20),
         "pbt": True,
         "pbt.interval": args.interval,
         "eval_freq": args.interval,
         "eval_episodes": 2,
         "checkpoint_freq": args.interval,
+        "log_freq": half,
         "progress": False,
     }
+    began, load = time.monotonic(), os.getloadavg()[0]
+    short = {"steps": args.interval + 100, "learning_starts": args.interval - 100}
+    kinds = {"one process": {}, "ray": {"ray": True}}
+    order = [[*kinds][:: 1 if i % 2 == 0 else -1] for i in range(args.rounds)]
     with tempfile.TemporaryDirectory() as out:
-        in_turn = [
-            ("one process", {}),
-            ("ray", {"ray": True}),
-            ("killed", {"ray": True, "kill": 2}),
+        train = lambda name, **more: in_process(given | more | {"out": f"{out}/{name}"})
+        train("warm", **short)  # so that programs of exchanges are in JAX's cache
+        killed = train("killed", **short, ray=True, kill=1)
+        rounds = [
+            {kind: train(f"{kind} {i}", **kinds[kind]) for kind in pair}
+            for i, pair in enumerate(order)
         ]
-        told = {name: in_process(given | more | {"out": f"{out}/{name}"}) for name, more in in_turn}
-    seconds = {name: told[name]["seconds"] for name in ("one process", "ray")}
+    seconds = {kind: [told[kind]["seconds"] for told in rounds] for kind in kinds}
     return {
         "settings": {k: v for k, v in given.items() if k != "progress"},
-        "seconds_from_the_first_exchange": seconds,
-        "ray_to_one_process": seconds["ray"] / seconds["one process"],
-        "seconds_of_exchanges": told["ray"]["exchanges"],
-        "seconds_of_recovery_with_compilation": told["killed"]["recovered"],
+        "seconds_of_the_window": seconds,
+        "ray_to_one_process": [
+            told["ray"]["seconds"] / told["one process"]["seconds"] for told in rounds
+        ],
+        "seconds_of_exchanges": [x for told in rounds for x in told["ray"]["exchanges"]],
+        "seconds_until_a_killed_worker_is_back": killed["recovered"],
+        "load_of_the_machine_before": load,
+        "seconds_in_all": time.monotonic() - began,
     }
 
 
@@ -116,7 +134,11 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     head.Head = Watched  # type: ignore
     Watched.kill_after = given.pop("kill", -1)
     run = thespis.train("sac", **given)
-    told: dict[str, Any] = {"seconds": training_seconds(run, given["pbt.interval"])}
+    half = given["log_freq"]
+    first, last = given["pbt.interval"] - half, given["pbt.interval"] + half
+    told: dict[str, Any] = {}
+    if given["steps"] == last:
+        told["seconds"] = window_seconds(run, first, last)
     if Watched.newest is not None:
         told |= {"exchanges": Watched.newest.exchanges, "recovered": Watched.newest.recovered}
     return told
@@ -198,17 +220,20 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=8)
     parser.add_argument("--hidden", type=int, nargs="+", default=[256, 256])
     parser.add_argument("--interval", type=int, default=5000)
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--window", type=int, help="steps; by default as many as the interval")
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, help="2 of the cost, 5 of messages")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     args = parser.parse_args()
+    args.window = args.window or args.interval
+    args.rounds = args.rounds or {"cost": 2, "messages": 5}.get(args.what)
     found = {"cost": cost, "messages": messages, "train": train}[args.what](args)
     if args.what == "train":
         print(json.dumps(found))
         return
     found |= {"date": time.strftime("%Y-%m-%d", time.gmtime()), "cores": os.cpu_count()}
+    found["processor"] = processor()
     found["versions"] = versions()
     print(json.dumps(found, indent=1))
     before = json.loads(args.output.read_text()) if args.output.exists() else {}
