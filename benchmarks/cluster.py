@@ -1,12 +1,16 @@
 """What training on Ray costs, and how its messages grow: figures for docs/scale.md.
 
 python benchmarks/cluster.py cost [--members 8] [--hidden 256 256] [--interval 5000] [--window 5000]
+python benchmarks/cluster.py collectors [--collectors 8] [--rows 2000]
 python benchmarks/cluster.py messages [--groups 1000] [--processes 8]
 
 `cost` trains the same population in one process and with `--ray` on this machine, in turn, and
 takes the seconds of a window of steps in whose middle is one exchange; learning starts shortly
 before it. With the window as long as the interval, that is the cost; shorter ones are quicker, and
 count the exchange for more than it is. Before that, it kills a worker.
+
+`collectors` counts the rows per second of one collector and of several, each with one environment
+whose step sleeps 10 ms, without updates.
 
 `messages` sends what an exchange of many groups sends, between actors that hold weights of the
 right size and do not train: many of them share a process, all are on this machine, and nothing
@@ -134,6 +138,8 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     head.Head = Watched  # type: ignore
     Watched.kill_after = given.pop("kill", -1)
     run = thespis.train("sac", **given)
+    if "collectors" in given:
+        return {"rows_per_second": rows_per_second(run)}
     half = given["log_freq"]
     first, last = given["pbt.interval"] - half, given["pbt.interval"] + half
     told: dict[str, Any] = {}
@@ -142,6 +148,37 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     if Watched.newest is not None:
         told |= {"exchanges": Watched.newest.exchanges, "recovered": Watched.newest.recovered}
     return told
+
+
+# --- rows of collectors ---------------------------------------------------------------------
+
+
+def collectors(args: argparse.Namespace) -> dict[str, Any]:
+    began, load = time.monotonic(), os.getloadavg()[0]
+    counts = (1, args.collectors)
+    found: dict[int, list[float]] = {n: [] for n in counts}
+    for i in range(args.rounds):
+        for n in counts[:: 1 if i % 2 == 0 else -1]:
+            with tempfile.TemporaryDirectory() as out:
+                steps = n * args.rows
+                given: dict[str, Any] = {"env": "sleeping:Sleeping", "envs": n, "collectors": n}
+                given |= {"steps": steps, "learning_starts": steps, "log_freq": steps // 10}
+                given |= {"eval_freq": steps, "eval_episodes": 1, "checkpoint_freq": steps}
+                given |= {"hidden": [8, 8], "out": out, "progress": False}
+                found[n].append(in_process(given)["rows_per_second"])
+    pairs = zip(found[counts[0]], found[counts[1]], strict=True)
+    return {
+        "rows_per_second": found,
+        "several_to_one": [several / one for one, several in pairs],
+        "load_of_the_machine_before": load,
+        "seconds_in_all": time.monotonic() - began,
+    }
+
+
+def rows_per_second(run: thespis.Run) -> float:
+    """Rows from the second line of metrics to the last but one: between start and evaluation."""
+    steps, seconds = run.metrics["step"], run.metrics["time/elapsed_s"]
+    return float((steps[-2] - steps[1]) / (seconds[-2] - seconds[1]))
 
 
 # --- the messages of many groups ------------------------------------------------------------
@@ -214,21 +251,24 @@ def state_bytes(args: argparse.Namespace) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("cost", "messages", "train"))
+    parser.add_argument("what", choices=("cost", "collectors", "messages", "train"))
     parser.add_argument("--given", help=argparse.SUPPRESS)
     parser.add_argument("--env", default="jax:pendulum")
     parser.add_argument("--members", type=int, default=8)
     parser.add_argument("--hidden", type=int, nargs="+", default=[256, 256])
     parser.add_argument("--interval", type=int, default=5000)
     parser.add_argument("--window", type=int, help="steps; by default as many as the interval")
+    parser.add_argument("--collectors", type=int, default=8)
+    parser.add_argument("--rows", type=int, default=2000, help="of every collector")
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--rounds", type=int, help="2 of the cost, 5 of messages")
+    parser.add_argument("--rounds", type=int, help="by default 2, and 5 of messages")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     args = parser.parse_args()
     args.window = args.window or args.interval
-    args.rounds = args.rounds or {"cost": 2, "messages": 5}.get(args.what)
-    found = {"cost": cost, "messages": messages, "train": train}[args.what](args)
+    args.rounds = args.rounds or (5 if args.what == "messages" else 2)
+    kinds = {"cost": cost, "collectors": collectors, "messages": messages, "train": train}
+    found = kinds[args.what](args)
     if args.what == "train":
         print(json.dumps(found))
         return

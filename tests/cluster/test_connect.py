@@ -1,7 +1,9 @@
 """Tests of joining Ray: what cannot work is refused in one line, before anything starts."""
 
+import signal
 import socket
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,6 +39,27 @@ def test_the_address_may_come_from_the_environment(monkeypatch):
 @pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "http://127.0.0.1", ":1", "host:x"])
 def test_an_address_that_is_none_of_a_cluster(address):
     assert "give HOST:PORT" in refused(address)
+
+
+@pytest.mark.posix
+def test_a_signal_while_ray_starts_is_heard_afterwards_and_not_by_ray(monkeypatch):
+    heard = []
+
+    def init(**how):
+        utils.set_sigterm_handler(lambda *_: heard.append("ray"))
+        signal.raise_signal(signal.SIGTERM)
+        heard.append("started")
+
+    utils = SimpleNamespace(
+        set_sigterm_handler=lambda handler: signal.signal(signal.SIGTERM, handler)
+    )
+    ray = SimpleNamespace(init=init, _private=SimpleNamespace(utils=utils))
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append("ours"))
+    try:
+        connect.start(ray, {"address": "local"})
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == ["started", "ours"]
 
 
 def test_nodes_with_other_versions():

@@ -29,4 +29,5 @@ def test_events_after_a_decision_are_kept_and_exchanges_are_not(tmp_path):
     (tmp_path / lineage.FILE).write_bytes(past + tail)
     assert events.later(tmp_path, past) == b"150,1,1\n150,1,2\n200,1,3\n"
     assert events.later(tmp_path, b"another file") == b""
+    assert events.later(tmp_path, b"") == b"150,1,1\n150,1,2\n200,1,3\n"  # before any decision
     assert events.later(tmp_path / "nowhere", past) == b""

@@ -92,12 +92,10 @@ def address_of(given: str | bool | None) -> str | None:
 
 
 def start(ray: Any, how: dict[str, Any]) -> None:
-    """Calls `ray.init`, and says in one line why it could not.
-
-    The handlers of signals stay: with Ray's own, SIGTERM would end Ray and this process at once.
-    """
+    """Calls `ray.init`, and says in one line why it could not. Signals wait until then."""
+    silent = warnings.catch_warnings()
     try:
-        with held(), own_ray.sigterm_blocked(), warnings.catch_warnings():
+        with held(), own_ray.no_handlers(ray), own_ray.sigterm_blocked(), silent:
             warnings.simplefilter("ignore")
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **how)
     except Exception as error:  # Ray raises plain ones, too, where it takes long to start

@@ -28,12 +28,16 @@ def write(folder: Path, tuning: Tuning | None, hps: Any, kind: int, worker: Work
 
 
 def later(folder: Path, past: bytes) -> bytes:
-    """Returns the lines of events that lineage.csv has beyond what a decision knows."""
+    """Returns the lines of events that lineage.csv has beyond what a decision knows.
+
+    The first one, at step 0, knows of nothing.
+    """
     path = folder / lineage.FILE
-    if not past or not os.path.lexists(path):
+    if not os.path.lexists(path):
         return b""
     with suppress(OSError):
         content = files.read(path)
+        past = past or content[: content.find(b"\n") + 1]  # the names of the columns
         if content.startswith(past):
             tail = content[len(past) :].split(b"\n")[:-1]
             return b"".join(x + b"\n" for x in tail if not x.endswith(b","))

@@ -79,6 +79,18 @@ def sigterm_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def no_handlers(ray: Any) -> Iterator[None]:
+    """Keeps Ray from handling SIGTERM in this process: it would end Ray first, and then exit."""
+    utils = ray._private.utils
+    before = utils.set_sigterm_handler
+    utils.set_sigterm_handler = lambda handler: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = before
+
+
 def unblock_sigterm() -> None:
     """Lets a worker of Ray, and so the processes it starts, be ended by SIGTERM as usual."""
     if hasattr(signal, "pthread_sigmask"):

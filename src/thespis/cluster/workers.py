@@ -112,7 +112,7 @@ class Workers:
         try:
             found = self.ray.get(worker.ref)
         except errors.RayTaskError as error:  # a fault of ours, or of code of users
-            raise error.cause from None
+            raise (error.cause or error) from None
         except errors.RayError:
             return None
         worker.ref = None
