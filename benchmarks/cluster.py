@@ -7,7 +7,8 @@ python benchmarks/cluster.py messages [--groups 1000] [--processes 8]
 `cost` trains the same population in one process and with `--ray` on this machine, in turn, and
 takes the seconds of a window of steps in whose middle is one exchange; learning starts shortly
 before it. With the window as long as the interval, that is the cost; shorter ones are quicker, and
-count the exchange for more than it is. Before that, it kills a worker.
+count the exchange for more than it is. Before that, it kills a worker, and lets exchanges follow
+each other soon, to time them: the first of a process also loads its programs.
 
 `collectors` counts the rows per second of one collector and of several, each with one environment
 whose step sleeps 10 ms, without updates.
@@ -102,12 +103,16 @@ def cost(args: argparse.Namespace) -> dict[str, Any]:
     }
     began, load = time.monotonic(), os.getloadavg()[0]
     short = {"steps": args.interval + 100, "learning_starts": args.interval - 100}
+    soon = max(20, args.interval // 20)
+    often = dict.fromkeys(("pbt.interval", "eval_freq", "checkpoint_freq", "log_freq"), soon)
+    often |= {"steps": 6 * soon, "learning_starts": soon // 2}
     kinds = {"one process": {}, "ray": {"ray": True}}
     order = [[*kinds][:: 1 if i % 2 == 0 else -1] for i in range(args.rounds)]
     with tempfile.TemporaryDirectory() as out:
         train = lambda name, **more: in_process(given | more | {"out": f"{out}/{name}"})
         train("warm", **short)  # so that programs of exchanges are in JAX's cache
         killed = train("killed", **short, ray=True, kill=1)
+        exchanged = train("exchanges", **often, ray=True)["exchanges"]
         rounds = [
             {kind: train(f"{kind} {i}", **kinds[kind]) for kind in pair}
             for i, pair in enumerate(order)
@@ -119,7 +124,8 @@ def cost(args: argparse.Namespace) -> dict[str, Any]:
         "ray_to_one_process": [
             told["ray"]["seconds"] / told["one process"]["seconds"] for told in rounds
         ],
-        "seconds_of_exchanges": [x for told in rounds for x in told["ray"]["exchanges"]],
+        "seconds_of_first_exchanges": [told["ray"]["exchanges"][0] for told in rounds],
+        "seconds_of_later_exchanges": exchanged[1:],
         "seconds_until_a_killed_worker_is_back": killed["recovered"],
         "load_of_the_machine_before": load,
         "seconds_in_all": time.monotonic() - began,
