@@ -1,6 +1,7 @@
 """Tests of joining Ray: what cannot work is refused in one line, before anything starts."""
 
 import os
+import signal
 import socket
 import sys
 from types import SimpleNamespace
@@ -41,6 +42,27 @@ def test_an_address_that_is_none_of_a_cluster(address):
     assert "give HOST:PORT" in refused(address)
 
 
+@pytest.mark.posix
+def test_a_signal_while_ray_starts_is_heard_afterwards_and_not_by_ray(monkeypatch):
+    heard = []
+
+    def init(**how):
+        utils.set_sigterm_handler(lambda *_: heard.append("ray"))
+        signal.raise_signal(signal.SIGTERM)
+        heard.append("started")
+
+    utils = SimpleNamespace(
+        set_sigterm_handler=lambda handler: signal.signal(signal.SIGTERM, handler)
+    )
+    ray = SimpleNamespace(init=init, _private=SimpleNamespace(utils=utils))
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append("ours"))
+    try:
+        connect.start(ray, {"address": "local"})
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == ["started", "ours"]
+
+
 def test_nodes_with_other_versions():
     here = connect.versions()
     assert set(here) == {"python", "thespis", "jax", "jaxlib", "numpy", "ray"}
@@ -53,8 +75,9 @@ def test_nodes_with_other_versions():
 def test_workers_find_no_libraries_in_the_current_folder(monkeypatch, tmp_path):
     (tmp_path / "numpy.py").write_text("a stranger's")
     monkeypatch.chdir(tmp_path)
-    ray, seen = SimpleNamespace(is_initialized=lambda: False, shutdown=lambda: None), []
+    ray, seen = SimpleNamespace(is_initialized=lambda: False), []
     monkeypatch.setattr(connect, "ray_module", lambda: ray)
+    monkeypatch.setattr(connect.own_ray, "end", lambda ray: None)
     monkeypatch.setattr(connect, "start", lambda *_: seen.append((os.getcwd(), os.listdir())))
     for name in ("show_logs", "check_versions"):
         monkeypatch.setattr(connect, name, lambda *_: None)

@@ -12,6 +12,7 @@ from thespis.cluster import group
 from thespis.cluster.group import Assignment, Donor, Group, GroupTrainer, Lost, Rows
 from thespis.cluster.head import Head
 from thespis.errors import ThespisError
+from thespis.runs import checkpoint
 from thespis.runs.build import build
 from thespis.runs.config import make
 from thespis.runs.directory import GROUPS
@@ -103,6 +104,19 @@ def test_a_report_is_read_if_it_is_one_and_links_are_not_followed(tmp_path):
     (tmp_path / GROUPS).symlink_to(tmp_path / "mine")
     with pytest.raises(ThespisError, match="groups is a symbolic link"):
         Head.groups.fget(trainer)  # type: ignore
+
+
+@pytest.mark.parametrize("harm", ["gone", "damaged"])
+def test_nothing_newer_is_removed_before_it_is_known_that_a_group_can_go_back(made, harm):
+    folder = made.assignment.folder / "checkpoints"
+    for step in (100, 200):
+        checkpoint.save(folder, step, {"state": {"x": np.ones(3)}}, {})
+    if harm == "damaged":
+        (folder / f"{100:012d}" / "state.safetensors").write_bytes(b"1234")
+    made.trainer.step, wanted = 300, 100 if harm == "damaged" else 50
+    with pytest.raises(ThespisError, match="has no checkpoint of step 50|is damaged"):
+        made.prepare({"step": wanted, "until": 400})
+    assert len(checkpoint.latest(folder)) == 2
 
 
 def test_rows_are_plain_numbers_that_survive_a_file():

@@ -1,12 +1,13 @@
 """Tests of populations in groups: whoever dies on the way, they end as in one process.
 
-Groups are objects of this process here, which die when a test says so; tests/slow/test_cluster.py
+Groups are objects of this process here, which die when a test says so; tests/faults/clusters.py
 kills real processes.
 """
 
 import random
 import signal
 import sys
+import time
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ import thespis
 from tests import small
 from tests.cluster.same import differences
 from thespis import api
-from thespis.cluster import group, head
+from thespis.cluster import assign, group, head
 from thespis.cluster.group import Group
 from thespis.cluster.workers import Workers
 from thespis.errors import ThespisError
@@ -72,7 +73,7 @@ class Here(Workers):
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
     """Trains with `ray` in this process, in groups of two."""
-    monkeypatch.setattr(head, "Workers", Here)
+    monkeypatch.setattr(assign, "Workers", Here)
     monkeypatch.setattr(Here, "fate", staticmethod(lambda worker: ""))
     copy = group.GroupTuning.copy.func
     kept = lambda self: small.keep(("group copy", small.key_of(self.loop)), lambda: copy(self))
@@ -93,6 +94,7 @@ def train(out, ray=True, **changes):
 
 def through_deaths(monkeypatch, out: Path, fate, **changes) -> Path:
     """A run that is disturbed, and goes on as often as its head dies."""
+    monkeypatch.setattr(head, "TRIES", 1000)  # some draws are unlucky many times in a row
     monkeypatch.setattr(Here, "fate", staticmethod(fate))
     while True:
         run = next(out.glob("*/*_1"), None)
@@ -141,15 +143,40 @@ def test_a_run_may_become_longer(alone, tmp_path):
     assert differences(alone, thespis.resume(short.path, 300, ray=True, progress=False).path) == []
 
 
-@pytest.mark.thorough
-def test_ctrl_c_ends_it_at_a_meeting(alone, tmp_path, monkeypatch):
+def signal_at(monkeypatch, when, number, fate):
+    """Sends this process a signal when groups are asked for the so many-th time."""
     asked = iter(range(100))
-    stop = lambda worker: signal.raise_signal(signal.SIGINT) if next(asked) == 3 else ""
-    monkeypatch.setattr(Here, "fate", staticmethod(lambda worker: stop(worker) or ""))
+
+    def stop(worker):
+        now = next(asked) == when
+        if now:
+            signal.raise_signal(number)
+        return fate if now else ""
+
+    monkeypatch.setattr(Here, "fate", staticmethod(stop))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("fate", ["", "before"])
+def test_ctrl_c_ends_it_at_a_meeting(alone, tmp_path, monkeypatch, fate):
+    """Also if a group ends by the same signal, which is then nothing to be told of."""
+    signal_at(monkeypatch, 3, signal.SIGINT, fate)
     run = train(tmp_path)
     assert run.status["state"] == "stopped"
     assert run.signal == signal.SIGINT
+    assert lineage.events(run.path) == []
     assert differences(alone, thespis.resume(run.path, ray=True, progress=False).path) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_ends_a_run_whose_groups_wait_for_a_place(tmp_path, monkeypatch, number, error):
+    signal_at(monkeypatch, 0, number, "before")
+    with pytest.raises(error) as ended:
+        train(tmp_path)
+    assert error is KeyboardInterrupt or ended.value.code == 143
+    assert not list(tmp_path.glob("*/*"))
 
 
 def test_a_group_that_dies_again_and_again_ends_the_run(tmp_path, monkeypatch):
@@ -168,6 +195,34 @@ def test_broken_members_are_replaced_as_in_one_process(tmp_path, monkeypatch, se
     run = through_deaths(monkeypatch, tmp_path / "groups", fate, **sick)
     assert differences(alone.path, run) == []
     assert [path.name for path in run.glob("faults/*")] == ["member_2"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(3))
+def test_broken_members_of_several_groups_get_what_others_have_in_memory(
+    tmp_path, monkeypatch, seed
+):
+    """Every group has one, and none can save before it is replaced: what is lost is given again."""
+    ray = pytest.importorskip("ray")
+
+    def give(self, worker, members, replay):
+        actor = worker.actor
+        found = actor.give(members, replay)
+
+        def arrive():
+            if worker.actor is not actor:
+                raise ray.exceptions.ActorDiedError
+            return found
+
+        return arrive
+
+    monkeypatch.setattr(Here, "give", give)
+    monkeypatch.setattr(ray, "get", lambda ref, timeout: ref())
+    sick = {"critic_lr": [1e38, 3e-4, 1e38, 3e-4], "log_freq": 50}
+    alone = train(tmp_path / "alone", ray=False, **sick)
+    fate = deaths(random.Random(seed)) if seed else lambda worker: ""
+    run = through_deaths(monkeypatch, tmp_path / "groups", fate, **sick)
+    assert differences(alone.path, run) == []
 
 
 @pytest.mark.thorough
@@ -216,6 +271,66 @@ def test_with_a_deadline_others_go_on(tmp_path, monkeypatch, capsys):
     assert table["member"][table["step"] == 100].tolist() == [0, 1]
     assert set(run.metrics["step"][run.metrics["member"] == 3]) == {100, 200, 300}
     assert run.status == {"state": "done", "step": 300}
+
+
+@pytest.mark.thorough
+def test_no_deadline_counts_before_all_groups_have_begun(tmp_path, monkeypatch, capsys):
+    usual, begun = Here.answers, []
+
+    def answers(self, timeout):
+        time.sleep(0.02 * (len(begun) == 1))
+        begun.append(1)
+        return usual(self, timeout)
+
+    monkeypatch.setattr(Here, "answers", answers)
+    assert train(tmp_path, deadline=0.01, steps=100).status == {"state": "done", "step": 100}
+    assert "step 0" not in capsys.readouterr().err
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("killed", [False, True])
+def test_who_dies_and_is_late_does_what_was_decided_for_it(tmp_path, monkeypatch, killed):
+    """Group 1 dies after the first exchange, and does it again when others are at the second.
+
+    The head may be killed as well.
+    """
+    usual, dead = Here.answers, []
+
+    def answers(self, timeout):
+        first, late = self.workers
+        if late.ref is not None and late.step == 100 and first.step < 200:
+            if not dead:
+                dead.append(late)
+                return [(late, None)]
+            if not late.beginning and first.ref is None:
+                time.sleep(0.02)
+                return []
+            held, late.ref = (late.ref, None) if not late.beginning else (None, late.ref)
+            try:
+                return usual(self, timeout)
+            finally:
+                late.ref = late.ref if held is None else held
+        if killed and len(dead) == 1 and late.step == 100 and first.step == 200:
+            dead.append("head")
+            raise Killed
+        return usual(self, timeout)
+
+    monkeypatch.setattr(Here, "answers", answers)
+    given = {"deadline": 0.01, "log_freq": 50, "pbt.best": 1, "pbt.replaced": 3}
+    try:
+        path = train(tmp_path, **given).path
+    except Killed:
+        (path,) = tmp_path.glob("*/*_1")
+        path = thespis.resume(path, ray=True, progress=False, deadline=0.01).path
+    run = thespis.load(path)
+    rows, rounds = run.metrics, run.lineage
+    at = lambda table, step: {
+        int(m): i for i, (s, m) in enumerate(zip(table["step"], table["member"])) if s == step
+    }
+    decided, used = at(rounds, 100), at(rows, 150)
+    assert any(rounds["parent"][decided[m]] != m for m in (2, 3))
+    for m in range(4):
+        assert rows["hparams/gamma"][used[m]] == rounds["after/gamma"][decided[m]]
 
 
 # --- refusals -------------------------------------------------------------------------------

@@ -28,8 +28,13 @@ def groups(count: int, cpus: dict[str, int], **options) -> Workers:
     config = make("sac", given | options)
     nodes = [{"NodeID": n, "Alive": True, "Resources": {"CPU": x}} for n, x in cpus.items()]
     have = {"CPU": sum(cpus.values())}
+    free = {n: {"CPU": x} for n, x in cpus.items()}
+    state = SimpleNamespace(available_resources_per_node=lambda: free)
     ray = SimpleNamespace(
-        nodes=lambda: nodes, cluster_resources=lambda: have, available_resources=lambda: have
+        nodes=lambda: nodes,
+        cluster_resources=lambda: have,
+        available_resources=lambda: have,
+        _private=SimpleNamespace(state=state),
     )
     made = [Worker(i, range(i, i + 1), config, Path(str(i))) for i in range(count)]
     return Workers(ray, made, lambda worker: None)
@@ -50,23 +55,30 @@ def test_groups_without_a_place_say_once_what_they_wait_for():
     assert workers.places(groups(4, {"a": 3, "b": 2}, threads=2).ray, few.workers[0].config) == 5
 
 
+def placed(nodes: str, free: dict[str, int]) -> Workers:
+    """Groups that have begun on these nodes, which have so many CPUs left."""
+    made = groups(len(nodes), free)
+    for worker, node in zip(made.workers, nodes, strict=True):
+        worker.node, worker.beginning = node, False
+    return made
+
+
 def test_groups_move_to_a_node_with_two_fewer():
-    some = groups(4, {"a": 4, "b": 4})
-    for worker, node in zip(some.workers, "aaab", strict=True):
-        worker.node = node
+    some = placed("aaab", {"a": 1, "b": 3})
     found = some.uneven()
     assert found is not None
     assert (found[0].number, found[1]) == (2, "b")
     some.workers[2].node = "b"
     assert some.uneven() is None
-    odd = groups(3, {"a": 4, "b": 4})
-    for worker, node in zip(odd.workers, "aab", strict=True):
-        worker.node = node
-    assert odd.uneven() is None  # or it would move back
-    full = groups(4, {"a": 4, "b": 0})
-    for worker in full.workers:
-        worker.node = "a"
-    assert full.uneven() is None  # there is no room
+    assert placed("aab", {"a": 2, "b": 3}).uneven() is None  # or it would move back
+
+
+def test_groups_stay_where_they_are_if_others_have_the_cpus_of_a_node():
+    assert placed("aaaa", {"a": 0, "b": 0}).uneven() is None  # it would wait there without end
+    some = placed("aaaaaa", {"a": 0, "b": 1})
+    assert some.uneven() == (some.workers[5], "b")
+    some.workers[5].node, some.workers[5].beginning = "b", True
+    assert some.uneven() is None  # that CPU is for the one on its way
 
 
 @pytest.fixture

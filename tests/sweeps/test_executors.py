@@ -73,15 +73,15 @@ def test_a_job_that_is_killed_is_told(tmp_path):
     assert "ended by signal 9" in row["error"]
 
 
-def children(parent, module):
-    """Processes that another one has started to run a module."""
+def children(parent, module=None):
+    """Processes that another one has started, to run a module or anything."""
     for entry in filter(str.isdecimal, os.listdir("/proc")):
         try:
             status = Path("/proc", entry, "stat").read_text().rpartition(")")[2]
             words = Path("/proc", entry, "cmdline").read_text().split("\0")
         except OSError:  # it has ended meanwhile
             continue
-        if int(status.split()[1]) == parent and module in words:
+        if int(status.split()[1]) == parent and (module is None or module in words):
             yield int(entry)
 
 
@@ -90,13 +90,14 @@ def children(parent, module):
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """A cluster of two nodes on this machine."""
+    """A cluster of two nodes on this machine, and one without CPUs that has Ray's own server."""
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_worker_niceness", "0")
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(2):
+        made.add_node(num_cpus=1)
     yield made
     import ray
 
@@ -136,6 +137,35 @@ def test_a_file_in_the_current_folder_does_not_stand_in_for_a_library(tmp_path, 
     process = subprocess.run(tried, cwd=tmp_path, capture_output=True, text=True)
     assert "No module named 'a_library'" in process.stderr
     assert process.stdout == ""
+
+
+@pytest.mark.slow
+@pytest.mark.posix
+@pytest.mark.filterwarnings("default")
+def test_a_task_that_is_lost_with_its_node_goes_on_elsewhere(tmp_path, cluster):
+    """A node is killed with all its processes, as if its machine had lost power."""
+    raylet_of = lambda node: node.all_processes["raylet"][0].process.pid
+    killed = []
+
+    def lose():
+        wait_for(lambda: any(map(trains, tmp_path.glob("sweeps/*/jobs/*/status.json"))))
+        nodes = {raylet_of(node): node for node in cluster.list_all_nodes() if not node.head}
+        for raylet, node in nodes.items():
+            workers = list(children(raylet))
+            jobs = [job for worker in workers for job in children(worker, "thespis.sweeps.job")]
+            if jobs:
+                killed.append(node)
+                for process in (raylet, *workers, *jobs):
+                    os.kill(process, signal.SIGKILL)
+                cluster.remove_node(node, allow_graceful=False)
+
+    threading.Thread(target=lose, daemon=True).start()
+    given = {"executor": "ray", "ray": cluster.address, "jobs": 1}
+    found = sweep(tmp_path, **given, **LONG | {"steps": 50_000, "eval_freq": 50_000})
+    assert len(killed) == 1
+    assert found.counts == {"done": 1}
+    (job,) = found.jobs
+    assert len(thespis.load(found.path / "jobs" / job.name).saved["resumes"]) == 1
 
 
 # --- Slurm ----------------------------------------------------------------------------------

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from thespis.cluster.connect import refuse_differences, versions
+from thespis.cluster.own_ray import unblock_sigterm
 from thespis.errors import ThespisError
 
 SETTINGS = ("JAX_", "XLA_", "NPROC")  # how the names of variables begin that programs depend on
@@ -20,17 +23,26 @@ def settings() -> dict[str, str]:
 class Actor:
     """Calls a `Group`; errors that users can fix are answers, and no tracebacks."""
 
-    def __init__(self, settings: dict[str, str], cwd: str, path: list[str], assignment: bytes):
+    def __init__(
+        self,
+        settings: dict[str, str],
+        cwd: str,
+        path: list[str],
+        versions: dict[str, str],
+        assignment: bytes,
+    ):
+        unblock_sigterm()
         for name in [name for name in os.environ if name.startswith(SETTINGS)]:
             del os.environ[name]
         os.environ |= settings
         if os.path.isdir(cwd):
             os.chdir(cwd)
         sys.path += [folder for folder in path if folder not in sys.path]  # modules of users
-        self.assignment, self.group = assignment, None
+        self.versions, self.assignment, self.group = versions, assignment, None
 
     def begin(self) -> dict[str, Any]:
         def make():
+            refuse_differences(platform.node(), versions(), self.versions)
             import ray.cloudpickle
 
             from thespis.cluster.group import Group

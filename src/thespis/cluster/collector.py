@@ -6,8 +6,12 @@ The module does not import JAX, which reads its settings when it starts.
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from typing import Any, NamedTuple
+
+from thespis.cluster.connect import refuse_differences, versions
+from thespis.cluster.own_ray import unblock_sigterm
 
 SETTINGS = ("JAX_", "XLA_")  # how the names of variables begin that collectors share
 
@@ -35,12 +39,20 @@ class Collector:
     A fault of an environment is an answer and no exception: (environment, step, what).
     """
 
-    def __init__(self, settings: dict[str, str], cwd: str, path: list[str], packed: bytes):
+    def __init__(
+        self,
+        settings: dict[str, str],
+        cwd: str,
+        path: list[str],
+        versions: dict[str, str],
+        packed: bytes,
+    ):
+        unblock_sigterm()
         os.environ |= settings
         if os.path.isdir(cwd):
             os.chdir(cwd)
         sys.path += [folder for folder in path if folder not in sys.path]  # modules of users
-        self.packed = packed
+        self.versions, self.packed = versions, packed
         self.work: Any = None
         self.wrong: Any = None  # with the environments, since they were opened
 
@@ -52,6 +64,7 @@ class Collector:
         from thespis.errors import Fault, ThespisError
 
         try:
+            refuse_differences(platform.node(), versions(), self.versions)
             self.work = Collecting(cloudpickle.loads(self.packed))
         except Fault as fault:
             self.wrong = fault.environment, fault.step, fault.what

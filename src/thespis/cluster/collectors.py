@@ -25,7 +25,7 @@ import numpy as np
 
 from thespis.cluster.collecting import needed, weights_of
 from thespis.cluster.collector import Collector, Task, settings
-from thespis.cluster.connect import connect
+from thespis.cluster.connect import connect, versions
 from thespis.core import Mode, Step
 from thespis.engine.host_driver import HostDriver
 from thespis.engine.loop import Learner, Loop
@@ -130,7 +130,7 @@ class CollectorDriver(HostDriver):
         # Environments that wait need no core, so that any number fits anywhere.
         options |= {"num_cpus": 0, "scheduling_strategy": "SPREAD"}
         remote = self.ray.remote(Collector).options(**options)
-        part.actor = remote.remote(settings(), os.getcwd(), sys.path, packed)
+        part.actor = remote.remote(settings(), os.getcwd(), sys.path, versions(), packed)
 
     def end(self) -> None:
         """Ends all collectors; what they had not delivered is lost."""

@@ -12,15 +12,16 @@ import importlib.metadata
 import logging
 import os
 import platform
-import shutil
 import socket
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from thespis.cluster import own_ray
 from thespis.errors import ThespisError, one_line, shown
+from thespis.runs.process import held
 from thespis.xla.threads import cores
 
 PORT = 6379  # Ray's own default
@@ -57,7 +58,7 @@ def connect(address: str | bool | None = None) -> Iterator[Any]:
     `auto` is a Ray that runs on this machine already. One that this process has joined before is
     used, and left running. All nodes must have the same versions.
     """
-    chosen, place = address_of(address), None
+    chosen = address_of(address)
     if chosen is not None:  # Ray would try for a quarter of an hour
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")
     ray = ray_module()
@@ -65,28 +66,25 @@ def connect(address: str | bool | None = None) -> Iterator[Any]:
         check_versions(ray)
         yield ray
         return
-    if chosen is None:
-        place = tempfile.mkdtemp(prefix="ray-", dir=short_folder())
-        how: dict[str, Any] = {
-            "address": "local",
-            "num_cpus": cores(),
-            "include_dashboard": False,
-            "_node_ip_address": "127.0.0.1",
-            "_temp_dir": place,
-        }
-    else:
-        how = {"address": reachable(chosen)}
-    try:
+    with ExitStack() as stack:
+        stack.callback(show_logs, ray, True)
+        if chosen is None:
+            how: dict[str, Any] = {
+                "address": "local",
+                "num_cpus": cores(),
+                "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1",
+                "_temp_dir": stack.enter_context(own_ray.folder()),
+            }
+            stack.callback(own_ray.end, ray)
+        else:
+            how = {"address": reachable(chosen)}
+            stack.callback(ray.shutdown)
         with away_from_here():
             start(ray, how)
         show_logs(ray, False)
         check_versions(ray)
         yield ray
-    finally:
-        ray.shutdown()
-        show_logs(ray, True)
-        if place:
-            shutil.rmtree(place, ignore_errors=True)
 
 
 @contextmanager
@@ -112,9 +110,10 @@ def address_of(given: str | bool | None) -> str | None:
 
 
 def start(ray: Any, how: dict[str, Any]) -> None:
-    """Calls `ray.init`, and says in one line why it could not."""
+    """Calls `ray.init`, and says in one line why it could not. Signals wait until then."""
+    silent = warnings.catch_warnings()
     try:
-        with warnings.catch_warnings():
+        with held(), own_ray.no_handlers(ray), own_ray.sigterm_blocked(), silent:
             warnings.simplefilter("ignore")
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **how)
     except Exception as error:  # Ray raises plain ones, too, where it takes long to start
@@ -128,12 +127,6 @@ def start(ray: Any, how: dict[str, Any]) -> None:
 def show_logs(ray: Any, shown: bool) -> None:
     """Lets Ray print what nodes say of their workers, or not: it would be amidst --json."""
     ray._private.worker._worker_logs_enabled = shown
-
-
-def short_folder() -> str:
-    """Returns a folder for sockets, whose paths may not be long."""
-    usual = tempfile.gettempdir()
-    return usual if len(usual) < 30 or not os.path.isdir("/tmp") else "/tmp"
 
 
 def reachable(address: str) -> str:
@@ -166,9 +159,19 @@ def nodes(ray: Any) -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
 
 
+def free_cpus(ray: Any) -> dict[str, float]:
+    """Returns the CPUs of every node that nobody has asked for."""
+    free = ray._private.state.available_resources_per_node()
+    return {node["NodeID"]: free.get(node["NodeID"], {}).get("CPU", 0) for node in nodes(ray)}
+
+
 def on_node(ray: Any, node: str, soft: bool = False) -> Any:
-    """Returns the strategy that puts something onto this node; `soft`: or elsewhere, if it must."""
-    return ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=soft)
+    """Returns the strategy that puts something onto this node.
+
+    `soft`: or elsewhere, if the node is gone or others have taken its CPUs meanwhile.
+    """
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    return strategy(node, soft=soft, _spill_on_unavailable=soft)
 
 
 def check_versions(ray: Any) -> None:

@@ -40,7 +40,7 @@ from thespis.xla import compile_cache, threads
 from thespis.xla.placement import to_device
 
 ARRIVES = 600  # seconds in which a member is sent from one node to another
-LOCKED = 60  # seconds in which the process that had this group before is gone
+LOCKED = 300  # seconds in which the process that had this group before is gone
 PROOF = "proof"  # the file by which a process knows that this is the run's folder
 
 
@@ -368,13 +368,18 @@ class Group:
         """Makes the trainer one that stands where an order begins, and knows what was decided."""
         trainer, step = self.trainer, order["step"]
         if trainer.step != step or trainer.faults:
-            for path in checkpoint.latest(self.assignment.folder / "checkpoints"):
-                if int(path.name.rstrip(checkpoint.REPLACED)) > step:
+            there = checkpoint.latest(self.assignment.folder / "checkpoints")
+            steps = {path: int(path.name.rstrip(checkpoint.REPLACED)) for path in there}
+            lost = f"{self.assignment.folder} has no checkpoint of step {step}: restore it"
+            require(step in steps.values(), lost)
+            checkpoint.verified(next(path for path in there if steps[path] == step))
+            for path in there:  # and only now
+                if steps[path] > step:
                     checkpoint.remove(path)
             trainer.faults.clear()
             trainer.faults.forget()
             trainer.restore(self.assignment.folder)
-            require(trainer.step == step, f"{self.assignment.folder} has no checkpoint of {step}")
+            require(trainer.step == step, lost)
         trainer.log.rows.clear()
         trainer.notes.texts.clear()
         if isinstance(trainer.tuning, GroupTuning):

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
-import secrets
+import signal
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,27 +27,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from thespis import envs
-from thespis.cluster import journal, merge, slices
+from thespis.cluster import events, journal, merge, slices
+from thespis.cluster.assign import make_workers
 from thespis.cluster.connect import address_of, connect
-from thespis.cluster.group import PROOF, Assignment, Donor
+from thespis.cluster.handover import Handover, ask_parents, told
 from thespis.cluster.journal import Entry
-from thespis.cluster.workers import Worker, Workers, places
+from thespis.cluster.run_log import RunLog
+from thespis.cluster.workers import Worker
 from thespis.engine.loop import Loop
 from thespis.errors import ThespisError, require
 from thespis.runs import checkpoint, files, lineage
 from thespis.runs.build import hyper_parameters, resolve_schedule
 from thespis.runs.config import Config
 from thespis.runs.directory import GROUPS, repair_status, status, write_json
-from thespis.runs.log_keys import other_names
-from thespis.runs.metrics import MetricsLog, lines
 from thespis.runs.resets import Resets
 from thespis.runs.timetable import RECORDS, Timetable
 from thespis.runs.tuning_rounds import Decision, Tuning, inherited, values
 from thespis.values import convert, counted
-from thespis.xla import compile_cache
 
 TRIES = 5  # deaths of a group without any progress, after which the run ends
-DIED, STARTED, MOVED = lineage.EVENTS
 
 
 @contextmanager
@@ -95,12 +92,10 @@ class Head:
         self.first = values(self.hps)
         self.timetable = Timetable.from_config(config, Resets(config, self.loop).iterations, {})
         self.at = 0  # the iteration of the newest meeting after which training went on
-        self.decided: Decision | None = None  # what members do when they go on from there
-        self.donors: dict[int, Any] = {}  # what groups gave to others then
+        self.handovers: dict[int, Handover] = {}  # what members do when they go on, by step
         self.past: Any = None  # the tuner's memory and the lineage, as they came to that meeting
         self.programs: dict[str, float] = {}
-        self.log: Any = None  # metrics.csv, once a group has told what is measured
-        self.pending: dict[tuple[int, int], Any] = {}  # reports not in metrics.csv, by group, step
+        self.log = RunLog(config, folder, reporter)
         self.workers: Any = None  # of the groups, once they are started
         self.announced: set[str] = set()  # notes of groups, most of which say the same
         self.saved, self.signal = -1, 0
@@ -118,14 +113,11 @@ class Head:
     def start(self) -> None:
         """Begins the groups, or goes on with what a run left that was killed very early."""
         self.restore(self.folder)
-        self.gather(0, [])
-        self.save()
 
     def restore(self, folder: Path) -> None:
         """Goes on after the newest meeting."""
-        entry = journal.newest(
-            self.groups / "decisions", self.config, self.rounds, self.reporter.note
-        )
+        decisions = self.groups / "decisions"
+        entry = journal.newest(decisions, self.config, self.rounds, self.reporter.note)
         if entry is None:
             self.write_decision(None)
             entry = Entry(0, self.hps, None, self.rounds, b"", 0.0)
@@ -134,78 +126,33 @@ class Head:
         past = entry.lineage
         if self.tuning:
             self.tuning.rounds = entry.rounds
-            events = self.later_events(past)
+            happened = events.later(self.folder, past)
             columns = [self.tuning.tuner.fitness]  # which was checked before
             saved = (0, past or None)
             self.tuning.open(self.folder, columns, saved, self.hps, self.reporter.note)
-            if events:
-                files.append(self.tuning.lineage.path, events, durable=True)
+            if happened:
+                files.append(self.tuning.lineage.path, happened, durable=True)
             self.past = self.rounds, self.tuning.lineage.rows, self.tuning.lineage.content
-        if entry.parents is not None and self.tuning:
-            none = jnp.zeros((self.config.members, 1))
-            parents = jnp.asarray(entry.parents)
-            self.decided = Decision(self.hps, parents, none, inherited(self.tuning.tuner))
+        self.follow(entry)
+        if self.deadline is not None:  # who is late has the decision before it still to follow
+            for earlier in journal.earlier(decisions, self.config, self.rounds, entry.step):
+                self.follow(earlier)
         there = checkpoint.latest(self.folder / "checkpoints")
         self.saved = int(there[0].name.rstrip(checkpoint.REPLACED)) if there else -1
         repair_status(self.folder, self.reporter.note)
-        self.start_groups()
-
-    def later_events(self, past: bytes) -> bytes:
-        """Returns the lines of events that lineage.csv has beyond what a decision knows."""
-        path = self.folder / lineage.FILE
-        if not past or not os.path.lexists(path):
-            return b""
-        with suppress(OSError):
-            content = files.read(path)
-            if content.startswith(past):
-                tail = content[len(past) :].split(b"\n")[:-1]
-                return b"".join(x + b"\n" for x in tail if not x.endswith(b","))
-        return b""
-
-    def start_groups(self) -> None:
-        self.groups.mkdir(parents=True, exist_ok=True)
-        proof = secrets.token_hex(16)
-        files.write(self.groups / PROOF, proof.encode())
-        file = self.groups / "groups.json"
-        if not os.path.lexists(file):
-            size = self.size or slices.default_size(
-                self.config.members, places(self.ray, self.config)
-            )
-            parts = slices.split(self.config.members, size)
-            write_json(file, [[part.start, part.stop] for part in parts])
-        parts = slices.read(file, self.config.members)
-        folder = lambda i: files.inside(self.folder, GROUPS, f"{i:03d}")
-        worker = lambda i, part: Worker(i, part, slices.part(self.config, part), folder(i))
         names = list(self.tuning.names) if self.tuning else []
-        assignment = lambda w: Assignment(
-            w.config,
-            self.folder.absolute(),
-            w.folder.absolute(),
-            proof,
-            names,
-            slices.cut_hyper(self.first, w.members),
-            w.members.start,
-            compile_cache.keeping,
-        )
-        self.workers = Workers(self.ray, [worker(*x) for x in enumerate(parts)], assignment)
-        room = places(self.ray, self.config) if self.fixed else len(parts)
-        require(
-            len(parts) <= room,
-            f"{len(parts)} groups need more than this machine has, which is room for {room}: give "
-            "a larger group, or the address of a cluster",
-        )
-        for one in self.workers.workers:
-            self.workers.start(one)
+        how = names, self.first, self.size, self.fixed
+        self.workers = make_workers(self.ray, self.config, self.folder, *how)
+        for worker in self.workers.workers:
+            self.workers.start(worker)
 
-    def open_log(self, told: dict[str, Any]) -> None:
-        """Opens metrics.csv as it was at the newest meeting."""
-        edges = {name: tuple(x) for name, x in told["edges"].items()}
-        names, members = other_names(self.config.log_keys), self.config.members
-        last = self.last_row(self.at)
-        args = self.folder, told["columns"], members, names, edges, self.reporter.note, last
-        self.log = MetricsLog(*args)
-        self.log.cut(last)
-        self.written = {(int(row[0]), int(row[1])) for row in lines(self.log.path)[1]}
+    def follow(self, entry: Entry) -> None:
+        """Lets groups that go on from the step of a decision do as it says."""
+        if entry.parents is not None and self.tuning:
+            none, parents = jnp.zeros((self.config.members, 1)), jnp.asarray(entry.parents)
+            hps = resolve_schedule(self.config, entry.hps)
+            decision = Decision(hps, parents, none, inherited(self.tuning.tuner))
+            self.handovers[entry.step] = Handover(decision, {})
 
     # --- time -------------------------------------------------------------------------------
 
@@ -231,6 +178,10 @@ class Head:
     def run(self, stop: list[int]) -> str:
         """Trains until the end, or until `stop` is not empty -> "done" or "stopped"."""
         total, reached = self.config.iterations(self.config.steps), False
+        if self.saved < 0:
+            if self.gather(0, stop) is None:  # nothing has been trained that could be kept
+                raise KeyboardInterrupt if stop[0] == signal.SIGINT else SystemExit(128 + stop[0])
+            self.save()
         self.write_status("running")
         self.advance()
         while self.at < total and not reached:
@@ -259,18 +210,19 @@ class Head:
         """Lets groups train until all have saved at this meeting, or come to one before it.
 
         Those that die are started again meanwhile. -> the iteration at which they met, or None if
-        `stop` is not empty. With a deadline some may be missing, though not at the end.
+        `stop` is not empty. With a deadline some may be missing, though not at the start or end.
         """
         everyone, first = self.workers.workers, None
-        cure: tuple[Decision, dict[int, Any]] | None = None
+        cure: Handover | None = None
+        died = False  # somebody, since parents were asked for what a cure needs
         while True:
             there = [w for w in everyone if w.step == target * self.config.envs]
             if len(there) == len(everyone):
                 return target
             if there and first is None:
                 first = time.monotonic()
-            last = target == self.config.iterations(self.config.steps)
-            seconds = math.inf if self.deadline is None or last else self.deadline
+            together = target in (0, self.config.iterations(self.config.steps))
+            seconds = math.inf if self.deadline is None or together else self.deadline
             if first is not None and time.monotonic() - first > seconds:
                 self.say_late(target, [w for w in everyone if w not in there])
                 return target
@@ -280,15 +232,21 @@ class Head:
             if paused and min(paused) < target:
                 target, cure = min(paused), None
                 continue
-            if cure is None and all(w in there or self.waits(w, target) for w in everyone):
-                cure = self.decide_cure(target)
+            if (cure is None or died) and all(
+                worker in there or self.waits(worker, target) for worker in everyone
+            ):
+                decision = self.decide_cure(target) if cure is None else cure.decision
+                cure, died = ask_parents(self.workers, decision, replay=True), False
             for worker in everyone:
                 if worker.ref is None and worker not in there:
-                    self.order(worker, target, cure)
+                    self.order(worker, target, None if died else cure)
             due = self.saved != self.step and self.timetable.due(self.at, "checkpoint")
             if due and all(worker.step >= 0 for worker in everyone):
                 self.save()  # while groups train on
             for worker, answer in self.workers.answers(timeout=1.0):
+                if answer is None and stop:  # the same signal may have ended groups
+                    return None
+                died |= answer is None
                 self.hear(worker, answer)
             if text := self.workers.waiting():
                 self.reporter.note(text)
@@ -297,11 +255,13 @@ class Head:
         """Tells whether a group stands at this iteration, and has broken members."""
         return worker.paused is not None and worker.paused["paused"] == target
 
-    def order(self, worker: Worker, target: int, cure: Any) -> None:
+    def order(self, worker: Worker, target: int, cure: Handover | None) -> None:
         """Tells a group that has nothing to do what to do next."""
         if self.waits(worker, target):
             if cure is not None:
-                self.workers.ask(worker, {"until": target, "cure": self.told(worker, *cure)})
+                self.workers.ask(
+                    worker, {"until": target, "cure": told(self.workers, worker, cure)}
+                )
             return
         start = min(worker.step, self.step)
         require(
@@ -310,33 +270,11 @@ class Head:
             "of no use without the others': restore it",
         )
         at = start // self.config.envs
-        decision = self.decided if start == self.step else None
-        told = None if decision is None else self.told(worker, decision, self.donors)
+        handover = self.handovers.get(start)
+        decision = None if handover is None else told(self.workers, worker, handover)
         until = min(slices.meeting_after(self.config, self.timetable, at), target)
-        order = {"step": start, "until": until, "decision": told}
+        order = {"step": start, "until": until, "decision": decision}
         self.workers.ask(worker, order | {"stay": self.deadline is not None})
-
-    def told(self, worker: Worker, decision: Decision, donors: dict[int, Any]) -> dict[str, Any]:
-        """Returns what a group must know of a decision, and where to get parents elsewhere."""
-        parents = [int(p) for p in np.asarray(decision.parents)]
-        sick = ~np.isfinite(np.asarray(decision.scores).mean(1))
-        mine = worker.members
-
-        def source(parent: int) -> int | Donor:
-            if parent in mine:
-                return parent - mine.start
-            other = self.group_of(parent)
-            place = parent - other.members.start
-            return Donor(donors.get(other.number), place, other.config, other.folder.absolute())
-
-        return {
-            "parents": [source(parents[m]) for m in mine],
-            "sick": [bool(sick[m]) for m in mine],
-            "hps": slices.cut_hyper(values(decision.hps), mine),
-        }
-
-    def group_of(self, member: int) -> Worker:
-        return next(w for w in self.workers.workers if member in w.members)
 
     def hear(self, worker: Worker, answer: dict[str, Any] | None) -> None:
         """Takes what a group has answered, or starts it again."""
@@ -352,13 +290,13 @@ class Head:
         if again:
             worker.beginning, worker.node, worker.pid = False, answer["node"], answer["pid"]
             report = answer["report"]
-            if self.log is None:
-                self.open_log(answer)
+            if self.log.log is None:
+                self.log.open(answer, self.last_row(self.at))
         if worker.step != report["step"]:
             worker.deaths = 0
         worker.step, worker.report = report["step"], report
-        if worker.step > self.step or (self.deadline is not None and not again):
-            self.pending[worker.number, worker.step] = report["rows"]
+        if worker.step > self.step or self.deadline is not None:
+            self.log.keep(worker.members.start, worker.step, report["rows"])
         for text in report["notes"] if not again else ():
             if text not in self.announced:
                 self.announced.add(text)
@@ -372,27 +310,17 @@ class Head:
         step = max(worker.step, 0)
         if worker.deaths > TRIES:
             raise ThespisError(
-                f"group {worker.number} (members {named(worker.members)}) died {worker.deaths} "
-                f"times after step {step}: look at memory and logs of its node"
+                f"{events.named(worker)} died {worker.deaths} times after step {step}: look at "
+                "memory and logs of its node"
             )
-        self.event(DIED, worker, f"died and is started again from step {step}")
+        self.say(worker, f"died and is started again from step {step}")
+        events.write(self.folder, self.tuning, self.hps, events.DIED, worker)
         self.workers.end(worker)
         self.workers.start(worker)
-        self.event(STARTED, worker)
+        events.write(self.folder, self.tuning, self.hps, events.STARTED, worker)
 
-    def event(self, kind: int, worker: Worker, text: str = "") -> None:
-        """Writes down and says what happened to a group."""
-        if text:
-            members = named(worker.members)
-            self.reporter.note(f"group {worker.number} (members {members}) {text}")
-        if self.tuning:
-            log, born = self.tuning.lineage, np.asarray(self.tuning.rounds.born)
-        else:
-            log = lineage.LineageLog(self.folder, (), events=True)
-            born = np.zeros(self.config.members, int)
-        step, now = max(worker.step, 0), values(self.hps)
-        everyone = np.arange(self.config.members)
-        log.append(step, worker.members, everyone, None, step - born, now, now, kind)
+    def say(self, worker: Worker, text: str) -> None:
+        self.reporter.note(f"{events.named(worker)} {text}")
 
     def say_late(self, target: int, late: list[Worker]) -> None:
         numbers = ", ".join(str(worker.number) for worker in late)
@@ -404,20 +332,7 @@ class Head:
     def meet(self, iteration: int) -> bool:
         """Takes over what all have reported -> whether no more training is wanted."""
         self.at, step = iteration, iteration * self.config.envs
-        begin = {worker.number: worker.members.start for worker in self.workers.workers}
-        rows = [
-            (row[0], begin[number] + row[1], row[2], row[3])
-            for (number, reported), found in self.pending.items()
-            for row in found
-            if reported <= step  # and not what somebody has to do once more
-        ]
-        self.pending = {}
-        for row in sorted(rows, key=lambda row: row[:2]):
-            if row[:2] not in self.written:
-                self.log.append(*row)
-                self.written.add(row[:2])
-        self.log.sync()
-        self.show(rows)
+        self.log.write(step)
         if self.tuning:
             for worker in self.workers.workers:
                 if worker.report is not None and worker.step == step:
@@ -427,15 +342,6 @@ class Head:
                     self.tuning.rounds = dataclasses.replace(self.tuning.rounds, scores=scores)
             self.past = self.tuning.rounds, self.tuning.lineage.rows, self.tuning.lineage.content
         return self.should_stop(step)
-
-    def show(self, rows: list[Any]) -> None:
-        """Lets the reporter see the rows, as a trainer does."""
-        edges = dict(self.log.histograms.edges) if self.log else {}
-        for step in sorted({row[0] for row in rows}):
-            mine = sorted((row for row in rows if row[0] == step), key=lambda row: row[1])
-            if len(mine) == self.config.members:
-                counts = [{k: (np.array(x), edges[k]) for k, x in row[3].items()} for row in mine]
-                self.reporter.row(step, [row[2] for row in mine], counts)
 
     def should_stop(self, step: int) -> bool:
         """Tells whether the wanted reward is reached, or nobody got better for too long."""
@@ -461,10 +367,11 @@ class Head:
             decision = self.exchange()
         self.hps = self.hps if decision is None else decision.hps
         self.write_decision(decision)
-        self.decided, self.donors = decision, {}
+        oldest = min(worker.step for worker in self.workers.workers)
+        self.handovers = {step: x for step, x in self.handovers.items() if step >= oldest}
         if decision is not None:
             replay = decision.what.replay == "parent"
-            self.donors = self.given(decision, replay)
+            self.handovers[self.step] = ask_parents(self.workers, decision, replay)
         self.spread()
 
     def exchange(self) -> Decision | None:
@@ -473,17 +380,7 @@ class Head:
         late = [w for w in self.workers.workers if w.step != self.step]
         return self.tuning.exchange(self.at, self.hps, [m for w in late for m in w.members])
 
-    def given(self, decision: Decision, replay: bool) -> dict[int, Any]:
-        """Asks for every parent that somebody elsewhere copies -> references by group."""
-        wanted: dict[int, set[int]] = {}
-        for m, parent in enumerate(np.asarray(decision.parents).tolist()):
-            donor = self.group_of(parent)
-            if m not in donor.members and donor.actor is not None:
-                wanted.setdefault(donor.number, set()).add(parent - donor.members.start)
-        donors = [worker for worker in self.workers.workers if worker.number in wanted]
-        return {w.number: self.workers.give(w, sorted(wanted[w.number]), replay) for w in donors}
-
-    def decide_cure(self, iteration: int) -> tuple[Decision, dict[int, Any]]:
+    def decide_cure(self, iteration: int) -> Decision:
         """Decides whose copies broken members become, once all others have saved there."""
         assert self.tuning is not None
         sick = np.zeros(self.config.members, bool)
@@ -499,7 +396,7 @@ class Head:
         for m, text in texts.items():
             parent = int(np.asarray(decision.parents)[m])
             self.reporter.note(f"{text}; member {m} goes on as a copy of member {parent}")
-        return decision, self.given(decision, replay=True)
+        return decision
 
     def spread(self) -> None:
         """Moves groups that share a node to nodes with fewer, if there are any now."""
@@ -510,7 +407,8 @@ class Head:
             worker, node = found
             if worker.ref is not None:
                 return
-            self.event(MOVED, worker, "moves to a node with fewer groups")
+            self.say(worker, "moves to a node with fewer groups")
+            events.write(self.folder, self.tuning, self.hps, events.MOVED, worker)
             self.workers.end(worker)
             self.workers.start(worker, node)
             worker.node = node
@@ -552,8 +450,3 @@ class Head:
     def close(self) -> None:
         for worker in self.workers.workers if self.workers else ():
             self.workers.end(worker)
-
-
-def named(members: range) -> str:
-    last = members.stop - 1
-    return f"{members.start}" if len(members) == 1 else f"{members.start} to {last}"

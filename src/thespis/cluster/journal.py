@@ -6,6 +6,8 @@ groups/decisions/000000005000/   hyper-parameters, who copies whom, the tuner's 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +49,25 @@ def newest(folder: Path, config: Config, rounds: Any, note: Note) -> Entry | Non
     """Returns the newest entry that is whole; `rounds` has the shapes of the tuner's memory."""
     if not checkpoint.latest(folder):
         return None
+    expected, known = shapes(folder, config, rounds), hyper.defaults(config.Algorithm.Hyper)
+    return entry_of(*checkpoint.load_newest(folder, expected, note, known), rounds)
+
+
+def earlier(folder: Path, config: Config, rounds: Any, step: int) -> list[Entry]:
+    """Returns the entries before a step that are still there and whole."""
+    expected, known = shapes(folder, config, rounds), hyper.defaults(config.Algorithm.Hyper)
+    found = []
+    for path in checkpoint.latest(folder):
+        with suppress(checkpoint.Damaged):
+            manifest = checkpoint.manifest(path)
+            if manifest["step"] < step:
+                parts = checkpoint.load(path, expected(manifest), known)
+                found.append(entry_of(path, parts, rounds))
+    return found
+
+
+def shapes(folder: Path, config: Config, rounds: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Returns what tells the shapes of an entry from its manifest."""
     Hyper, members = config.Algorithm.Hyper, config.members
     template: dict[str, Any] = {"hyper": hyper.fill(Hyper, {}, members)}
     template["parents"] = {"parents": np.zeros(members, np.int32)}
@@ -58,13 +79,17 @@ def newest(folder: Path, config: Config, rounds: Any, note: Note) -> Entry | Non
             return template
         return template | {"lineage": checkpoint.shapes(folder, manifest, "lineage")}
 
-    path, parts = checkpoint.load_newest(folder, expected, note, hyper.defaults(Hyper))
+    return expected
+
+
+def entry_of(path: Path, parts: dict[str, Any], rounds: Any) -> Entry:
+    """Returns an entry from what was read."""
     manifest = checkpoint.manifest(path)
     info, lineage = manifest["info"], parts.pop("lineage", {}).get(FILE, np.zeros(0, np.uint8))
     parents = np.asarray(parts["parents"]["parents"]) if info.get("exchanged") else None
     tuned = None if rounds is None else to_device(parts["tuning"])
     hps, elapsed = to_device(parts["hyper"]), info.get("elapsed")
-    among = parents is None or ((parents >= 0) & (parents < members)).all()
+    among = parents is None or ((parents >= 0) & (parents < parents.size)).all()
     if not among or not isinstance(elapsed, float) or not math.isfinite(elapsed):
         raise checkpoint.Damaged(f"{path} is damaged: it is not what was decided; restore it")
     return Entry(manifest["step"], hps, parents, tuned, lineage.tobytes(), elapsed)

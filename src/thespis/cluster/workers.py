@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from thespis.cluster.actor import Actor, settings
-from thespis.cluster.connect import nodes, on_node
+from thespis.cluster.connect import free_cpus, on_node, versions
 from thespis.errors import ThespisError
 from thespis.runs.config import Config
 
@@ -63,6 +63,10 @@ class Workers:
         self.ray, self.workers, self.assignment = ray, workers, assignment
         self.needs = needs(workers[0].config)
 
+    def of_member(self, member: int) -> Worker:
+        """Returns the group of a member."""
+        return next(worker for worker in self.workers if member in worker.members)
+
     @property
     def cpus(self) -> int:
         """How many CPUs each needs."""
@@ -75,7 +79,8 @@ class Workers:
             **self.needs, max_restarts=0, max_task_retries=0, scheduling_strategy=where
         )
         assignment = self.ray.cloudpickle.dumps(self.assignment(worker))
-        worker.actor = remote.remote(settings(), os.getcwd(), sys.path, assignment)
+        how = settings(), os.getcwd(), sys.path, versions(), assignment
+        worker.actor = remote.remote(*how)
         worker.ref, worker.beginning = worker.actor.begin.remote(), True
         worker.since, worker.told, worker.paused = time.monotonic(), False, None
 
@@ -109,7 +114,7 @@ class Workers:
         try:
             found = self.ray.get(worker.ref)
         except errors.RayTaskError as error:  # a fault of ours, or of code of users
-            raise error.cause from None
+            raise (error.cause or error) from None
         except errors.RayError:
             return None
         worker.ref = None
@@ -140,15 +145,17 @@ class Workers:
         )
 
     def uneven(self) -> tuple[Worker, str] | None:
-        """Returns a group that shares a node with others, and a node with at least two fewer."""
-        room = {n["NodeID"]: n["Resources"].get("CPU", 0) // self.cpus for n in nodes(self.ray)}
-        here = Counter(worker.node for worker in self.workers)
-        counts = {node: here[node] for node in room}
-        free = [node for node in room if counts[node] < room[node]]
+        """Returns a group that shares a node with others, and a node with at least two fewer.
+
+        Only nodes are taken that have CPUs left: others than this run may work there.
+        """
+        left, here = free_cpus(self.ray), Counter(worker.node for worker in self.workers)
+        coming = Counter(worker.node for worker in self.workers if worker.beginning)
+        free = [node for node in left if left[node] - coming[node] * self.cpus >= self.cpus]
         if not free:
             return None
-        target = min(free, key=lambda node: counts[node])
-        fullest = max(counts, key=lambda node: counts[node])
-        if counts[fullest] - counts[target] < 2:
+        target = min(free, key=lambda node: here[node])
+        fullest = max(left, key=lambda node: here[node])
+        if here[fullest] - here[target] < 2:
             return None
         return next(w for w in reversed(self.workers) if w.node == fullest), target
