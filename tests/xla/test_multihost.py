@@ -18,7 +18,7 @@ from thespis.errors import ThespisError
 from thespis.runs import checkpoint, metrics
 from thespis.runs import config as configs
 from thespis.xla import multihost, threads
-from thespis.xla.placement import MEMBERS, local_part, mine, whole
+from thespis.xla.placement import MEMBERS, local_part, local_slice, whole
 
 pytestmark = pytest.mark.posix
 COMMAND = [sys.executable, "-m", "thespis"]
@@ -337,7 +337,7 @@ def test_members_are_shared_by_devices_of_all_processes(monkeypatch):
 
 def test_alone_all_is_ones_own():
     x = {"x": jnp.arange(3.0)}
-    assert mine(None, 3) == slice(0, 3)
+    assert local_slice(None, 3) == slice(0, 3)
     assert local_part(None, x, MEMBERS) is x
     assert whole(None, x, MEMBERS) is x
     assert multihost.gather(x)["x"].tolist() == [0, 1, 2]
