@@ -52,6 +52,8 @@ typecheck.install("thespis")
 # JAX makes a context for every program, which takes longer than to lower most of those in tests.
 mlir.make_ir_context = lru_cache(maxsize=1)(mlir.make_ir_context)
 
+jax.devices()  # starts JAX with these settings, before a command that is tested chooses others
+
 pytest_plugins = ("tests.skilled",)  # fixtures that several folders share
 
 

@@ -72,8 +72,8 @@ def complain(home, capsys):
         told = capsys.readouterr()
         assert code == 2, told
         assert told.out == ""
-        (line,) = told.err.splitlines()
-        return line
+        assert told.err.count("\n") == 1, told.err
+        return told.err.rstrip("\n")
 
     return run
 
