@@ -114,7 +114,7 @@ def each(count: int, only: int | None, try_one: Callable[[int], None]) -> None:
     """Cases 0 .. count - 1, or one of them; now and then it is told how far they are."""
     for i in range(count) if only is None else [only]:
         try_one(i)
-        if count >= 1000 and (i + 1) % (count // 20) == 0:
+        if count >= 100 and (i + 1) % (count // 20) == 0:
             print(f"{i + 1} of {count}", file=sys.stderr, flush=True)
 
 
