@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -293,6 +294,16 @@ def test_ctrl_c_before_training_is_no_traceback(capsys, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setitem(COMMANDS, "list", interrupt)
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "thespis: interrupted\n"
+
+
+def test_an_interruption_of_the_first_imports_is_one_line(monkeypatch, capsys):
+    class Interrupted(types.ModuleType):
+        def __getattr__(self, name):
+            raise KeyboardInterrupt if name == "HelpPrinted" else AttributeError(name)
+
+    monkeypatch.setitem(sys.modules, "thespis.cli.common", Interrupted("thespis.cli.common"))
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "thespis: interrupted\n"
 
