@@ -20,6 +20,7 @@ undrawn = pytest.mark.usefixtures("undrawn")
 # --- what is wrong with a command -----------------------------------------------------------
 
 SMALL = words()
+LONG = "x" * 300  # longer than the name of a file may be
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,9 @@ SMALL = words()
             ["train", "sac", *words(steps=10**8, buffer_size=10**8), "--members", "100", "--pbt"],
             "member(s) fit, or lower it",
         ),
+        (["train", "sac", *SMALL, "--config", LONG], "File name too long; check the path"),
+        (["runs", "--out", LONG], "there is no folder xxx"),
+        (["sweep", f"{LONG}.toml"], "cannot read xxx"),
         (["rerun"], "name the run: thespis rerun RUN"),
         (["rerun", "nowhere"], "no run at nowhere"),
         (
