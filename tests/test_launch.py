@@ -6,6 +6,7 @@ import pytest
 import thespis
 from tests.small import arguments
 from thespis.errors import ThespisError
+from thespis.launch import wants_ray
 from thespis.runs import checkpoint
 
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
@@ -37,3 +38,11 @@ def test_an_error_before_anything_was_saved_promises_nothing(tmp_path):
     given = arguments(env="tests.small:ToyRaise-v0", checkpoint_freq=1000)
     with pytest.raises(ThespisError, match="the curtain fell$"):
         thespis.train("sac", out=tmp_path, **given)
+
+
+@pytest.mark.parametrize("value", [3.5, np.array([1, 2]), len])
+def test_ray_is_an_address_or_true(value):
+    said = (True, "head:6379", None, False, "")
+    assert list(map(wants_ray, said)) == [True, True, False, False, False]
+    with pytest.raises(ThespisError, match="ray = .*: give True, or the address of a cluster"):
+        wants_ray(value)

@@ -20,6 +20,7 @@ from thespis.launch import (
     step_of,
     temporary_folder,
     trainer_for,
+    wants_ray,
     warn_of_changes,
 )
 from thespis.runs import callback_names as hooks
@@ -86,7 +87,7 @@ def train(
     with held():
         algo, options = option_file.merge(algo, {"env": env} | options, config)
         in_file = options.pop("out", None)
-        grouped = bool(ray) and options.get("collectors") is None
+        grouped = wants_ray(ray) and options.get("collectors") is None
         options = {"devices": 1, "threads": 1} | options if grouped else options
         config, out = configs.make(algo, options), in_file if out is None else out
         names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
@@ -200,7 +201,7 @@ def resume(
             remember(folder)
         reporter.note(f"{folder} is done at step {done}; to train on: {how_to_resume(folder, 'N')}")
         return run
-    grouped = bool(ray) and config.collectors is None
+    grouped = wants_ray(ray) and config.collectors is None
     if grouped and not (folder / GROUPS).is_dir():
         raise ThespisError(f"{folder} was trained without ray: resume it without")
     if not grouped:

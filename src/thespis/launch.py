@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from thespis import envs
 from thespis.engine.loop import Loop
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, shown
 from thespis.report.progress import Terminal, in_notebook
 from thespis.runs import checkpoint, files, zoo
 from thespis.runs.callbacks import Callback
@@ -86,12 +86,19 @@ class Run(SavedRun):
         return export(self, folder, format, member, which)
 
 
+def wants_ray(ray: Any) -> bool:
+    """Returns whether members train on Ray: True, or the address of a cluster."""
+    if ray is None or isinstance(ray, bool | str):
+        return bool(ray)
+    raise ThespisError(f"ray = {shown(ray)}: give True, or the address of a cluster")
+
+
 @contextmanager
 def trainer_for(
     config: Config, callbacks: Any, ray: Any, group: int | None, deadline: float | None
 ) -> Iterator[Callable[..., Any]]:
     """Yields the function that makes the trainer: in this process, or the head of groups on Ray."""
-    grouped = bool(ray) and config.collectors is None
+    grouped = wants_ray(ray) and config.collectors is None
     if not grouped and (group, deadline) != (None, None):
         raise ThespisError("group and deadline are for groups on ray: give ray without collectors")
     if grouped:

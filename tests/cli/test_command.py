@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -19,6 +20,7 @@ undrawn = pytest.mark.usefixtures("undrawn")
 # --- what is wrong with a command -----------------------------------------------------------
 
 SMALL = words()
+LONG = "x" * 300  # longer than the name of a file may be
 
 
 @pytest.mark.parametrize(
@@ -136,6 +138,9 @@ SMALL = words()
             ["train", "sac", *words(steps=10**8, buffer_size=10**8), "--members", "100", "--pbt"],
             "member(s) fit, or lower it",
         ),
+        (["train", "sac", *SMALL, "--config", LONG], "File name too long; check the path"),
+        (["runs", "--out", LONG], "there is no folder xxx"),
+        (["sweep", f"{LONG}.toml"], "cannot read xxx"),
         (["rerun"], "name the run: thespis rerun RUN"),
         (["rerun", "nowhere"], "no run at nowhere"),
         (
@@ -293,6 +298,16 @@ def test_ctrl_c_before_training_is_no_traceback(capsys, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setitem(COMMANDS, "list", interrupt)
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "thespis: interrupted\n"
+
+
+def test_an_interruption_of_the_first_imports_is_one_line(monkeypatch, capsys):
+    class Interrupted(types.ModuleType):
+        def __getattr__(self, name):
+            raise KeyboardInterrupt if name == "HelpPrinted" else AttributeError(name)
+
+    monkeypatch.setitem(sys.modules, "thespis.cli.common", Interrupted("thespis.cli.common"))
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "thespis: interrupted\n"
 

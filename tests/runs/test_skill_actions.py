@@ -1,5 +1,8 @@
 """Any algorithm learns on top of frozen skills, whose steps are sums of theirs."""
 
+import json
+import shutil
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,3 +48,13 @@ def test_any_algorithm_learns_on_top_of_frozen_skills(skilled, counted, tmp_path
     assert over_skills(Autoreset(PointMass()), counted.run, 10).spec.action == Discrete(3)
     with pytest.raises(ThespisError, match="was trained on jax-pointmass, not on jax-pendulum"):
         thespis.train("sac", **(given | {"env": "jax:pendulum"}))
+
+
+def test_skills_that_stand_on_themselves_are_refused(skilled, tmp_path):
+    for name, below in ("a", "b"), ("b", "a"):
+        folder = shutil.copytree(skilled.run.path, tmp_path / name)
+        config = json.loads((folder / "config.json").read_text())
+        config |= {"skills_from": str(tmp_path / below)}
+        (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ThespisError, match="skills_from = .* in a circle"):
+        thespis.load(tmp_path / "a").evaluate(episodes=1)

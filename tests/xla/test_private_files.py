@@ -72,6 +72,20 @@ def test_what_belongs_to_another_user_is_not_believed(tmp_path, monkeypatch):
     assert private_files.complaint(tmp_path / "a") == f"{tmp_path / 'a'} belongs to another user"
 
 
+def test_a_file_that_others_reach_and_may_write_is_not_believed(tmp_path):
+    """As JAX writes them with a umask of 0, in a folder that others may read."""
+    (tmp_path / "planted").write_bytes(b"theirs")
+    os.chmod(tmp_path / "planted", 0o666)
+    os.chmod(tmp_path, 0o755)
+    assert private_files.complaint(tmp_path) == f"others may write to {tmp_path / 'planted'}"
+    os.chmod(tmp_path, 0o700)  # nobody else comes as far as the file
+    assert private_files.complaint(tmp_path) is None
+    os.chmod(tmp_path, 0o755)
+    os.chmod(tmp_path / "planted", 0o644)
+    (tmp_path / "link").symlink_to(tmp_path / "planted")  # of mode 0777, which says nothing
+    assert private_files.complaint(tmp_path) is None
+
+
 @pytest.mark.skipif("os.geteuid() != 0", reason="only root can give files away")
 def test_a_folder_with_a_file_of_another_user_is_not_believed(tmp_path):
     private_files.complaint(tmp_path)

@@ -69,6 +69,16 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns the exit code of the process."""
+    try:
+        return run(argv)
+    except KeyboardInterrupt:  # also while the modules of `run` are imported
+        print("thespis: interrupted", file=sys.stderr)
+        leave(130)
+        return 130
+
+
+def run(argv: list[str] | None) -> int:
+    """Runs a command, whose mistakes are told in one line, and returns its exit code."""
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name == "help" and rest:  # thespis help train sac
         name, rest = rest[0], [*rest[1:], "--help"]
@@ -99,10 +109,6 @@ def main(argv: list[str] | None = None) -> int:
         print(f"thespis: {' '.join(str(error).splitlines())}", file=sys.stderr)
         leave(2)
         return 2
-    except KeyboardInterrupt:
-        print("thespis: interrupted", file=sys.stderr)
-        leave(130)
-        return 130
     except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -112,7 +112,7 @@ def algorithms(word: str, trusted: bool) -> list[Any]:
         from thespis.sweeps import plan
         from thespis.sweeps.folder import FILE
 
-        path = path / FILE if path.is_dir() else path
+        path = path / FILE if os.path.isdir(path) else path
         said = {"algo": plan.read(path).get("algo")}
         plan.refuse_code(path, said, trusted)
         named = said["algo"] or []

@@ -25,6 +25,7 @@ from thespis.values import default_of, ungrouped
 from thespis.xla.placement import mesh_for
 from thespis.xla.threads import process_index_and_count
 
+DEEPEST = 8  # runs that may act by the skills of one another
 SCHEDULE = "schedule_updates"  # the hyper-parameter whose 0 means all updates of the run
 
 
@@ -97,9 +98,15 @@ def on_skills(env: Any, config: Config) -> Any:
 
     if config.eval_env is not None:
         raise ThespisError("skills_from: evaluations use the same skills; leave out eval_env")
-    return over_skills(
-        env, SavedRun(str(config.skills_from), trust=config.trust), config.skill_steps
-    )
+    saved = [SavedRun(str(config.skills_from), trust=config.trust)]
+    while saved[-1].config.skills_from and len(saved) < DEEPEST:
+        saved.append(SavedRun(str(saved[-1].config.skills_from), trust=config.trust))
+    if saved[-1].config.skills_from:
+        raise ThespisError(
+            f"skills_from = {saved[0].path} acts by the skills of {saved[1].path}, and so on: in a "
+            f"circle, or over more than {DEEPEST} runs; give a run with fewer below it"
+        )
+    return over_skills(env, saved[0], config.skill_steps)
 
 
 def in_workers(env: Any, config: Config) -> Any:

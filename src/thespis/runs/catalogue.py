@@ -30,7 +30,7 @@ def catalogue(out: Path | str | None = None) -> list[dict[str, Any]]:
     `reason` says why a callback has ended the run, if one has.
     """
     root = Path(default_out() if out is None else out)
-    if not root.is_dir():
+    if not os.path.isdir(root):  # also where a name is too long, or may not be read
         raise ThespisError(f"there is no folder {root}: give the folder of your runs as --out")
     entries = filter(None, map(entry, run_folders(root)))
     return sorted(entries, key=lambda run: run["active"], reverse=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ class OptionFile(NamedTuple):
 def read(path: Any) -> OptionFile:
     """Reads a TOML or JSON file, or the config.json in the folder of a run."""
     path = path_of("config", path)
-    folder = path.is_dir()
+    folder = os.path.isdir(path)
     path = path / "config.json" if folder else path
     try:
         with files.open_regular(path) if folder else path.open("rb") as file:

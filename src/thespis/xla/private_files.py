@@ -38,10 +38,14 @@ def complaint(folder: Path) -> str | None:
             sticky = path != real and about.st_mode & stat.S_ISVTX  # as /tmp is
             if open_to_others(about) and not sticky:
                 return f"others may write to {path}"
+        reachable = real.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
         with os.scandir(real) as entries:  # others may have written to it before
             for entry in entries:
-                if entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+                about = entry.stat(follow_symlinks=False)
+                if about.st_uid != os.geteuid():
                     return f"{entry.path} belongs to another user"
+                if reachable and stat.S_ISREG(about.st_mode) and open_to_others(about):
+                    return f"others may write to {entry.path}"
     except OSError as error:
         return f"{error.filename or folder}: {error.strerror}"
     return None
