@@ -11,13 +11,7 @@ from tests.faults.__main__ import CAMPAIGNS, page, run
 from tests.faults.common import ROOT, plain
 
 pytestmark = pytest.mark.posix
-THOROUGH = ("kills", "disk")  # the trainer's tests kill and fill the disk, too
-SHORT = [
-    pytest.param(name, marks=[pytest.mark.thorough] if name in THOROUGH else [])
-    for name, campaign in CAMPAIGNS.items()
-    if campaign.short
-]
-
+SHORT = [name for name, campaign in CAMPAIGNS.items() if campaign.short]
 SEEDS = {"trainings": 1}  # one agent: the population of the first seed takes three times as long
 
 

@@ -354,7 +354,7 @@ def repair(
     if any(faults.values()):
         what = " and ".join(fault for fault, present in faults.items() if present)
         aside = files.set_aside(path, content)
-        note(f"{path} had {what}, which are left out; the old file is now {aside}")
+        note(f"{path} had {what}, and was repaired; the old file is now {aside}")
     if repaired != content:
         write(path, repaired)
 
