@@ -167,7 +167,7 @@ class CollectorDriver(HostDriver):
             self.ray = self.envs = None
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Sets an attribute of every environment; collectors that are lost set it when they begin."""
+        """Sets an attribute of every environment; lost collectors do so when they begin again."""
         errors = self.ray.exceptions
         for answer in [part.actor.set_attr.remote(name, value) for part in self.parts]:
             try:
