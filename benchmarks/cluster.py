@@ -8,7 +8,8 @@ python benchmarks/cluster.py messages [--groups 1000] [--processes 8]
 takes the seconds of a window of steps in whose middle is one exchange; learning starts shortly
 before it. With the window as long as the interval, that is the cost; shorter ones are quicker, and
 count the exchange for more than it is. Before that, it kills a worker, and lets exchanges follow
-each other soon, to time them: the first of a process also loads its programs.
+each other soon, to time them, from the last group's arrival, which then saves, until it trains on:
+the first of a process also loads its programs.
 
 `collectors` counts the rows per second of one collector and of several, each with one environment
 whose step sleeps 10 ms, without updates.

@@ -18,7 +18,7 @@ class Lives(gymnasium.Env):
 
     observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
     action_space = spaces.Box(np.float32([-2, -1]), np.float32([6, 1]))
-    fault = ""
+    fault, tempo = "", 1.0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -113,6 +113,8 @@ class Actor:
             first = self.queue.pop(0)
             if first.name == "collect" and self.ray.die(self):
                 self.dead = True
+            if first.name == "begin" and self.ray.unborn:
+                self.ray.unborn, self.dead = self.ray.unborn - 1, True
             if self.dead:
                 raise RayError("the actor died\nand more")
             first.value, first.done = first.ask(), True
@@ -123,6 +125,7 @@ class FakeRay:
     """Ray's functions in one process. `deaths` are numbers of blocks whose collectors die."""
 
     exceptions, cloudpickle = Exceptions, cloudpickle
+    unborn = 0  # how many collectors still die before they have begun
 
     def __init__(self, deaths=()):
         self.deaths, self.blocks, self.calls, self.killed = set(deaths), 0, [], []

@@ -40,5 +40,7 @@ def test_a_group_is_told_of_its_members_and_proves_that_it_sees_the_folder(tmp_p
 
 
 def test_more_groups_than_a_machine_can_hold_are_refused(tmp_path):
-    with pytest.raises(ThespisError, match="5 groups need more than .* room for 2"):
+    with pytest.raises(ThespisError, match="5 groups need more than .* room for 2: give a larger"):
         made(tmp_path, 2, size=1, fixed=True)
+    with pytest.raises(ThespisError, match="room for 2: give the address"):  # they stay as they are
+        made(tmp_path, 2, fixed=True)

@@ -165,11 +165,25 @@ def test_a_collector_that_is_lost_is_started_again_and_its_episodes_are_cut():
     np.testing.assert_array_equal(rows.terminated[:cut], whole.terminated[:cut])
     assert stage.notes == [f"step {2 * SYNC * ENVS}: collector 1 is lost and started again"]
     assert stage.driver.measures()[LOST] == 1
+    assert len(stage.ray.killed) == 1  # it may live on, out of reach
     view = learner.replay.view(jnp.int32(0))
     batch = jax.jit(lambda: view.transitions(random.key(0), 500, 0.9, n=3))()
     valid = np.asarray(batch.valid, bool)
     name, after = (np.asarray(x[..., 2])[valid] for x in (batch.obs, batch.next_obs))
     np.testing.assert_array_equal(name, after)
+
+
+def test_a_collector_that_is_lost_before_it_begins_is_started_again():
+    stage = staged()
+    stage.ray.unborn = 2
+    rows = rows_of(stage.train(12))
+    assert_equal(rows, rows_of(staged().train(12)))
+    assert stage.notes == ["collector 0 is lost and started again"] * 2
+    assert len(stage.ray.killed) == 2
+    stage = staged()
+    stage.ray.unborn = 3
+    with pytest.raises(ThespisError, match="collector 0 cannot begin: the actor died"):
+        stage.train(12)
 
 
 def test_one_that_never_delivers_ends_the_run_in_one_line():
@@ -210,6 +224,17 @@ def test_attributes_reach_all_collectors():
         assert [env.fault for env in part.actor.thing.work.envs.envs] == ["yes"] * 2
     with pytest.raises(ThespisError, match="Lives has no attribute 'faults'"):
         stage.driver.envs.set_attr("faults", "no")
+
+
+def test_a_collector_that_is_lost_while_attributes_are_set_has_them_when_it_is_back():
+    stage = staged()
+    stage.driver.prepare()
+    stage.driver.parts[1].actor.dead = True
+    stage.driver.attributes["tempo"] = 2.0
+    stage.driver.envs.set_attr("tempo", 2.0)
+    stage.train(12)
+    for part in stage.driver.parts:
+        assert [env.tempo for env in part.actor.thing.work.envs.envs] == [2.0] * 2
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,19 @@ def test_the_newest_entry_is_read_and_two_are_kept(entry, tmp_path):
     assert int(found.rounds.memory["count"]) == 200
 
 
+def test_entries_are_kept_that_a_late_group_still_has_to_follow(entry, tmp_path):
+    config, made = entry
+    steps = lambda: sorted(int(path.name) for path in tmp_path.iterdir())
+    for step in (0, 100, 200, 300):
+        journal.write(tmp_path, made(step)._replace(deadline=2.0), oldest=100)
+    assert steps() == [100, 200, 300]
+    found = journal.earlier(tmp_path, config, made(0).rounds, 300)
+    assert sorted(x.step for x in found) == [100, 200]
+    assert {x.deadline for x in found} == {2.0}
+    journal.write(tmp_path, made(400), oldest=400)
+    assert steps() == [300, 400]
+
+
 def test_a_damaged_entry_makes_way_for_the_one_before(entry, tmp_path):
     config, made = entry
     for step in (100, 200):
@@ -62,7 +75,14 @@ def test_a_damaged_entry_makes_way_for_the_one_before(entry, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"parents": np.int32([0, 0, 9, 1])}, {"elapsed": "long"}, {"elapsed": math.nan}]
+    "wrong",
+    [
+        {"parents": np.int32([0, 0, 9, 1])},
+        {"elapsed": "long"},
+        {"elapsed": math.nan},
+        {"deadline": "long"},
+        {"deadline": -1.0},
+    ],
 )
 def test_an_entry_of_somebody_else_is_checked(entry, tmp_path, wrong):
     config, made = entry

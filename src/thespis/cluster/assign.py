@@ -37,16 +37,18 @@ def make_workers(
     groups.mkdir(parents=True, exist_ok=True)
     files.write(groups / PROOF, proof.encode())
     file = groups / "groups.json"
-    if not os.path.lexists(file):
+    new = not os.path.lexists(file)
+    if new:
         size = size or slices.default_size(config.members, places(ray, config))
         parts = slices.split(config.members, size)
         write_json(file, [[part.start, part.stop] for part in parts])
     parts = slices.read(file, config.members)
     room = places(ray, config) if fixed else len(parts)
+    ways = "a larger group, or the address of a cluster" if new else "the address of a cluster"
     require(
         len(parts) <= room,
         f"{len(parts)} groups need more than this machine has, which is room for {room}: give "
-        "a larger group, or the address of a cluster",
+        f"{ways}",
     )
 
     def assignment(worker: Worker) -> Assignment:

@@ -104,13 +104,28 @@ class CollectorDriver(HostDriver):
             self.start(part, time)
         begun = [(part, part.actor.begin.remote()) for part in self.parts]
         for part, answer in begun:
-            try:
-                self.refuse(part, self.ray.get(answer))
-            except self.ray.exceptions.RayError as error:
-                raise ThespisError(
-                    f"collector {part.index} cannot begin: {reason(error)}"
-                ) from error
+            self.begin(part, answer, time)
         self.envs = self  # for whoever sets attributes
+
+    def begin(self, part: Slice, answer: Any, time: int) -> None:
+        """Waits until a collector has opened its environments; a lost one is started again."""
+        errors = self.ray.exceptions
+        for left in reversed(range(TRIES)):
+            try:
+                return self.refuse(part, self.ray.get(answer))
+            except errors.RayError as error:
+                if not left or isinstance(error, errors.RayTaskError):
+                    text = f"collector {part.index} cannot begin: {reason(error)}"
+                    raise ThespisError(text) from error
+            self.note(f"collector {part.index} is lost and started again")
+            self.kill(part)
+            self.start(part, time)
+            answer = part.actor.begin.remote()
+
+    def kill(self, part: Slice) -> None:
+        """Ends the process of a collector, which may be gone, or out of reach for a while."""
+        with suppress(Exception):
+            self.ray.kill(part.actor, no_restart=True)
 
     def start(self, part: Slice, time: int) -> None:
         """Starts the process of one collector."""
@@ -139,10 +154,9 @@ class CollectorDriver(HostDriver):
         with suppress(Exception):  # some may be gone already
             closed = [actor.close.remote() for actor in actors]
             ray.wait(closed, num_returns=len(closed), timeout=SECONDS)
-        for actor in actors:
-            with suppress(Exception):
-                ray.kill(actor, no_restart=True)
         for part in self.parts:
+            if part.actor is not None:
+                self.kill(part)
             part.asked.clear()
             part.actor = None
 
@@ -153,8 +167,15 @@ class CollectorDriver(HostDriver):
             self.ray = self.envs = None
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Sets an attribute of every environment."""
-        for text in self.ray.get([part.actor.set_attr.remote(name, value) for part in self.parts]):
+        """Sets an attribute of every environment; lost collectors do so when they begin again."""
+        errors = self.ray.exceptions
+        for answer in [part.actor.set_attr.remote(name, value) for part in self.parts]:
+            try:
+                text = self.ray.get(answer)
+            except errors.RayTaskError as error:
+                raise ThespisError(f"set_env: {reason(error)}") from error
+            except errors.RayError:
+                continue
             if text:
                 raise ThespisError(text)
 
@@ -213,6 +234,7 @@ class CollectorDriver(HostDriver):
         self.note(f"step {now * self.loop.envs}: collector {part.index} is lost and started again")
         orders = [order for order, _ in part.asked]
         part.asked.clear()
+        self.kill(part)
         # Of another time each, so that a second loss begins no episode again.
         self.start(part, now + self.lost)
         part.actor.begin.remote()  # if something is wrong, it tells so instead of a block

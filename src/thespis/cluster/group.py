@@ -148,7 +148,7 @@ class GroupTrainer(Trainer):
         self.names, self.first = names, first
         self.notes = Notes()
         self.evaluated: tuple[int, list[float]] | None = None  # the newest: step, mean returns
-        self.met: float | None = None  # when it last reported
+        self.met: float | None = None  # when it last came to a meeting
         self.gap: float | None = None  # seconds from then until it trained on
         super().__init__(config, pieces, folder, self.notes)
         every = {name: n for name, n in self.timetable.every.items() if name != "checkpoint"}
@@ -359,9 +359,10 @@ class Group:
                 trainer.go_on_after_pause(self.fetched(cure, order["until"]))
         except (Paused, Lost):
             return {"paused": trainer.iteration, "faults": dict(trainer.faults)}
+        came = time.monotonic()
         trainer.save()
         report = self.finished(trainer.report())
-        trainer.met = time.monotonic()
+        trainer.met = came
         return report
 
     def prepare(self, order: dict[str, Any]) -> None:

@@ -122,6 +122,7 @@ class Head:
             self.write_decision(None)
             entry = Entry(0, self.hps, None, self.rounds, b"", 0.0)
         self.at, self.elapsed = entry.step // self.config.envs, entry.elapsed
+        self.deadline = entry.deadline if self.deadline is None else self.deadline
         self.hps = resolve_schedule(self.config, entry.hps, self.reporter.note)
         past = entry.lineage
         if self.tuning:
@@ -418,8 +419,10 @@ class Head:
     def write_decision(self, decision: Decision | None) -> None:
         parents = None if decision is None else np.asarray(decision.parents)
         known = self.tuning.lineage.content if self.tuning and self.step else b""
-        entry = Entry(self.step, self.hps, parents, self.rounds, known, self.spent)
-        journal.write(self.groups / "decisions", entry)
+        entry = Entry(self.step, self.hps, parents, self.rounds, known, self.spent, self.deadline)
+        workers = self.workers.workers if self.workers else ()
+        oldest = min((worker.step for worker in workers), default=None)
+        journal.write(self.groups / "decisions", entry, oldest)
 
     def save(self) -> None:
         """Writes a checkpoint of all members, and their best policies."""

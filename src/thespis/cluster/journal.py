@@ -30,10 +30,11 @@ class Entry(NamedTuple):
     rounds: Any  # of a tuned population, or None
     lineage: bytes
     elapsed: float  # seconds
+    deadline: float | None = None  # seconds that exchanges wait for late groups, or else for all
 
 
-def write(folder: Path, entry: Entry) -> None:
-    """Writes an entry, and keeps the one before."""
+def write(folder: Path, entry: Entry, oldest: int | None = None) -> None:
+    """Writes an entry, and keeps the one before, and those since the `oldest` step of a group."""
     members = len(next(iter(vars(entry.hps).values())))
     parents = np.arange(members) if entry.parents is None else entry.parents
     parts: dict[str, Any] = {"hyper": entry.hps, "parents": {"parents": np.int32(parents)}}
@@ -41,8 +42,10 @@ def write(folder: Path, entry: Entry) -> None:
         parts["tuning"] = entry.rounds
         parts["lineage"] = {FILE: np.frombuffer(entry.lineage, np.uint8)}
     info = {"exchanged": entry.parents is not None, "elapsed": entry.elapsed}
-    checkpoint.save(folder, entry.step, parts, info)
-    checkpoint.prune(folder)
+    checkpoint.save(folder, entry.step, parts, info | {"deadline": entry.deadline})
+    steps = [int(path.name.rstrip(checkpoint.REPLACED)) for path in checkpoint.latest(folder)]
+    first = entry.step if oldest is None else oldest
+    checkpoint.prune(folder, max(2, sum(step >= first for step in steps)))
 
 
 def newest(folder: Path, config: Config, rounds: Any, note: Note) -> Entry | None:
@@ -89,7 +92,10 @@ def entry_of(path: Path, parts: dict[str, Any], rounds: Any) -> Entry:
     parents = np.asarray(parts["parents"]["parents"]) if info.get("exchanged") else None
     tuned = None if rounds is None else to_device(parts["tuning"])
     hps, elapsed = to_device(parts["hyper"]), info.get("elapsed")
+    deadline = info.get("deadline")
     among = parents is None or ((parents >= 0) & (parents < parents.size)).all()
-    if not among or not isinstance(elapsed, float) or not math.isfinite(elapsed):
+    timed = isinstance(elapsed, float) and math.isfinite(elapsed)
+    paced = deadline is None or (isinstance(deadline, float) and deadline >= 0)
+    if not (among and timed and paced):
         raise checkpoint.Damaged(f"{path} is damaged: it is not what was decided; restore it")
-    return Entry(manifest["step"], hps, parents, tuned, lineage.tobytes(), elapsed)
+    return Entry(manifest["step"], hps, parents, tuned, lineage.tobytes(), elapsed, deadline)
