@@ -127,7 +127,7 @@ def referenced(reference: str) -> Any:
             return Gymnasium(name)
         raise ThespisError(
             f"{reference}: {module} has no {name}, and registers no environment of that name"
-            + did_you_mean(name, [*plugins.made(home), *gymnasium.registry])
+            + did_you_mean(name, [*plugins.public_names(home), *gymnasium.registry])
         )
     return make_checked(getattr(home, name), reference)
 
