@@ -41,7 +41,7 @@ class Histogram(eqx.Module):
     edges: tuple[float, ...] = eqx.field(static=True)
 
     @classmethod
-    def of(cls, x: Array, valid: Array, edges: tuple[float, ...]) -> Histogram:
+    def from_values(cls, x: Array, valid: Array, edges: tuple[float, ...]) -> Histogram:
         """Returns one histogram per entry of x [...], empty where the entry is not valid."""
         inner = edges[1:-1]
         bounds = np.array([[-np.inf, *inner], [*inner, np.inf]], np.float32)

@@ -242,7 +242,7 @@ class DADS(SAC):
         inputs, outputs = objective.sizes
         dynamics = MLP(k_dynamics, (inputs, *hidden, outputs), self.weight_init)
         seen = views.size("dynamics_sees")
-        running = lambda wanted, size: Running.of((size,), prior=0) if wanted else None
+        running = lambda wanted, size: Running.create((size,), prior=0) if wanted else None
         return State(
             **vars(super().init(k_policy, hp)),
             dynamics=TrainState.create(dynamics),

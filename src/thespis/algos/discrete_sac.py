@@ -170,7 +170,8 @@ class DiscreteSAC(SoftActorCritic):
 
     def distribution(self, logits: Array, obs) -> Categorical:
         """Returns the policy that the actor's logits stand for."""
-        return Categorical.of(logits, obs[MASK].astype(bool) if has_mask(self.spec.obs) else None)
+        legal = obs[MASK].astype(bool) if has_mask(self.spec.obs) else None
+        return Categorical.from_logits(logits, legal)
 
     def network_inputs(self, obs, action) -> tuple[Array, ...]:
         return (obs,)

@@ -163,7 +163,7 @@ class SAC(SoftActorCritic):
     def distribution(self, raw: Array) -> TanhGaussian:
         """Returns the policy that the outputs of the actor's network stand for."""
         low, high = self.log_std_range
-        return TanhGaussian.of(raw, self.std, self.log_derivative, log_stds=(low, high))
+        return TanhGaussian.from_outputs(raw, self.std, self.log_derivative, log_stds=(low, high))
 
     def soft_value(self, policy: TanhGaussian, critic, alpha, obs, key) -> tuple[Array, Array]:
         """Returns V(s) = Q(s, a) - alpha log pi(a|s) for one a ~ pi (eq. 3), and log pi(a|s)."""

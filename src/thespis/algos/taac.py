@@ -174,7 +174,7 @@ class TAAC(ActorCritic):
             target=critic,
             temperature=init_temperature("log", jnp.stack([alpha, alpha])),
             stats=self.make_stats(),
-            reward_stats=Running.of((dims,)) if self.normalize_rewards else None,
+            reward_stats=Running.create((dims,)) if self.normalize_rewards else None,
         )
 
     @property
@@ -329,7 +329,7 @@ class TAAC(ActorCritic):
         td_error = jnp.abs(error).mean((0, -1))
         total = lambda x: (x * b.valid[None]).sum()
         repeated = repetitions(rows, begins).items()
-        switch_probabilities = Histogram.of(beta[..., 1], chose, PROBABILITY_EDGES)
+        switch_probabilities = Histogram.from_values(beta[..., 1], chose, PROBABILITY_EDGES)
         metrics = {
             "actor_loss": pi_loss,
             "critic_loss": q_loss,
@@ -358,7 +358,8 @@ class TAAC(ActorCritic):
 
     def policy(self, state: State, actor: Actor, obs, last) -> TanhGaussian:
         """Returns pi(. | s, tau-). The actor uses the critics' encoder and does not train it."""
-        return TanhGaussian.of(actor(state.critic.params.encode(obs), last), "exp", "exact")
+        raw = actor(state.critic.params.encode(obs), last)
+        return TanhGaussian.from_outputs(raw, "exp", "exact")
 
     def lowest(self, q: Float[Array, "critics ... d"]) -> Float[Array, "... d"]:
         """Returns the worst critic's value of each reward dimension, by the sign of its weight."""
