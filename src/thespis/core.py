@@ -185,6 +185,13 @@ class Spec:
         sizes = [kind.size for kind in self.actions if isinstance(kind, Box)]
         return (*((len(self.agents),) if self.agents else ()), *((max(sizes),) if sizes else ()))
 
+    def to_env(self, action: Any) -> list[Any]:
+        """Returns the actions [n, ...] of every agent in the environment's units."""
+        if not self.agents:
+            return [self.actions[0].to_env(action)]
+        part = lambda i, kind: action[:, i, : kind.size] if isinstance(kind, Box) else action[:, i]
+        return [kind.to_env(part(i, kind)) for i, kind in enumerate(self.actions)]
+
     @property
     def legal(self) -> np.ndarray:
         """Returns which discrete actions exist: bool [n], or [agents, n] for several agents."""

@@ -34,8 +34,8 @@ from thespis.runs.metric_rows import Evaluation
 from thespis.runs.process import alone
 from thespis.runs.reporter import Mute
 from thespis.runs.trainer import Trainer
-from thespis.runs.tuning_rounds import Rounds, Tuning, end_episodes, inherited, values
-from thespis.tuning import Inherit
+from thespis.runs.tuning_rounds import Rounds, Tuning, end_episodes, values
+from thespis.tuning import Inherit, inherited
 from thespis.xla import compile_cache, threads
 from thespis.xla.placement import to_device
 

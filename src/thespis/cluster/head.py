@@ -42,7 +42,8 @@ from thespis.runs.config import Config
 from thespis.runs.directory import GROUPS, repair_status, status, write_json
 from thespis.runs.resets import Resets
 from thespis.runs.timetable import RECORDS, Timetable
-from thespis.runs.tuning_rounds import Decision, Tuning, inherited, values
+from thespis.runs.tuning_rounds import Decision, Tuning, values
+from thespis.tuning import inherited
 from thespis.values import convert, counted
 
 TRIES = 5  # deaths of a group without any progress, after which the run ends

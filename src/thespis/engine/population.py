@@ -30,7 +30,7 @@ from thespis.engine.streams import Stream, Use, member_keys, population_key
 from thespis.nn.normalization import Running
 from thespis.nn.train_state import TrainState
 from thespis.replay.ring import Replay
-from thespis.tuning import Inherit, Tuner, replaced
+from thespis.tuning import Inherit, Tuner, inherited, replaced
 
 FINAL = Descriptor()  # the last observation of an episode
 CHUNK = 1024  # rows copied at a time
@@ -44,7 +44,7 @@ class Population(eqx.Module):
     memory: Any
     age: Int[Array, "members"]  # environment steps since a member was replaced
     seeds: Int[Array, "members"]
-    given: tuple[str, ...] = eqx.field(static=True, default=())  # hyper-parameters nobody changes
+    fixed: tuple[str, ...] = eqx.field(static=True, default=())  # hyper-parameters nobody changes
 
 
 # --- a population's life --------------------------------------------------------------------
@@ -61,7 +61,7 @@ def begin(
 
     Hyper-parameters that are `fixed`, as a number or one per member, stay with a member's slot.
     """
-    if getattr(tuner, "replay", "own") == "shared" and not loop.shared:
+    if inherited(tuner).replay == "shared" and not loop.shared:
         raise ThespisError("replay = shared needs a loop that does so: Loop(..., shared=True)")
     members = seeds.shape[0]
     fixed = fixed or {}
