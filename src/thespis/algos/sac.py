@@ -16,7 +16,6 @@ from thespis.algos.held_noise import Held
 from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.sac import PRESETS
 from thespis.algos.soft_actor_critic import SoftActorCritic, State
-from thespis.algos.temperature import update_temperature
 from thespis.core import Mean, Metrics, Mode, ThespisError, Transition, mean
 from thespis.nn.distributions import RANGE, LogDerivative, Std, TanhGaussian
 from thespis.nn.networks import MLP, Critics, EncodedNetwork
@@ -149,9 +148,7 @@ class SAC(SoftActorCritic):
 
         # Temperature: hold the entropy at its target (eq. 18).
         surplus = -log_p - hp.target_entropy * self.box.size  # entropy above its target
-        temperature, alpha_loss = update_temperature(
-            self.temperature, state.temperature, surplus, hp.alpha_lr
-        )
+        temperature, alpha_loss = self.learn_temperature(state, hp, surplus)
         metrics = {"actor_loss": loss, "ent_coef_loss": alpha_loss, "log_prob": log_p}
         return actor, temperature, metrics
 

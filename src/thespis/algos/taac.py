@@ -33,7 +33,7 @@ from thespis.nn.networks import MLP, Critics
 from thespis.nn.normalization import Running
 from thespis.nn.train_state import TrainState
 from thespis.replay.priorities import Drawn
-from thespis.tuning.hyper import LogUniform, Uniform, prior
+from thespis.tuning.hyper import LogUniform, Uniform, prior, special_prior
 from thespis.xla import fast_random
 
 
@@ -117,8 +117,8 @@ class TAAC(ActorCritic):
             3e-4, LogUniform(3e-5, 3e-3), "learning rate of the temperatures", low=0
         )
         reward_clip: float = prior(5.0, LogUniform(1, 10), "bound of normalised rewards", low=0)
-        huber_delta: float = prior(
-            1.0, LogUniform(0.1, 10), "error beyond which the Huber loss is linear", 0, special=True
+        huber_delta: float = special_prior(
+            1.0, LogUniform(0.1, 10), "error beyond which the Huber loss is linear", 0
         )
         alpha: float = prior(1.0, LogUniform(1e-2, 1), "initial temperatures", low=0, initial=True)
         target_entropy: float = prior(
