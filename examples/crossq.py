@@ -23,7 +23,7 @@ class BatchNormMLP(MLP):
 
     def __init__(self, key, sizes, network):
         super().__init__(key, sizes, network.init, network)
-        self.norms = [BatchNorm.of(size) for size in sizes[:-1]]
+        self.norms = [BatchNorm.create(size) for size in sizes[:-1]]
 
     def train(self, x, valid, key=None):
         """Returns the output, and the network with new running statistics."""

@@ -552,16 +552,16 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "iteration + n",
         "groups = -(-members // size)":
             "groups = members // size + 1",
-        "own = lambda x: [x[m] for m in members] if one_each(x) else x":
-            "own = lambda x: x",
+        "of_members = lambda x: [x[m] for m in members] if one_each(x) else x":
+            "of_members = lambda x: x",
     }),
     ("cluster/workers.py", "tests/cluster/test_workers.py -k groups", {
         "here[fullest] - here[target] < 2":
             "here[fullest] - here[target] < 1",
         "if left[node] - coming[node] * self.cpus >= self.cpus]":
             "if left[node] >= self.cpus]",
-        "worker.told = True":
-            "worker.told = False",
+        "worker.announced = True":
+            "worker.announced = False",
     }),
     ("cluster/transfer.py", "tests/cluster/test_transfer.py", {
         "x.at[:size, member].set(y)":
@@ -597,8 +597,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
     ("report/sweep_results.py", "tests/report/test_sweep_results.py", {
         'names, done = choices_of(rows), [row for row in rows if row["state"] == "done"]':
             "names, done = choices_of(rows), list(rows)",
-        "for k, found in settings.items() if len(found) == len(every)}":
-            "for k, found in settings.items()}",
+        "for k, jobs in settings.items() if len(jobs) == len(every)}":
+            "for k, jobs in settings.items()}",
         "cells[i][j].append(row[\"iqm\"])":
             "cells[i][j] = [row[\"iqm\"]]",
     }),
@@ -624,7 +624,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
         "near = [part] if part in lower else difflib": "near = difflib",
     }),
     ("runs/callback_events.py", "tests/runs/test_callback_events.py -k nothing_calls", {
-        "own.on_step is not Callback.on_step and callback.every is None": "callback.every is None",
+        "kind.on_step is not Callback.on_step and callback.every is None": "callback.every is None",
         "if name not in events and callable": "if callable",
     }),
     ("runs/directory.py", "tests/runs/test_directory.py -k typed_again", {

@@ -41,7 +41,7 @@ class Histogram(eqx.Module):
     edges: tuple[float, ...] = eqx.field(static=True)
 
     @classmethod
-    def of(cls, x: Array, valid: Array, edges: tuple[float, ...]) -> Histogram:
+    def from_values(cls, x: Array, valid: Array, edges: tuple[float, ...]) -> Histogram:
         """Returns one histogram per entry of x [...], empty where the entry is not valid."""
         inner = edges[1:-1]
         bounds = np.array([[-np.inf, *inner], [*inner, np.inf]], np.float32)
@@ -184,6 +184,13 @@ class Spec:
         """Returns the shape of one environment's action: an integer or a vector for each agent."""
         sizes = [kind.size for kind in self.actions if isinstance(kind, Box)]
         return (*((len(self.agents),) if self.agents else ()), *((max(sizes),) if sizes else ()))
+
+    def to_env(self, action: Any) -> list[Any]:
+        """Returns the actions [n, ...] of every agent in the environment's units."""
+        if not self.agents:
+            return [self.actions[0].to_env(action)]
+        part = lambda i, kind: action[:, i, : kind.size] if isinstance(kind, Box) else action[:, i]
+        return [kind.to_env(part(i, kind)) for i, kind in enumerate(self.actions)]
 
     @property
     def legal(self) -> np.ndarray:

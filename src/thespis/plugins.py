@@ -88,11 +88,13 @@ def find(reference: str, load: Callable[[str], ModuleType] = load) -> Any:
     """Returns the object MODULE:NAME."""
     home, (module, _, name) = home_of(reference, load), reference.partition(":")
     if not hasattr(home, name):
-        raise ThespisError(f"{reference}: {module} has no {name}{did_you_mean(name, made(home))}")
+        raise ThespisError(
+            f"{reference}: {module} has no {name}{did_you_mean(name, public_names(home))}"
+        )
     return getattr(home, name)
 
 
-def made(home: ModuleType) -> list[str]:
+def public_names(home: ModuleType) -> list[str]:
     """Returns the names of classes, functions and objects in a module; not of modules."""
     return [name for name in dir(home) if not isinstance(getattr(home, name), ModuleType)]
 

@@ -114,7 +114,7 @@ def test_windows_hold_stacks_too():
 def test_what_is_acted_on_is_what_is_learned_from():
     """The stacks of acting equal those that the replay gives for the same rows."""
     env = Autoreset(Pendulum(limit=6))
-    algo = FrameStack.of(
+    algo = FrameStack.wrap(
         Spy, env.spec, FRAMES, hidden=(4,), batch_size=4, normalize_observations=True
     )
     loop = Loop(algo, env, 2, 40)
@@ -142,7 +142,7 @@ class Spy(TD3):
 def test_rows_with_priorities_need_the_whole_of_their_stack():
     """What a full ring has overwritten of a stack cannot be drawn: see test_priorities.py."""
     given = {"prioritized_replay": True, "n_step": 2}
-    stack = FrameStack.of(TD3, Autoreset(Pendulum()).spec, FRAMES, **given)
+    stack = FrameStack.wrap(TD3, Autoreset(Pendulum()).spec, FRAMES, **given)
     assert capability(stack, Prioritised).rule(1) == Rule(ahead=2, behind=FRAMES - 1)
 
 
@@ -162,7 +162,7 @@ class Plain:
 
 @pytest.mark.parametrize("Algorithm", [SAC, TD3, SQIL, TAAC, Plain])
 def test_a_stack_can_do_what_its_algorithm_can_and_nothing_else(Algorithm):
-    stack = FrameStack.of(Algorithm, Autoreset(Pendulum()).spec, FRAMES)
+    stack = FrameStack.wrap(Algorithm, Autoreset(Pendulum()).spec, FRAMES)
     able = {kind for kind in CAPABILITIES if capability(stack.algo, kind)}
     assert {kind for kind in CAPABILITIES if capability(stack, kind)} == able
     assert not [kind for kind in CAPABILITIES if isinstance(stack, kind)]  # by itself
@@ -183,4 +183,4 @@ def test_skills_are_refused(tmp_path):
 def test_teams_are_refused():
     """The axis of frames would be taken for that of agents."""
     with pytest.raises(ThespisError, match="frame_stack = 2 is for one agent, and there are 2"):
-        FrameStack.of(MASAC, Autoreset(Meeting()).spec, 2)
+        FrameStack.wrap(MASAC, Autoreset(Meeting()).spec, 2)

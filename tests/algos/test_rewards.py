@@ -20,7 +20,7 @@ def test_rewards_are_scaled_by_the_returns_that_they_make():
     algo = SAC(reference.spec(), hidden=(3,), reward_norm="std")
     hp = reference.scalars(SAC.Hyper, reference.HYPER)
     state = midway(algo, hp)
-    scale = ReturnScale.of()
+    scale = ReturnScale.create()
     returns, valid = jnp.asarray([2.0, -8.0, 100.0]), jnp.asarray([1.0, 1.0, 0.0])
     scale = scale.update(returns, valid)
     # One row of variance 1 about 0 is counted beforehand.

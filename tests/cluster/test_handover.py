@@ -46,11 +46,11 @@ def test_parents_that_are_copied_elsewhere_are_asked_for_once(workers):
 
 def test_a_group_is_told_of_its_own_members_alone(workers):
     made = handover.ask_parents(workers, decided([0, 0, 0, 2, 5, 5], sick=[3]), replay=False)
-    told = handover.told(workers, workers.workers[1], made)
+    told = handover.orders_for(workers, workers.workers[1], made)
     donor, own = told["parents"]
     assert own == 0  # member 2 is the first here
     assert isinstance(donor, Donor)
     assert (donor.ref, donor.place, donor.folder.name) == (made.donors[0], 0, "0")
     assert told["sick"] == [False, True]
     assert told["hps"]["gamma"].tolist() == [2.0, 3.0]
-    assert handover.told(workers, workers.workers[2], made)["parents"] == [1, 1]
+    assert handover.orders_for(workers, workers.workers[2], made)["parents"] == [1, 1]

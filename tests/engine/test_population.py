@@ -41,7 +41,7 @@ class Programs:
         self.loop, self.tuner = loop, tuner
         self.seeds = jnp.arange(members, dtype=jnp.int32)
         jit = partial(jax.jit, compiler_options=options)
-        self.begin = jit(partial(population.begin, loop, tuner), static_argnames="given")
+        self.begin = jit(partial(population.begin, loop, tuner), static_argnames="fixed")
         train = partial(population.train, loop)
         self.train = jit(train)
         self.exchange = jit(partial(population.exchange, loop, tuner))

@@ -124,7 +124,7 @@ def test_similarity_is_1_for_the_same_actions_and_0_for_their_mean():
 
 def test_similarity_is_of_an_agent_that_remembers_its_episode():
     env = Autoreset(Pendulum(limit=9))
-    algo = FrameStack.of(SAC, env.spec, 3, hidden=(4,))
+    algo = FrameStack.wrap(SAC, env.spec, 3, hidden=(4,))
     policy = beginner(algo)
     view = demonstrations.view(env.spec, Recorder(algo, env, 3)(policy, 0))
     np.testing.assert_allclose(similar(algo)(policy, view), 1, atol=1e-5)

@@ -179,8 +179,8 @@ IMAGE = {"eye": seen(8, 9, 2, dtype=jnp.uint8), "speed": seen(2)}
             conv_kernels=(3,),
             conv_strides=(2,),
         ),
-        FrameStack.of(SAC, Spec(IMAGE["speed"], LOPSIDED), 3, hidden=(5,)),
-        FrameStack.of(TAAC, Spec(IMAGE, LOPSIDED), 2, hidden=(5,)),
+        FrameStack.wrap(SAC, Spec(IMAGE["speed"], LOPSIDED), 3, hidden=(5,)),
+        FrameStack.wrap(TAAC, Spec(IMAGE, LOPSIDED), 2, hidden=(5,)),
     ],
     ids=["images", "stacked vectors", "stacked images"],
 )

@@ -59,7 +59,7 @@ def test_gradients_are_finite_however_extreme_the_network(std, form):
     raw = jnp.asarray([[m, s] for m in extremes for s in extremes])
 
     def loss(raw):
-        action, log_p = TanhGaussian.of(raw, std, form).sample(random.key(0))
+        action, log_p = TanhGaussian.from_outputs(raw, std, form).sample(random.key(0))
         return action.sum() + log_p.sum()
 
     value, gradient = jax.value_and_grad(loss)(raw)
@@ -79,7 +79,7 @@ def test_gradient_of_the_exact_form_survives_saturation(noise):
 
 def test_standard_deviation_of_either_form():
     raw = jnp.asarray([[0.5, -30.0], [0.5, -1.0], [0.5, 0.7], [0.5, 30.0]])
-    sigma = lambda std: np.exp(TanhGaussian.of(raw, std, "exact").log_std)[:, 0]
+    sigma = lambda std: np.exp(TanhGaussian.from_outputs(raw, std, "exact").log_std)[:, 0]
     np.testing.assert_allclose(sigma("exp"), np.exp([-20, -1, 0.7, 2]), rtol=1e-5)
     np.testing.assert_allclose(
         sigma("softplus"), np.log1p(np.exp([-30, -1, 0.7, 30])) + 0.001, rtol=1e-5
@@ -87,7 +87,7 @@ def test_standard_deviation_of_either_form():
 
 
 def test_means_come_first_then_scales():
-    policy = TanhGaussian.of(jnp.asarray([[0.1, 0.2, -3.0, -4.0]]), "exp", "exact")
+    policy = TanhGaussian.from_outputs(jnp.asarray([[0.1, 0.2, -3.0, -4.0]]), "exp", "exact")
     np.testing.assert_allclose(policy.mean, [[0.1, 0.2]])
     np.testing.assert_allclose(policy.log_std, [[-3, -4]])
     np.testing.assert_allclose(policy.mode(), np.tanh([[0.1, 0.2]]), rtol=1e-6)
@@ -166,7 +166,7 @@ def test_samples_and_the_mode_are_legal():
 
 
 def test_without_a_mask_every_action_is_legal():
-    policy = Categorical.of(jnp.zeros((2, 4)))
+    policy = Categorical.from_logits(jnp.zeros((2, 4)))
     np.testing.assert_allclose(policy.entropy(), np.log([4, 4]), rtol=1e-6)
     assert policy.legal.all()
 
@@ -185,7 +185,7 @@ def test_a_mixture_is_what_numpy_computes(learned):
     rng, parts, n = np.random.default_rng(0), 3, 2
     raw = rng.normal(0, 2, (4, parts * (1 + n * (2 if learned else 1))))
     x = rng.normal(size=(4, n))
-    found = Mixture.of(jnp.asarray(raw, jnp.float32), parts, n, 0.5, learned)
+    found = Mixture.from_outputs(jnp.asarray(raw, jnp.float32), parts, n, 0.5, learned)
     for i, row in enumerate(raw):
         chance = np.exp(row[:parts]) / np.exp(row[:parts]).sum()
         means = row[parts : parts * (1 + n)].reshape(parts, n)

@@ -20,7 +20,7 @@ def test_networks_on_the_sphere_have_no_half_precision():
 @reference.quick
 def outcome(key, x):
     """A network, the same after a step that made its weights longer, and what it returns."""
-    net = Hypersphere.of(key, inputs=2, width=4, outputs=1, blocks=1, expansion=2)
+    net = Hypersphere.create(key, inputs=2, width=4, outputs=1, blocks=1, expansion=2)
     longer = jax.tree.map(lambda w: 3 * w if w.ndim == 2 else w, net)
     return net, longer.projected(), net(x)
 
@@ -40,6 +40,6 @@ def test_the_length_of_an_input_is_not_lost():
 
 
 def test_factors_begin_as_they_should_whatever_scale_they_are_learned_at():
-    scaler = Scaler.of(3, initial=0.5, scale=0.01)
+    scaler = Scaler.create(3, initial=0.5, scale=0.01)
     np.testing.assert_allclose(scaler(jnp.ones((2, 3))), 0.5, rtol=1e-6)
     np.testing.assert_allclose(scaler.factors, 0.01, rtol=1e-6)

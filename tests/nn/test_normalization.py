@@ -29,7 +29,7 @@ def known(x):
 @pytest.mark.parametrize("n", [1, 2, 1000])
 def test_mean_and_variance_equal_numpys(n):
     x = rows(n)
-    found = update_running(Running.of((3,)), x)
+    found = update_running(Running.create((3,)), x)
     mean, var = known(x)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-5)
     np.testing.assert_allclose(found.var, var, rtol=1e-5)
@@ -40,7 +40,7 @@ def test_mean_and_variance_equal_numpys(n):
 @given(sizes=st.lists(st.sampled_from([1, 2, 5, 30]), max_size=12), seed=st.integers(0, 99))
 def test_any_split_into_batches_gives_the_same(sizes, seed):
     x = rows(sum(sizes), seed)
-    found = Running.of((3,))
+    found = Running.create((3,))
     for batch in np.split(x, np.cumsum(sizes)[:-1]) if sizes else []:
         found = update_running(found, batch)
     mean, var = known(x) if sizes else (np.zeros(3), np.ones(3))
@@ -51,21 +51,21 @@ def test_any_split_into_batches_gives_the_same(sizes, seed):
 
 def test_leading_axes_are_merged():
     x = rows(24)
-    flat = update_running(Running.of((3,)), x)
-    boxed = update_running(Running.of((3,)), x.reshape(2, 4, 3, 3))
+    flat = update_running(Running.create((3,)), x)
+    boxed = update_running(Running.create((3,)), x.reshape(2, 4, 3, 3))
     jax.tree.map(np.testing.assert_array_equal, flat, boxed)
 
 
 def test_arrays_have_statistics_of_their_own_shape():
     x = rows(50, shape=(2, 4))
-    found = update_running(Running.of((2, 4)), x)
+    found = update_running(Running.create((2, 4)), x)
     assert found.mean.shape == found.var.shape == (2, 4)
     np.testing.assert_allclose(found.mean, x.mean(0), rtol=1e-4)
 
 
 def test_a_large_offset_does_not_spoil_the_variance():
     x = rows(2000, mean=1e4, std=0.5)
-    found = Running.of((3,))
+    found = Running.create((3,))
     for batch in np.split(x, 100):
         found = update_running(found, batch)
     np.testing.assert_allclose(found.mean, x.astype(np.float64).mean(0), rtol=1e-6)
@@ -104,12 +104,12 @@ def test_rows_are_counted_up_to_a_number_that_fits():
 
 def test_before_any_row_normalising_changes_nothing_but_the_clip():
     x = jnp.array([[-7.0, 0.5, 5.0]])
-    np.testing.assert_array_equal(Running.of((3,))(x), [[-5, 0.5, 5]])
+    np.testing.assert_array_equal(Running.create((3,))(x), [[-5, 0.5, 5]])
 
 
 def test_normalised_rows_have_mean_0_and_variance_1():
     x = rows(5000)
-    y = np.asarray(update_running(Running.of((3,)), x)(jnp.asarray(x)))
+    y = np.asarray(update_running(Running.create((3,)), x)(jnp.asarray(x)))
     np.testing.assert_allclose(y.mean(0), np.zeros(3), atol=1e-3)
     np.testing.assert_allclose(y.std(0), np.ones(3), atol=1e-3)
 
@@ -132,7 +132,7 @@ def test_without_a_clip_nothing_is_bounded():
 
 
 def test_any_leading_axes_are_normalised_alike():
-    stats = update_running(Running.of((3,)), rows(20))
+    stats = update_running(Running.create((3,)), rows(20))
     x = jnp.asarray(rows(24, seed=1))
     np.testing.assert_array_equal(stats(x.reshape(2, 4, 3, 3)), stats(x).reshape(2, 4, 3, 3))
 
@@ -157,7 +157,7 @@ def test_images_are_left_as_they_are():
 def test_vectors_beside_an_image_are_normalised():
     obs = {"image": jnp.zeros((5, 2, 2), jnp.uint8), "vector": jnp.asarray(rows(5))}
     stats = jax.jit(update)(statistics(SPEC), obs)
-    alone = update_running(Running.of((3,)), obs["vector"])
+    alone = update_running(Running.create((3,)), obs["vector"])
     jax.tree.map(np.testing.assert_array_equal, stats["vector"], alone)
     np.testing.assert_array_equal(normalise(stats, obs)["vector"], alone(obs["vector"]))
 
@@ -169,8 +169,8 @@ def test_a_lone_image_has_no_statistics():
 def test_rows_that_are_not_valid_count_as_if_not_there():
     x, valid = jnp.asarray(rows(20)), np.arange(20) % 3 > 0
     wild = jnp.where(jnp.asarray(valid)[:, None], x, jnp.nan)
-    found = Running.of((3,)).update(wild, jnp.asarray(valid, jnp.float32))
-    wanted = Running.of((3,)).update(x[valid])
+    found = Running.create((3,)).update(wild, jnp.asarray(valid, jnp.float32))
+    wanted = Running.create((3,)).update(x[valid])
     np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-5)
     np.testing.assert_allclose(found.var, wanted.var, rtol=1e-5)
     same = found.update(wild, jnp.zeros(20))
@@ -180,6 +180,6 @@ def test_rows_that_are_not_valid_count_as_if_not_there():
 
 def test_without_a_prior_small_numbers_have_their_own_scale_at_once():
     x = jnp.asarray(rows(50, mean=0.001, std=1e-4))
-    found = Running.of((3,), prior=0).update(x)
+    found = Running.create((3,), prior=0).update(x)
     np.testing.assert_allclose(found.var, np.var(x, 0), rtol=1e-3)
     assert abs(float(found(x, floor=1e-12).std()) - 1) < 0.01

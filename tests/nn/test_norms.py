@@ -60,7 +60,7 @@ def test_outside_of_training_running_statistics_count_and_rows_stand_alone(netwo
 
 
 def test_batch_norm_in_training_has_mean_zero_and_deviation_one():
-    out, _ = train(BatchNormOnly.of(3, epsilon=0.0), X, np.ones(6, np.float32))
+    out, _ = train(BatchNormOnly.create(3, epsilon=0.0), X, np.ones(6, np.float32))
     np.testing.assert_allclose(np.asarray(out).mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(np.asarray(out).std(0), 1, rtol=1e-5)
 
@@ -72,7 +72,7 @@ class BatchNormOnly(BatchNorm):
 
 def test_renormalisation_gives_what_running_statistics_would():
     """Within its bounds, the training pass of a renorm equals the pass by running statistics."""
-    norm = BatchNorm.of(3, renorm=5)
+    norm = BatchNorm.create(3, renorm=5)
     near = replace(norm, mean=jnp.asarray(X.mean(0)), var=jnp.asarray(X.var(0) * 1.5))
     late = replace(near, updates=jnp.float32(5))
     x, ones = jnp.asarray(X), jnp.ones(6)

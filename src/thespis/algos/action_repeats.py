@@ -32,7 +32,7 @@ def histograms(rows: Row, begins: Bool[Array, "..."]) -> dict[str, Histogram]:
     """Counts the lengths of runs that ended in rows [...], and the values of actions."""
     acted = ~rows.final
     ended = acted & ~begins & rows.extra.switch
-    counts = {"run_lengths": Histogram.of(rows.extra.repeats, ended, LENGTH_EDGES)}
+    counts = {"run_lengths": Histogram.from_values(rows.extra.repeats, ended, LENGTH_EDGES)}
     for i in range(rows.action.shape[-1]):
-        counts[f"actions/{i}"] = Histogram.of(rows.action[..., i], acted, ACTION_EDGES)
+        counts[f"actions/{i}"] = Histogram.from_values(rows.action[..., i], acted, ACTION_EDGES)
     return counts

@@ -16,7 +16,7 @@ from jaxtyping import Array
 from thespis.algos.critic_learning import CriticLearning
 from thespis.core import MASK, Box, Discrete, Spec, ThespisError, has_mask
 from thespis.replay.priorities import Rule
-from thespis.tuning.hyper import LogUniform, Uniform, prior
+from thespis.tuning.hyper import LogUniform, Uniform, special_prior
 
 
 @dataclass(frozen=True)
@@ -39,35 +39,21 @@ class ActorCritic(CriticLearning):
     """Age in environment steps after which prioritized_replay ignores a transition."""
 
     class Hyper(eqx.Module):
-        priority_alpha: float = prior(
-            0.6, Uniform(0, 1), "exponent of priorities", low=0, special=True
+        priority_alpha: float = special_prior(0.6, Uniform(0, 1), "exponent of priorities", low=0)
+        priority_beta: float = special_prior(
+            0.4, Uniform(0, 1), "initial exponent of importance weights", low=0
         )
-        priority_beta: float = prior(
-            0.4, Uniform(0, 1), "initial exponent of importance weights", low=0, special=True
+        priority_anneal: float = special_prior(
+            1e5, LogUniform(1e4, 1e6), "updates until priority_beta has grown to 1", low=1
         )
-        priority_anneal: float = prior(
-            1e5,
-            LogUniform(1e4, 1e6),
-            "updates until priority_beta has grown to 1",
-            low=1,
-            special=True,
+        weight_decay: float = special_prior(
+            1e-2, LogUniform(1e-4, 1e-1), "weight decay of adamw", low=0
         )
-        weight_decay: float = prior(
-            1e-2, LogUniform(1e-4, 1e-1), "weight decay of adamw", low=0, special=True
+        lr_end: float = special_prior(
+            0.1, LogUniform(1e-2, 1), "final learning rates, as a fraction of the initial ones", 0
         )
-        lr_end: float = prior(
-            0.1,
-            LogUniform(1e-2, 1),
-            "final learning rates, as a fraction of the initial ones",
-            0,
-            special=True,
-        )
-        schedule_updates: float = prior(
-            0.0,
-            Uniform(0, 1e6),
-            "length of lr_schedule in updates; 0 for the whole run",
-            0,
-            special=True,
+        schedule_updates: float = special_prior(
+            0.0, Uniform(0, 1e6), "length of lr_schedule in updates; 0 for the whole run", 0
         )
 
     multi_agent: ClassVar[bool] = False

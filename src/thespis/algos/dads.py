@@ -36,7 +36,7 @@ from thespis.nn.networks import MLP
 from thespis.nn.normalization import Running
 from thespis.nn.train_state import TrainState
 from thespis.selection import function, is_function, name_of
-from thespis.tuning.hyper import LogUniform, Uniform, prior
+from thespis.tuning.hyper import LogUniform, Uniform, prior, special_prior
 from thespis.values import Reference, Word
 
 EDGE = 1e-6  # distance from a bound to which actions are clipped for log-probabilities
@@ -144,37 +144,24 @@ class DADS(SAC):
         dynamics_scale: float = prior(
             1.0, LogUniform(0.1, 1), "standard deviation of predictions, or its minimum", low=1e-3
         )
-        importance_clip: float = prior(
-            10.0,
-            LogUniform(1, 100),
-            "largest factor by which importance weights differ from 1",
-            low=1,
-            special=True,
+        importance_clip: float = special_prior(
+            10.0, LogUniform(1, 100), "largest factor by which importance weights differ from 1", 1
         )
-        multiplier: float = prior(
+        multiplier: float = special_prior(
             30.0,
             LogUniform(1, 100),
             "initial Lagrange multiplier of metra's constraint",
             low=1e-6,
             initial=True,
-            special=True,
         )
-        slack: float = prior(
-            1e-3, LogUniform(1e-4, 1e-1), "slack of metra's constraint", low=0, special=True
+        slack: float = special_prior(
+            1e-3, LogUniform(1e-4, 1e-1), "slack of metra's constraint", low=0
         )
-        diversity_scale: float = prior(
-            1.0,
-            LogUniform(0.1, 10),
-            "weight of the intrinsic reward, with with_reward",
-            low=0,
-            special=True,
+        diversity_scale: float = special_prior(
+            1.0, LogUniform(0.1, 10), "weight of the intrinsic reward, with with_reward", low=0
         )
-        margin: float = prior(
-            0.1,
-            Uniform(0, 0.5),
-            "fraction of the best return within which a skill is near the best",
-            low=0,
-            special=True,
+        margin: float = special_prior(
+            0.1, Uniform(0, 0.5), "fraction of the best return within which a skill is near it", 0
         )
 
     presets: ClassVar[dict[str, dict]] = PRESETS
@@ -242,7 +229,7 @@ class DADS(SAC):
         inputs, outputs = objective.sizes
         dynamics = MLP(k_dynamics, (inputs, *hidden, outputs), self.weight_init)
         seen = views.size("dynamics_sees")
-        running = lambda wanted, size: Running.of((size,), prior=0) if wanted else None
+        running = lambda wanted, size: Running.create((size,), prior=0) if wanted else None
         return State(
             **vars(super().init(k_policy, hp)),
             dynamics=TrainState.create(dynamics),

@@ -20,7 +20,6 @@ from thespis.algos.held_noise import Held
 from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.discrete_sac import PRESETS
 from thespis.algos.soft_actor_critic import SoftActorCritic, State
-from thespis.algos.temperature import update_temperature
 from thespis.core import MASK, Metrics, Mode, ThespisError, Transition, has_mask, mean, where
 from thespis.nn.distributions import Categorical
 from thespis.nn.heads import smallest
@@ -141,9 +140,8 @@ class DiscreteSAC(SoftActorCritic):
         # Temperature: hold the entropy at its target (eq. 11).
         targets = self.target_entropies(hp, policy)
         entropy, target_entropy = mean(entropies, b.valid), mean(targets, b.valid)
-        temperature, alpha_loss = update_temperature(
-            self.temperature, state.temperature, entropy - target_entropy, hp.alpha_lr
-        )
+        surplus = entropy - target_entropy
+        temperature, alpha_loss = self.learn_temperature(state, hp, surplus)
 
         uniform = Categorical(jnp.zeros_like(next_policy.logits), next_policy.legal)
         metrics = result.metrics | {
@@ -170,7 +168,8 @@ class DiscreteSAC(SoftActorCritic):
 
     def distribution(self, logits: Array, obs) -> Categorical:
         """Returns the policy that the actor's logits stand for."""
-        return Categorical.of(logits, obs[MASK].astype(bool) if has_mask(self.spec.obs) else None)
+        legal = obs[MASK].astype(bool) if has_mask(self.spec.obs) else None
+        return Categorical.from_logits(logits, legal)
 
     def network_inputs(self, obs, action) -> tuple[Array, ...]:
         return (obs,)

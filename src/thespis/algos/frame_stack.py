@@ -53,7 +53,7 @@ class FrameStack:
     frames: int
 
     @classmethod
-    def of(cls, Algorithm: type, spec: Spec, frames: int, **options: Any) -> FrameStack:
+    def wrap(cls, Algorithm: type, spec: Spec, frames: int, **options: Any) -> FrameStack:
         if spec.agents:
             raise ThespisError(
                 f"frame_stack = {frames} is for one agent, and there are {len(spec.agents)}: "

@@ -246,9 +246,9 @@ class MASAC(MultiAgent):
         """Returns the distributions of all agents' actions."""
         out = actor(seen.local)
         if not self.continuous:
-            return Categorical.of(out, seen.legal)
+            return Categorical.from_logits(out, seen.legal)
         used = None if self.used.all() else jnp.asarray(self.used)
-        return TanhGaussian.of(out, "exp", self.log_derivative, used)
+        return TanhGaussian.from_outputs(out, "exp", self.log_derivative, used)
 
     def q(
         self, critic: tuple[Team, ...], obs: TeamObservation, action

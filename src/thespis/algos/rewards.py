@@ -46,7 +46,7 @@ class Rewards:
         return self.reward_norm != "none"
 
     def make_reward_stats(self) -> ReturnScale | None:
-        return ReturnScale.of() if self.normalizes_rewards else None
+        return ReturnScale.create() if self.normalizes_rewards else None
 
     def observe_returns(self, state, returns: Float[Array, "n"], valid: Float[Array, "n"]) -> Any:
         """Returns the state after it has seen these discounted returns."""

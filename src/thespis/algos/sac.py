@@ -16,7 +16,6 @@ from thespis.algos.held_noise import Held
 from thespis.algos.hyper_parameters import Discounting, SoftLearningRates
 from thespis.algos.presets.sac import PRESETS
 from thespis.algos.soft_actor_critic import SoftActorCritic, State
-from thespis.algos.temperature import update_temperature
 from thespis.core import Mean, Metrics, Mode, ThespisError, Transition, mean
 from thespis.nn.distributions import RANGE, LogDerivative, Std, TanhGaussian
 from thespis.nn.networks import MLP, Critics, EncodedNetwork
@@ -149,9 +148,7 @@ class SAC(SoftActorCritic):
 
         # Temperature: hold the entropy at its target (eq. 18).
         surplus = -log_p - hp.target_entropy * self.box.size  # entropy above its target
-        temperature, alpha_loss = update_temperature(
-            self.temperature, state.temperature, surplus, hp.alpha_lr
-        )
+        temperature, alpha_loss = self.learn_temperature(state, hp, surplus)
         metrics = {"actor_loss": loss, "ent_coef_loss": alpha_loss, "log_prob": log_p}
         return actor, temperature, metrics
 
@@ -163,7 +160,7 @@ class SAC(SoftActorCritic):
     def distribution(self, raw: Array) -> TanhGaussian:
         """Returns the policy that the outputs of the actor's network stand for."""
         low, high = self.log_std_range
-        return TanhGaussian.of(raw, self.std, self.log_derivative, log_stds=(low, high))
+        return TanhGaussian.from_outputs(raw, self.std, self.log_derivative, log_stds=(low, high))
 
     def soft_value(self, policy: TanhGaussian, critic, alpha, obs, key) -> tuple[Array, Array]:
         """Returns V(s) = Q(s, a) - alpha log pi(a|s) for one a ~ pi (eq. 3), and log pi(a|s)."""

@@ -96,7 +96,7 @@ class SkillDynamics:
         """Returns q(. | s, z), a distribution of normalised changes."""
         algo, outputs = self.algo, net(jnp.concatenate([seen, skill], -1))
         learned, n = algo.dynamics_std == "learned", algo.views.size("predicts")
-        return Mixture.of(outputs, algo.components, n, hp.dynamics_scale, learned)
+        return Mixture.from_outputs(outputs, algo.components, n, hp.dynamics_scale, learned)
 
     def normalised(self, state: Any, obs, next_obs) -> tuple[Array, Array]:
         """Returns the input of the dynamics, and the change they should predict."""

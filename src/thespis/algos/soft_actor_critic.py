@@ -10,7 +10,7 @@ from jax import random
 from jaxtyping import Array
 
 from thespis.algos.actor_critic import ActorCritic
-from thespis.algos.temperature import Form, alpha_of, init_temperature
+from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
 from thespis.nn.networks import MLP, Critics, EncodedNetwork
 from thespis.nn.train_state import TrainState
 
@@ -60,3 +60,7 @@ class SoftActorCritic(ActorCritic):
     def alpha(self, state: State, hp) -> Array:
         """Returns the temperature."""
         return alpha_of(self.temperature, state.temperature, hp.alpha)
+
+    def learn_temperature(self, state: State, hp, surplus) -> tuple[TrainState | None, Array]:
+        """Lowers the temperature if there is a surplus of entropy -> its state, the loss."""
+        return update_temperature(self.temperature, state.temperature, surplus, hp.alpha_lr)

@@ -33,7 +33,7 @@ from thespis.nn.networks import MLP, Critics
 from thespis.nn.normalization import Running
 from thespis.nn.train_state import TrainState
 from thespis.replay.priorities import Drawn
-from thespis.tuning.hyper import LogUniform, Uniform, prior
+from thespis.tuning.hyper import LogUniform, Uniform, prior, special_prior
 from thespis.xla import fast_random
 
 
@@ -117,8 +117,8 @@ class TAAC(ActorCritic):
             3e-4, LogUniform(3e-5, 3e-3), "learning rate of the temperatures", low=0
         )
         reward_clip: float = prior(5.0, LogUniform(1, 10), "bound of normalised rewards", low=0)
-        huber_delta: float = prior(
-            1.0, LogUniform(0.1, 10), "error beyond which the Huber loss is linear", 0, special=True
+        huber_delta: float = special_prior(
+            1.0, LogUniform(0.1, 10), "error beyond which the Huber loss is linear", 0
         )
         alpha: float = prior(1.0, LogUniform(1e-2, 1), "initial temperatures", low=0, initial=True)
         target_entropy: float = prior(
@@ -174,7 +174,7 @@ class TAAC(ActorCritic):
             target=critic,
             temperature=init_temperature("log", jnp.stack([alpha, alpha])),
             stats=self.make_stats(),
-            reward_stats=Running.of((dims,)) if self.normalize_rewards else None,
+            reward_stats=Running.create((dims,)) if self.normalize_rewards else None,
         )
 
     @property
@@ -329,7 +329,7 @@ class TAAC(ActorCritic):
         td_error = jnp.abs(error).mean((0, -1))
         total = lambda x: (x * b.valid[None]).sum()
         repeated = repetitions(rows, begins).items()
-        switch_probabilities = Histogram.of(beta[..., 1], chose, PROBABILITY_EDGES)
+        switch_probabilities = Histogram.from_values(beta[..., 1], chose, PROBABILITY_EDGES)
         metrics = {
             "actor_loss": pi_loss,
             "critic_loss": q_loss,
@@ -358,7 +358,8 @@ class TAAC(ActorCritic):
 
     def policy(self, state: State, actor: Actor, obs, last) -> TanhGaussian:
         """Returns pi(. | s, tau-). The actor uses the critics' encoder and does not train it."""
-        return TanhGaussian.of(actor(state.critic.params.encode(obs), last), "exp", "exact")
+        raw = actor(state.critic.params.encode(obs), last)
+        return TanhGaussian.from_outputs(raw, "exp", "exact")
 
     def lowest(self, q: Float[Array, "critics ... d"]) -> Float[Array, "... d"]:
         """Returns the worst critic's value of each reward dimension, by the sign of its weight."""

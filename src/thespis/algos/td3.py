@@ -19,7 +19,7 @@ from thespis.algos.presets.td3 import PRESETS
 from thespis.core import Mean, Metrics, Mode, Transition, mean, polyak
 from thespis.nn.networks import Critics
 from thespis.nn.train_state import TrainState
-from thespis.tuning.hyper import Uniform, prior
+from thespis.tuning.hyper import Uniform, prior, special_prior
 from thespis.xla import fast_random
 
 
@@ -61,9 +61,7 @@ class TD3(ActorCritic):
 
     class Hyper(Discounting, LearningRates):
         noise: float = prior(0.1, Uniform(0, 0.2), "std of the exploration noise", low=0)
-        noise_low: float = prior(
-            0.0, Uniform(0, 0.1), "lowest std of noise_per_episode", low=0, special=True
-        )
+        noise_low: float = special_prior(0.0, Uniform(0, 0.1), "lowest std of noise_per_episode", 0)
         target_noise: float = prior(0.2, Uniform(0, 1), "std of the target policy noise", low=0)
         noise_clip: float = prior(0.5, Uniform(0, 1), "bound of the target policy noise", low=0)
 

@@ -20,7 +20,7 @@ from thespis.core import Metrics, ThespisError, Transition, mean
 from thespis.nn.embeddings import FAR, EmbeddedActor, EmbeddedCritics, EmbeddedNetwork, Embedding
 from thespis.nn.networks import Network
 from thespis.nn.train_state import TrainState
-from thespis.tuning.hyper import LogUniform, Uniform, prior
+from thespis.tuning.hyper import LogUniform, Uniform, prior, special_prior
 
 ELU = Network(activation="elu")
 
@@ -66,9 +66,7 @@ class TD7(TD3):
         encoder_lr: float = prior(
             3e-4, LogUniform(3e-5, 3e-3), "learning rate of the encoder", low=0
         )
-        priority_alpha: float = prior(
-            0.4, Uniform(0, 1), "exponent of priorities", low=0, special=True
-        )
+        priority_alpha: float = special_prior(0.4, Uniform(0, 1), "exponent of priorities", low=0)
 
     presets: ClassVar[dict[str, dict]] = PRESETS
     unsupported: ClassVar[tuple[str, ...]] = ("privileged", "shared_encoder", "critic_target")

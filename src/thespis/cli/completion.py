@@ -221,8 +221,8 @@ def fish(words: Words) -> str:
         f"  string split ' ' {quoted(' '.join(words.in_zoo))}",
         "end",
     ]
-    first = lambda at, found: (
-        f"complete -c thespis -f -n '__thespis_first {at}' -a {quoted(' '.join(found))}"
+    first = lambda at, candidates: (
+        f"complete -c thespis -f -n '__thespis_first {at}' -a {quoted(' '.join(candidates))}"
     )
     lines.append(first("", words.commands))
     lines += [first(name, words.algos) for name in (*OF_ALGO, "sweep")]

@@ -85,20 +85,20 @@ def sweep(argv: list[str]) -> int:
 
     sweeps = imported("thespis.sweeps.sweep")
     if only_status:
-        found, _ = sweeps.open_sweep({"algo": algo} | chosen, file, trust, new=False)
+        table, _ = sweeps.open_sweep({"algo": algo} | chosen, file, trust, new=False)
     else:
-        found = sweeps.sweep(algo, config=file, progress=not as_json, trust=trust, **chosen)
+        table = sweeps.sweep(algo, config=file, progress=not as_json, trust=trust, **chosen)
     if as_json:
-        print(json.dumps(sweeps.result_of(found)))
+        print(json.dumps(sweeps.result_of(table)))
     else:
-        print_table(found)
+        print_table(table)
     if only_status:
         return 0
-    if found.signal:
+    if table.signal:
         if not as_json:
-            print(printable(f"stopped; to go on: thespis sweep {found.path}"), file=sys.stderr)
-        return 128 + found.signal
-    unfinished = {*found.counts} - {*sweeps.FINISHED}
+            print(printable(f"stopped; to go on: thespis sweep {table.path}"), file=sys.stderr)
+        return 128 + table.signal
+    unfinished = {*table.counts} - {*sweeps.FINISHED}
     return 1 if unfinished else 0
 
 
@@ -120,25 +120,25 @@ def algorithms(word: str, trusted: bool) -> list[Any]:
     return [registry.find(str(name).strip()) for name in items if str(name).strip()]
 
 
-def options_of(found: list[Any]) -> list[Option]:
+def options_of(classes: list[Any]) -> list[Option]:
     """Returns the options of a sweep of these algorithms: its own, and those of `train`."""
-    own = {o.name for o in OWN}
-    run = [o for o in run_options([]) if o.name not in own and o.name not in NOT_SWEPT]
-    every = {o.name: o for algorithm in found for o in known_options(algorithm, run)}
+    names = {o.name for o in OWN}
+    run = [o for o in run_options([]) if o.name not in names and o.name not in NOT_SWEPT]
+    every = {o.name: o for algorithm in classes for o in known_options(algorithm, run)}
     every = every or {o.name: o for o in run + tuner_options()}
-    return [*OWN, *(o for o in every.values() if o.name not in own)]
+    return [*OWN, *(o for o in every.values() if o.name not in names)]
 
 
-def read_options(found: list[Any], argv: list[str]) -> dict[str, Any]:
+def read_options(classes: list[Any], argv: list[str]) -> dict[str, Any]:
     """Returns the options that were given."""
-    known = options_of(found)
+    known = options_of(classes)
     refuse_others(argv, known)
-    words, given = split(argv, known)
+    words, typed = split(argv, known)
     if words:
         raise ThespisError(f"unexpected {words[0]!r}: options start with --")
     return {
         name: texts if name in RAW else read(option, texts)
-        for name, (option, texts) in given.items()
+        for name, (option, texts) in typed.items()
     }
 
 
@@ -148,8 +148,8 @@ def print_help(word: str | None, everything: bool) -> None:
     print("command again goes on where it was stopped. Exit code 1: a job failed.\n")
     print(describe(OWN))
     if everything:
-        own = {o.name for o in OWN}
-        groups = {"The run": [o for o in run_options([]) if o.name not in (*own, *NOT_SWEPT)]}
+        names = {o.name for o in OWN}
+        groups = {"The run": [o for o in run_options([]) if o.name not in (*names, *NOT_SWEPT)]}
         for algorithm in algorithms(word, False) if word else ():
             title = f"Static choices of {algorithm.__name__}"
             groups[title] = fields(algorithm, "algo.", skip=("spec",))
@@ -162,7 +162,7 @@ def print_help(word: str | None, everything: bool) -> None:
     print(f"\nexample: thespis {EXAMPLE}")
 
 
-def print_table(found: Any) -> None:
+def print_table(table: Any) -> None:
     """Prints the table of a sweep, and the best setting as a command."""
     from rich.console import Console
 
@@ -170,15 +170,15 @@ def print_table(found: Any) -> None:
     from thespis.report.table import fitting, short, summary
     from thespis.values import show
 
-    rows = found.rows
+    rows = table.rows
     choices = choices_of(rows)
     text = lambda x: None if x is None else show(x)
     interval = lambda r: None if r["low"] is None else f"{r['low']:,.1f} to {r['high']:,.1f}"
-    told = [n for n in ("algo", "env") if len({row[n] for row in rows}) > 1] + choices
+    varied = [n for n in ("algo", "env") if len({row[n] for row in rows}) > 1] + choices
     lines = [
         {
             "job": row["job"].partition("-")[0],
-            **{name: text(row.get(name)) for name in told},
+            **{name: text(row.get(name)) for name in varied},
             "state": row["state"],
             "step": f"{short(row['step'])}/{short(row['of_steps'])}",
             "IQM": row["iqm"],
@@ -186,20 +186,20 @@ def print_table(found: Any) -> None:
         }
         for row in rows
     ]
-    narrow = [{n: line[n] for n in ("job", *told, "state", "IQM")} for line in lines]
+    narrow = [{n: line[n] for n in ("job", *varied, "state", "IQM")} for line in lines]
     if lines:
         fitting(Console(), summary(lines), summary(narrow))
     for row in rows:
         if row["error"]:
             print(printable(f"failed  {row['job']}: {row['error']}"))
-    counts = ", ".join(f"{n} {state}" for state, n in found.counts.items())
+    counts = ", ".join(f"{n} {state}" for state, n in table.counts.items())
     print(f"jobs    {counts or 'none yet'}")
-    if best := found.best:
+    if best := table.best:
         noun = "normalised IQM" if best["normalised"] else "IQM"
         named = " ".join(f"{name}={value}" for name, value in best["choices"].items())
         print(printable(f"best    {best['algo']} {named}  {noun} {best['iqm']:,.4g}"))
         for command in best["commands"].values():
             print(printable(f"        {command}"))
-    page = found.path / "report.html"
+    page = table.path / "report.html"
     if page.exists():
         print(printable(f"report  {page}"))

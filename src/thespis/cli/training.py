@@ -227,14 +227,14 @@ def read_training(
         raise HelpPrinted
     known = known_options(algorithm, run) + (unlisted or [])
     refuse_others(rest, known)
-    words, given = split(rest, known)
+    words, typed = split(rest, known)
     if words:
         asked = f"unexpected {words[0]!r}: is it --env {words[0]}?"
-        raise ThespisError(unexpected(words[0], rest) if "env" in given else asked)
+        raise ThespisError(unexpected(words[0], rest) if "env" in typed else asked)
     for name, check in names_to_check(algo, algorithm).items():  # wrong names are reported first
-        if name in given:
-            check(read(*given[name]))
-    chosen = {name: read(option, texts) for name, (option, texts) in given.items()}
+        if name in typed:
+            check(read(*typed[name]))
+    chosen = {name: read(option, texts) for name, (option, texts) in typed.items()}
     for text in overshadowed(algo, chosen.get("env")):
         print(f"note: {printable(text)}", file=sys.stderr)
     return algo, chosen

@@ -175,6 +175,6 @@ def export(argv: list[str]) -> None:
             text = f"acts as the trained policy on 1,000 observations, within {error:.0e}"
             lines.append(f"{name:<6} {text}")
         lines += [f"file   {file}" for file in result["files"]]
-    each = [{"member": m} | x for m, x in zip(members, results, strict=True)]
-    result = {"members": each} if len(members) > 1 else results[0]
+    by_member = [{"member": m} | x for m, x in zip(members, results, strict=True)]
+    result = {"members": by_member} if len(members) > 1 else results[0]
     print_result({"run": str(run.path)} | result, args.json, lines)

@@ -51,8 +51,8 @@ class Collecting:
         leaves, rows = jax.device_put(leaves), []
         for iteration in range(start, start + length):
             step, time = self.arrived, np.array([iteration, self.task.number], np.int32)
-            given = self.memory, self.begin, step.obs, self.seeds, time
-            action, self.memory, extra = self.act(leaves, *given, mode=mode)
+            inputs = self.memory, self.begin, step.obs, self.seeds, time
+            action, self.memory, extra = self.act(leaves, *inputs, mode=mode)
             action = np.asarray(action)
             extra = jax.tree.map(np.asarray, extra)
             rows.append({"step": step, "action": action, "extra": extra})
@@ -118,8 +118,8 @@ def needed(loop: Loop) -> list[int]:
         return loop.algo.act(state, hp, memory, obs, random.key(0), jnp.int32(0), mode)
 
     modes: tuple[Mode, ...] = ("random", "explore")
-    found = [inputs_read(partial(act, mode), leaves, memory, obs) for mode in modes]
-    return sorted(i for i in set().union(*found) if i < len(leaves))
+    read = [inputs_read(partial(act, mode), leaves, memory, obs) for mode in modes]
+    return sorted(i for i in set().union(*read) if i < len(leaves))
 
 
 def inputs_read(f: Callable, *inputs: Any) -> set[int]:

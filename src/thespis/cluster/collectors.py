@@ -47,7 +47,7 @@ class Order(NamedTuple):
     start: int
     weights: Any  # a reference
     mode: Mode
-    made: int  # the iteration at which the learner had these weights
+    weights_from: int  # the iteration at which the learner had these weights
 
 
 @dataclass
@@ -212,7 +212,7 @@ class CollectorDriver(HostDriver):
             rows.append(new)
         self.block = jax.device_put(jax.tree.map(lambda *xs: np.concatenate(xs, 2), *rows))
         self.position = 0
-        mean = order.start - order.made + (self.sync - 1) / 2
+        mean = order.start - order.weights_from + (self.sync - 1) / 2
         self.lag += mean * self.loop.envs
         self.rows += 1
         self.waited += time.monotonic() - began

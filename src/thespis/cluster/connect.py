@@ -103,9 +103,9 @@ def away_from_here() -> Iterator[None]:
             os.chdir(before)
 
 
-def address_of(given: str | bool | None) -> str | None:
-    """Returns the address of a cluster, as given or from RAY_ADDRESS; None: a Ray of our own."""
-    chosen = given if isinstance(given, str) else os.environ.get("RAY_ADDRESS")
+def address_of(address: str | bool | None) -> str | None:
+    """Returns the address of a cluster, by default of RAY_ADDRESS; None for a Ray of our own."""
+    chosen = address if isinstance(address, str) else os.environ.get("RAY_ADDRESS")
     return None if chosen in ("", "local") else chosen
 
 
@@ -182,7 +182,7 @@ def check_versions(ray: Any) -> None:
     for node, refs in asked.items():
         name = there[node]["NodeManagerAddress"]
         try:
-            found = {package: told(ray, ref) for package, ref in refs.items()}
+            installed = {package: answered_version(ray, ref) for package, ref in refs.items()}
         except ray.exceptions.GetTimeoutError:
             raise ThespisError(
                 f"ray: node {name} does not answer within {ANSWERED} s; check `ray status`"
@@ -191,12 +191,14 @@ def check_versions(ray: Any) -> None:
             if node in {x["NodeID"] for x in nodes(ray)}:
                 raise ThespisError(f"ray: node {name} starts no process; check its logs") from None
             continue
-        refuse_differences(name, found, here)
+        refuse_differences(name, installed, here)
 
 
-def refuse_differences(name: str, found: dict[str, str], here: dict[str, str]) -> None:
-    """Refuses a node by the versions it has `found` there."""
-    different = [f"{k} {found.get(k)}, not {x}" for k, x in here.items() if found.get(k) != x]
+def refuse_differences(name: str, installed: dict[str, str], here: dict[str, str]) -> None:
+    """Refuses a node by the versions that are `installed` there."""
+    different = [
+        f"{k} {installed.get(k)}, not {x}" for k, x in here.items() if installed.get(k) != x
+    ]
     if different:
         raise ThespisError(
             f"ray: node {name} has {'; '.join(different)} as here; install the same on all nodes"
@@ -211,7 +213,7 @@ def ask(ray: Any, node: str) -> dict[str, Any]:
     return {"python": python()} | {package: version(package) for package in PACKAGES}
 
 
-def told(ray: Any, ref: Any) -> str:
+def answered_version(ray: Any, ref: Any) -> str:
     """Returns the version that a node has answered with."""
     try:
         return ray.get(ref, timeout=ANSWERED)

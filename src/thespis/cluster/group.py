@@ -34,8 +34,8 @@ from thespis.runs.metric_rows import Evaluation
 from thespis.runs.process import alone
 from thespis.runs.reporter import Mute
 from thespis.runs.trainer import Trainer
-from thespis.runs.tuning_rounds import Rounds, Tuning, end_episodes, inherited, values
-from thespis.tuning import Inherit
+from thespis.runs.tuning_rounds import Rounds, Tuning, end_episodes, values
+from thespis.tuning import Inherit, inherited
 from thespis.xla import compile_cache, threads
 from thespis.xla.placement import to_device
 
@@ -232,31 +232,31 @@ class GroupTrainer(Trainer):
     def reported(self) -> dict[str, Any]:
         """Returns what was reported with the checkpoint from which it goes on."""
         path = files.inside(self.folder, "reports", f"{self.step:012d}.json")
-        told = read_json(path)
-        if not self.is_report(told):
+        report = read_json(path)
+        if not self.is_report(report):
             raise ThespisError(f"{path} is damaged: it is not what a group reports; restore it")
-        return told
+        return report
 
-    def is_report(self, told: Any) -> bool:
+    def is_report(self, report: Any) -> bool:
         """Returns whether this is a report of this group at this step, whoever has written it."""
         members, kinds = range(self.config.members), {"rows": list, "notes": list, "programs": dict}
         try:
-            shape = np.shape(np.asarray(told["scores"], float)) if self.tuning else ()
-            when, returns = told["evaluated"] or (self.step, [])
-            numbers = [when, told["best_step"], *returns, *told["programs"].values()]
-            for step, member, values, counts in told["rows"]:
+            shape = np.shape(np.asarray(report["scores"], float)) if self.tuning else ()
+            when, returns = report["evaluated"] or (self.step, [])
+            numbers = [when, report["best_step"], *returns, *report["programs"].values()]
+            for step, member, values, counts in report["rows"]:
                 known = values.keys() <= {*self.log.columns} and member in members
                 bins = {name: len(edges) - 1 for name, edges in self.log.edges.items()}
                 if not known or any(len(x) != bins.get(name) for name, x in counts.items()):
                     return False
                 numbers += [step, *values.values(), *(n for x in counts.values() for n in x)]
             return (
-                all(type(told[name]) is kind for name, kind in kinds.items())
-                and type(told["step"]) is int
-                and told["step"] == self.step
+                all(type(report[name]) is kind for name, kind in kinds.items())
+                and type(report["step"]) is int
+                and report["step"] == self.step
                 and shape == ((len(members), self.config.scores) if self.tuning else ())
                 and all(isinstance(x, int | float) for x in numbers)
-                and all(isinstance(text, str) for text in told["notes"])
+                and all(isinstance(text, str) for text in report["notes"])
             )
         except (AttributeError, KeyError, TypeError, ValueError):
             return False
@@ -316,8 +316,8 @@ class Group:
             trainer.open()
             trainer.start()
         columns, edges = trainer.log.columns, trainer.log.edges
-        told = {"columns": columns, "edges": edges, "pid": os.getpid()}
-        return told | {"report": self.finished(trainer.reported())}
+        facts = {"columns": columns, "edges": edges, "pid": os.getpid()}
+        return facts | {"report": self.finished(trainer.reported())}
 
     def check_folder(self) -> None:
         """Refuses to train where the folder of the run is another one, or none."""

@@ -30,11 +30,11 @@ def ask_parents(workers: Workers, decision: Decision, replay: bool) -> Handover:
         if member not in donor.members and donor.actor is not None:
             wanted.setdefault(donor.number, set()).add(parent - donor.members.start)
     donors = [worker for worker in workers.workers if worker.number in wanted]
-    given = {w.number: workers.give(w, sorted(wanted[w.number]), replay) for w in donors}
-    return Handover(decision, given)
+    references = {w.number: workers.give(w, sorted(wanted[w.number]), replay) for w in donors}
+    return Handover(decision, references)
 
 
-def told(workers: Workers, worker: Worker, handover: Handover) -> dict[str, Any]:
+def orders_for(workers: Workers, worker: Worker, handover: Handover) -> dict[str, Any]:
     """Returns what a group must know of a decision."""
     decision, donors = handover
     parents = [int(parent) for parent in np.asarray(decision.parents)]

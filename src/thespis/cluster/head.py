@@ -30,7 +30,7 @@ from thespis import envs
 from thespis.cluster import events, journal, merge, slices
 from thespis.cluster.assign import make_workers
 from thespis.cluster.connect import address_of, connect
-from thespis.cluster.handover import Handover, ask_parents, told
+from thespis.cluster.handover import Handover, ask_parents, orders_for
 from thespis.cluster.journal import Entry
 from thespis.cluster.run_log import RunLog
 from thespis.cluster.workers import Worker
@@ -42,7 +42,8 @@ from thespis.runs.config import Config
 from thespis.runs.directory import GROUPS, repair_status, status, write_json
 from thespis.runs.resets import Resets
 from thespis.runs.timetable import RECORDS, Timetable
-from thespis.runs.tuning_rounds import Decision, Tuning, inherited, values
+from thespis.runs.tuning_rounds import Decision, Tuning, values
+from thespis.tuning import inherited
 from thespis.values import convert, counted
 
 TRIES = 5  # deaths of a group without any progress, after which the run ends
@@ -261,7 +262,7 @@ class Head:
         if self.waits(worker, target):
             if cure is not None:
                 self.workers.ask(
-                    worker, {"until": target, "cure": told(self.workers, worker, cure)}
+                    worker, {"until": target, "cure": orders_for(self.workers, worker, cure)}
                 )
             return
         start = min(worker.step, self.step)
@@ -272,7 +273,7 @@ class Head:
         )
         at = start // self.config.envs
         handover = self.handovers.get(start)
-        decision = None if handover is None else told(self.workers, worker, handover)
+        decision = None if handover is None else orders_for(self.workers, worker, handover)
         until = min(slices.meeting_after(self.config, self.timetable, at), target)
         order = {"step": start, "until": until, "decision": decision}
         self.workers.ask(worker, order | {"stay": self.deadline is not None})
@@ -348,11 +349,11 @@ class Head:
         """Tells whether the wanted reward is reached, or nobody got better for too long."""
         goal, patience = self.config.stop_reward, self.config.patience
         reports = [worker.report or {} for worker in self.workers.workers]
-        told = [report.get("evaluated") for report in reports]
-        if not all(one is not None and one[0] == step for one in told):
+        evaluations = [report.get("evaluated") for report in reports]
+        if not all(one is not None and one[0] == step for one in evaluations):
             return False
         if goal is not None:
-            returns = np.array([x for one in told if one for x in one[1]], np.float32)
+            returns = np.array([x for one in evaluations if one for x in one[1]], np.float32)
             reached = returns >= goal
             if reached.any() if self.tuning else reached.all():
                 return True
@@ -402,10 +403,10 @@ class Head:
     def spread(self) -> None:
         """Moves groups that share a node to nodes with fewer, if there are any now."""
         for _ in self.workers.workers:
-            found = self.workers.uneven()
-            if found is None:
+            move = self.workers.uneven()
+            if move is None:
                 return
-            worker, node = found
+            worker, node = move
             if worker.ref is not None:
                 return
             self.say(worker, "moves to a node with fewer groups")
@@ -426,13 +427,13 @@ class Head:
 
     def save(self) -> None:
         """Writes a checkpoint of all members, and their best policies."""
-        found = []
+        saved = []
         for worker in self.workers.workers:
             there = worker.folder / "checkpoints" / f"{self.step:012d}"
             step = self.step if there.is_dir() else None  # of who is late, the newest
-            found.append(merge.load(worker.folder, worker.config, self.loop, step))
-        parts = merge.joined([parts for parts, _ in found])
-        info = {"rows": found[0][1]["rows"], "elapsed": self.spent, "programs": self.programs}
+            saved.append(merge.load(worker.folder, worker.config, self.loop, step))
+        parts = merge.joined([parts for parts, _ in saved])
+        info = {"rows": saved[0][1]["rows"], "elapsed": self.spent, "programs": self.programs}
         info["env"] = envs.label(self.loop.env)
         if self.past is not None:  # before what was decided there: a run may end with it
             parts["tuning"], info["lineage"], content = self.past

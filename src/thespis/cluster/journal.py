@@ -59,14 +59,14 @@ def newest(folder: Path, config: Config, rounds: Any, note: Note) -> Entry | Non
 def earlier(folder: Path, config: Config, rounds: Any, step: int) -> list[Entry]:
     """Returns the entries before a step that are still there and whole."""
     expected, known = shapes(folder, config, rounds), hyper.defaults(config.Algorithm.Hyper)
-    found = []
+    entries = []
     for path in checkpoint.latest(folder):
         with suppress(checkpoint.Damaged):
             manifest = checkpoint.manifest(path)
             if manifest["step"] < step:
                 parts = checkpoint.load(path, expected(manifest), known)
-                found.append(entry_of(path, parts, rounds))
-    return found
+                entries.append(entry_of(path, parts, rounds))
+    return entries
 
 
 def shapes(folder: Path, config: Config, rounds: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:

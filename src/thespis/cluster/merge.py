@@ -38,5 +38,5 @@ def joined(groups: list[dict[str, Any]]) -> dict[str, Any]:
     progress = groups[0]["progress"] | {
         "metric_sums": jax.tree.map(lambda *xs: np.concatenate(xs, 1), *sums)
     }
-    own = {name: along(0, name) for name in PARTS if name != "progress"}
-    return own | {"progress": progress}
+    parts = {name: along(0, name) for name in PARTS if name != "progress"}
+    return parts | {"progress": progress}

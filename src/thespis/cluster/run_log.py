@@ -22,11 +22,11 @@ class RunLog:
         self.log: Any = None  # once a group has told what is measured
         self.pending: dict[tuple[int, int], list[Row]] = {}  # by first member of a group, and step
 
-    def open(self, told: dict[str, Any], last: int) -> None:
+    def open(self, measured: dict[str, Any], last: int) -> None:
         """Opens metrics.csv, cut back to this step."""
-        edges = {name: tuple(x) for name, x in told["edges"].items()}
+        edges = {name: tuple(x) for name, x in measured["edges"].items()}
         names, members = other_names(self.config.log_keys), self.config.members
-        args = self.folder, told["columns"], members, names, edges, self.reporter.note, last
+        args = self.folder, measured["columns"], members, names, edges, self.reporter.note, last
         self.log = MetricsLog(*args)
         self.log.cut(last)
         self.written = {(int(row[0]), int(row[1])) for row in lines(self.log.path)[1]}
@@ -39,8 +39,8 @@ class RunLog:
         """Writes what was reported up to this step; somebody has to do once more what is newer."""
         rows = [
             (row[0], first + row[1], row[2], row[3])
-            for (first, reported), found in self.pending.items()
-            for row in found
+            for (first, reported), group_rows in self.pending.items()
+            for row in group_rows
             if reported <= step
         ]
         self.pending = {}

@@ -22,11 +22,11 @@ def split(members: int, size: int) -> list[range]:
 
 def read(path: Path, members: int) -> list[range]:
     """Reads which members are in which group: all, in their order."""
-    told = read_json(path)
-    pairs = isinstance(told, list) and all(isinstance(x, list) and len(x) == 2 for x in told)
-    ends = [0, *(stop for _, stop in told)] if pairs else []
+    groups = read_json(path)
+    pairs = isinstance(groups, list) and all(isinstance(x, list) and len(x) == 2 for x in groups)
+    ends = [0, *(stop for _, stop in groups)] if pairs else []
     rising = all(type(x) is int for x in ends) and all(a < b for a, b in pairwise(ends))
-    if not rising or ends[-1:] != [members] or told != [[a, b] for a, b in pairwise(ends)]:
+    if not rising or ends[-1:] != [members] or groups != [[a, b] for a, b in pairwise(ends)]:
         raise ThespisError(f"{path} is damaged: it does not name {members} members; restore it")
     return [range(a, b) for a, b in pairwise(ends)]
 
@@ -39,8 +39,8 @@ def default_size(members: int, places: int) -> int:
 def part(config: Config, members: range) -> Config:
     """Returns the config of some members alone; who tunes them is decided elsewhere."""
     one_each = lambda x: isinstance(x, list | tuple) and len(x) == config.members
-    own = lambda x: [x[m] for m in members] if one_each(x) else x
-    hp = {name: own(value) for name, value in config.hp.items()}
+    of_members = lambda x: [x[m] for m in members] if one_each(x) else x
+    hp = {name: of_members(value) for name, value in config.hp.items()}
     seeds = tuple(config.seeds[m] for m in members)
     return dataclasses.replace(config, seeds=seeds, hp=hp, devices=1)
 

@@ -46,8 +46,8 @@ def states(state: Any, sources: list[int | Parcel]) -> Any:
     """Returns the states of everybody's parent [members, ...]: a member here, or a parcel."""
     leaves, structure = jax.tree.flatten(state)
     here = [np.asarray(x) for x in leaves]
-    of = lambda i, source: here[i][source] if isinstance(source, int) else source["state"][i]
-    return structure.unflatten([np.stack([of(i, s) for s in sources]) for i in range(len(here))])
+    leaf = lambda i, source: here[i][source] if isinstance(source, int) else source["state"][i]
+    return structure.unflatten([np.stack([leaf(i, s) for s in sources]) for i in range(len(here))])
 
 
 def columns(stored: dict[str, Any], member: int, size: int) -> list[np.ndarray]:

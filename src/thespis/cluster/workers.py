@@ -38,7 +38,7 @@ class Worker:
     report: dict[str, Any] | None = None  # at that step
     paused: dict[str, Any] | None = None  # where it waits for a cure
     deaths: int = 0  # since that checkpoint
-    told: bool = False  # that it waits
+    announced: bool = False  # that it waits
 
 
 def needs(config: Config) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Workers:
         how = settings(), os.getcwd(), sys.path, versions(), assignment
         worker.actor = remote.remote(*how)
         worker.ref, worker.beginning = worker.actor.begin.remote(), True
-        worker.since, worker.told, worker.paused = time.monotonic(), False, None
+        worker.since, worker.announced, worker.paused = time.monotonic(), False, None
 
     def ask(self, worker: Worker, order: dict[str, Any]) -> None:
         """Lets a group train."""
@@ -112,15 +112,15 @@ class Workers:
     def answer(self, worker: Worker) -> dict[str, Any] | None:
         errors = self.ray.exceptions
         try:
-            found = self.ray.get(worker.ref)
+            answer = self.ray.get(worker.ref)
         except errors.RayTaskError as error:  # a fault of ours, or of code of users
             raise (error.cause or error) from None
         except errors.RayError:
             return None
         worker.ref = None
-        if "error" in found:
-            raise ThespisError(found["error"])
-        return found
+        if "error" in answer:
+            raise ThespisError(answer["error"])
+        return answer
 
     # --- places -----------------------------------------------------------------------------
 
@@ -129,12 +129,12 @@ class Workers:
         now, need = time.monotonic(), self.cpus * len(self.workers)
         have = self.ray.cluster_resources().get("CPU", 0)
         late = lambda w: have < need or now - w.since > LONG
-        begun = [w for w in self.workers if w.beginning and w.ref is not None and not w.told]
+        begun = [w for w in self.workers if w.beginning and w.ref is not None and not w.announced]
         waiting = list(filter(late, begun))
         if not waiting:
             return ""
         for worker in waiting:
-            worker.told = True
+            worker.announced = True
         if have >= need:
             free = self.ray.available_resources().get("CPU", 0)
             numbers = ", ".join(str(worker.number) for worker in waiting)

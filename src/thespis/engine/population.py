@@ -30,7 +30,7 @@ from thespis.engine.streams import Stream, Use, member_keys, population_key
 from thespis.nn.normalization import Running
 from thespis.nn.train_state import TrainState
 from thespis.replay.ring import Replay
-from thespis.tuning import Inherit, Tuner, replaced
+from thespis.tuning import Inherit, Tuner, inherited, replaced
 
 FINAL = Descriptor()  # the last observation of an episode
 CHUNK = 1024  # rows copied at a time
@@ -44,7 +44,7 @@ class Population(eqx.Module):
     memory: Any
     age: Int[Array, "members"]  # environment steps since a member was replaced
     seeds: Int[Array, "members"]
-    given: tuple[str, ...] = eqx.field(static=True, default=())  # hyper-parameters nobody changes
+    fixed: tuple[str, ...] = eqx.field(static=True, default=())  # hyper-parameters nobody changes
 
 
 # --- a population's life --------------------------------------------------------------------
@@ -54,20 +54,20 @@ def begin(
     loop: Loop,
     tuner: Tuner,
     seeds: Int[Array, "members"],
-    given: dict[str, Any] | None = None,
+    fixed: dict[str, Any] | None = None,
     demos=None,
 ) -> Population:
     """Returns a new population with one member per seed.
 
-    Hyper-parameters that are `given`, as a number or one per member, stay with a member's slot.
+    Hyper-parameters that are `fixed`, as a number or one per member, stay with a member's slot.
     """
-    if getattr(tuner, "replay", "own") == "shared" and not loop.shared:
+    if inherited(tuner).replay == "shared" and not loop.shared:
         raise ThespisError("replay = shared needs a loop that does so: Loop(..., shared=True)")
     members = seeds.shape[0]
-    given = given or {}
-    hps, memory = tuner.begin(population_key(seeds, Stream.BEGIN), loop.algo.Hyper, given, members)
+    fixed = fixed or {}
+    hps, memory = tuner.begin(population_key(seeds, Stream.BEGIN), loop.algo.Hyper, fixed, members)
     learner, age = loop.init(seeds, hps, demos), jnp.zeros(members, jnp.int32)
-    return Population(learner, hps, memory, age, seeds, tuple(given))
+    return Population(learner, hps, memory, age, seeds, tuple(fixed))
 
 
 def train(
@@ -107,11 +107,11 @@ def exchange(
     """Does one round of the tuner -> the population, and the parent of each member."""
     x = p.learner
     key = population_key(p.seeds, Stream.EXCHANGE, x.clock.iteration)
-    memory, parents, hps = tuning.decide(tuner, p.given, p.memory, key, p.hps, scores, p.age)
+    memory, parents, hps = tuning.decide(tuner, p.fixed, p.memory, key, p.hps, scores, p.age)
     x = inherit(x, parents, tuner, sick=~jnp.isfinite(scores.mean(1)))
     x = restart(loop, x, p.seeds, replaced(parents))
     age = jnp.where(replaced(parents), 0, p.age)
-    return Population(x, hps, memory, age, p.seeds, p.given), parents
+    return Population(x, hps, memory, age, p.seeds, p.fixed), parents
 
 
 # --- copying members ------------------------------------------------------------------------

@@ -57,14 +57,14 @@ class EnvSlice(gymnasium.Env):
             with suppress(ValueError):  # not in the main thread
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
             threading.Thread(target=follow_parent, daemon=True).start()
-            made: list[gymnasium.Env] = []
+            envs: list[gymnasium.Env] = []
             try:
                 make, self.read = pickle.loads(self.kind.packed)
                 for _ in self.seeds:
-                    made.append(quietly(make))
+                    envs.append(quietly(make))
             except Exception as error:
-                raise Failed(len(made), cause(error)) from error
-            self.envs = made
+                raise Failed(len(envs), cause(error)) from error
+            self.envs = envs
         return self.envs
 
     def step(self, action: dict[str, np.ndarray]) -> tuple:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -62,8 +62,8 @@ class WorkerEnvs(GymnasiumEnvs):
             flat_rows = self.action_rows.reshape(-1, *self.action_rows.shape[2:])
             flat_rows[self.place] = actions
         with self.answering():
-            given: Any = {"over": self.over_rows, "action": self.action_rows}
-            arrived, _, _, _, info = self.vector.step(given)
+            inputs: Any = {"over": self.over_rows, "action": self.action_rows}
+            arrived, _, _, _, info = self.vector.step(inputs)
         for w in np.flatnonzero(info.get("_failed", [])):
             raise Failed(self.first[w] + int(info["failed"][w]), info["what"][w])
         # These are copies: the memory is written again by the next step.
@@ -75,10 +75,10 @@ class WorkerEnvs(GymnasiumEnvs):
         """Sets an attribute of every environment, or of a wrapper around it that has it."""
         try:
             with self.answering():
-                told = self.vector.call("put", name, value)
+                answers = self.vector.call("put", name, value)
         except Failed as failed:
             raise self.fault(failed.environment, failed.what) from failed.__cause__
-        for text in filter(None, told):
+        for text in filter(None, answers):
             raise ThespisError(text)
 
     def render(self) -> list[Any]:

@@ -97,17 +97,17 @@ class Layout:
         space = getattr(env, "state_space", None)
         self.state = None if space is None else gym.reader(space, name)
 
-        agents, each = len(self.keys), shapes[0]
+        agents, one_agent = len(self.keys), shapes[0]
         if not self.alike:
             rest = lambda one: [x for k, x in named_leaves(one) if k != MASK]
             size = max(sum(math.prod(x.shape) for x in rest(one)) for one in shapes)
-            each = {FLAT: jax.ShapeDtypeStruct((size,), np.float32)}
+            one_agent = {FLAT: jax.ShapeDtypeStruct((size,), np.float32)}
             if any(MASK in one for one in shapes if isinstance(one, dict)):
                 most = max(kind.n for kind in self.kinds if isinstance(kind, Discrete))
-                each[MASK] = jax.ShapeDtypeStruct((most,), np.bool_)
+                one_agent[MASK] = jax.ShapeDtypeStruct((most,), np.bool_)
         every = lambda x: jax.ShapeDtypeStruct((agents, *x.shape), x.dtype)
         flag = jax.ShapeDtypeStruct((agents,), np.bool_)
-        obs = {AGENTS: jax.tree.map(every, each), ALIVE: flag, ENDED: flag, PAID: flag}
+        obs = {AGENTS: jax.tree.map(every, one_agent), ALIVE: flag, ENDED: flag, PAID: flag}
         if self.state is not None:
             obs[STATE] = gym.structs(self.state)
         self.spec = Spec(obs, self.kinds, agents, agents=tuple(map(str, self.keys)))
@@ -202,9 +202,9 @@ class PettingZooEnvs(gym.GymnasiumEnvs):
             obs[ALIVE][i], obs[ENDED][i], obs[PAID][i] = alive, self.ended[i], paid
         self._check_numbers(obs, rewards)
         self.over = (terminated | truncated).tolist()
-        each = obs[AGENTS]
-        if isinstance(each, dict) and MASK in each:
-            stuck = obs[ALIVE] & ~each[MASK].any(-1) & ~np.array(self.over)[:, None]
+        seen = obs[AGENTS]
+        if isinstance(seen, dict) and MASK in seen:
+            stuck = obs[ALIVE] & ~seen[MASK].any(-1) & ~np.array(self.over)[:, None]
             for i, j in np.argwhere(stuck).tolist():
                 what = f"{keys[j]}: {MASK} allows no action; allow one, or end the agent's episode"
                 raise self.fault(i, what)

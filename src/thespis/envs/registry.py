@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from thespis import plugins
 from thespis.core import HostEnv
@@ -19,6 +19,13 @@ ADAPTERS = ("brax", "playground", "envpool", "mo", "pettingzoo")  # prefixes, an
 LISTED = ("brax", "pettingzoo")  # those whose names are known without their library
 
 
+@runtime_checkable
+class Opens(Protocol):
+    """An object or a class of a `HostEnv`, whose other parts `__init__` may make."""
+
+    def open(self, n: int, seed: Any, render_mode: str | None = None) -> Any: ...
+
+
 def make(env: Any) -> Any:
     """Returns an environment from a name, a class or factory of Gymnasium or PettingZoo, a Task or
     its class; an `Autoreset` or `HostEnv` is returned as it is.
@@ -30,7 +37,7 @@ def make(env: Any) -> Any:
 
     if isinstance(env, str | os.PathLike):
         return named(str(env))
-    if isinstance(env, type) and (isinstance(env, Functions) or is_host_env(env)):
+    if isinstance(env, type) and isinstance(env, Functions | Opens):
         env = without_arguments(env, env.__name__)
     if isinstance(env, Autoreset | HostEnv):
         return env
@@ -127,7 +134,7 @@ def referenced(reference: str) -> Any:
             return Gymnasium(name)
         raise ThespisError(
             f"{reference}: {module} has no {name}, and registers no environment of that name"
-            + did_you_mean(name, [*plugins.made(home), *gymnasium.registry])
+            + did_you_mean(name, [*plugins.public_names(home), *gymnasium.registry])
         )
     return make_checked(getattr(home, name), reference)
 
@@ -146,19 +153,14 @@ def objection(source: Any, name: str) -> str:
     from thespis.envs.pettingzoo import for_several
 
     if not isinstance(source, type):
-        fine = callable(source) or isinstance(source, Functions) or is_host_env(source)
+        fine = callable(source) or isinstance(source, Functions | Opens)
         return "" if fine else f"it is not a class but {plugins.described(source)}"
-    if issubclass(source, gymnasium.Env) or is_host_env(source) or for_several(source):
+    if issubclass(source, gymnasium.Env) or isinstance(source, Opens) or for_several(source):
         return ""
     task = without_arguments(source, name) if isinstance(source, Functions) else source
     missing = [part for part in TASK if not hasattr(task, part)]
     text = f"it is not a gymnasium.Env, and for a JAX task it lacks {', '.join(missing)}"
     return text if missing else ""
-
-
-def is_host_env(source: Any) -> bool:
-    """Tells whether an object or a class is a `HostEnv`, whose other parts `__init__` may make."""
-    return hasattr(source, "open")
 
 
 def module_of(name: str) -> str | None:

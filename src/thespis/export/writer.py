@@ -272,12 +272,8 @@ def kinds(spec: Any) -> dict[str, Box | Discrete]:
 
 def to_env(spec: Any, action: Any) -> Any:
     """Returns actions [n, ...] in the environment's units; a dict for several agents."""
-    every = kinds(spec)
-    if list(every) == ["action"]:
-        return spec.action.to_env(action)
-    parts = ((name.partition(".")[2], kind) for name, kind in every.items())
-    part = lambda i, kind: action[:, i, : kind.size] if isinstance(kind, Box) else action[:, i]
-    return {name: kind.to_env(part(i, kind)) for i, (name, kind) in enumerate(parts)}
+    actions = spec.to_env(action)
+    return dict(zip(spec.agents, actions, strict=True)) if spec.agents else actions[0]
 
 
 def describe_action(kind: Box | Discrete) -> dict[str, Any]:

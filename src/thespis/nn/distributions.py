@@ -33,7 +33,7 @@ class TanhGaussian(eqx.Module):
     used: Bool[Array, "agents n"] | None = None  # dimensions that count in log-probabilities
 
     @classmethod
-    def of(
+    def from_outputs(
         cls,
         raw: Float[Array, "... raw"],
         std: Std,
@@ -97,7 +97,7 @@ class Categorical(eqx.Module):
     legal: Bool[Array, "... n"]
 
     @classmethod
-    def of(cls, logits: Float[Array, "... n"], legal: Bool[Array, "... n"] | None = None):
+    def from_logits(cls, logits: Float[Array, "... n"], legal: Bool[Array, "... n"] | None = None):
         """Returns the distribution of logits; without a mask every action is legal."""
         return cls(logits, jnp.ones_like(logits, bool) if legal is None else legal)
 
@@ -133,7 +133,7 @@ class Mixture(eqx.Module):
     std: Float[Array, "... parts n"]
 
     @classmethod
-    def of(cls, raw: Float[Array, "... raw"], parts: int, n: int, scale, learned: bool):
+    def from_outputs(cls, raw: Float[Array, "... raw"], parts: int, n: int, scale, learned: bool):
         """Returns the mixture of a network's output: logits, means, and raw scales if `learned`.
 
         Standard deviations are `scale`, or learned ones that are at least that.

@@ -26,7 +26,7 @@ class Scaler(eqx.Module):
     ratio: float = eqx.field(static=True)
 
     @classmethod
-    def of(cls, size: int, initial: float, scale: float) -> Scaler:
+    def create(cls, size: int, initial: float, scale: float) -> Scaler:
         return cls(jnp.full(size, scale), initial / scale)
 
     def __call__(self, x: Float[Array, "... n"]) -> Float[Array, "... n"]:
@@ -59,7 +59,7 @@ class Hypersphere(eqx.Module):
     batched: bool = eqx.field(static=True, default=False)
 
     @classmethod
-    def of(
+    def create(
         cls, key: Key, inputs: int, width: int, outputs: int, blocks: int, expansion: int
     ) -> Hypersphere:
         """Returns a new network with orthogonal weights, scaled to unit length."""
@@ -69,15 +69,16 @@ class Hypersphere(eqx.Module):
 
         def block() -> Block:
             weights = [weight(width, expansion * width), weight(expansion * width, width)]
-            inside = Scaler.of(expansion * width, inner_scale, inner_scale)
-            return Block(weights, inside, Scaler.of(width, 1 / (blocks + 1), 1 / math.sqrt(width)))
+            inside = Scaler.create(expansion * width, inner_scale, inner_scale)
+            alpha = Scaler.create(width, 1 / (blocks + 1), 1 / math.sqrt(width))
+            return Block(weights, inside, alpha)
 
         return cls(
             first=weight(inputs + 1, width),
-            embedding=Scaler.of(width, scale, scale),
+            embedding=Scaler.create(width, scale, scale),
             blocks=[block() for _ in range(blocks)],
             head=[weight(width, width), weight(width, outputs)],
-            scaler=Scaler.of(width, 1.0, 1.0),
+            scaler=Scaler.create(width, 1.0, 1.0),
             bias=jnp.zeros(outputs),
         )
 

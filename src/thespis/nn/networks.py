@@ -100,7 +100,7 @@ class Network:
         """Returns a new network from `inputs` to `outputs` numbers."""
         if self.body == "simbav2":
             (*_, width) = self.hidden or (256,)
-            return Hypersphere.of(key, inputs, width, outputs, self.blocks, self.expansion)
+            return Hypersphere.create(key, inputs, width, outputs, self.blocks, self.expansion)
         return MLP(key, self.sizes(inputs, outputs), self.init or "torch", network=self)
 
     def sizes(self, inputs: int, outputs: int) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ class MLP(eqx.Module):
             layer_norms: Any = [norms.make(network.norm, n, batch) for n in widths]
             self.norms = layer_norms
         if network.input_norm == "batch":
-            self.input_norm = BatchNorm.of(sizes[0], **batch)
+            self.input_norm = BatchNorm.create(sizes[0], **batch)
         if network.final_norm != "none":
             self.final_norm = LayerNorm(sizes[-2], network.final_norm == "layer")
         if network.unit != "none":

@@ -24,7 +24,7 @@ class Running(eqx.Module):
     prior: int = eqx.field(static=True, default=1)
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], prior: int = 1) -> Running:
+    def create(cls, shape: tuple[int, ...], prior: int = 1) -> Running:
         return cls(jnp.zeros(shape), jnp.ones(shape), jnp.zeros((), jnp.int32), prior)
 
     def update(
@@ -72,8 +72,8 @@ class ReturnScale(eqx.Module):
     largest: Float[Array, ""]  # absolute value of a return
 
     @classmethod
-    def of(cls) -> ReturnScale:
-        return cls(Running.of(()), jnp.zeros(()))
+    def create(cls) -> ReturnScale:
+        return cls(Running.create(()), jnp.zeros(()))
 
     def update(self, returns: Float[Array, "n"], valid: Float[Array, "n"]) -> ReturnScale:
         """Returns the statistics after the returns of new rows, if these are valid (1, else 0)."""
@@ -90,7 +90,7 @@ class ReturnScale(eqx.Module):
 
 def statistics(spec: PyTree[jax.ShapeDtypeStruct]) -> PyTree:
     """Returns a `Running` for every floating leaf of an observation; None for others (images)."""
-    new = lambda s: Running.of(s.shape) if jnp.issubdtype(s.dtype, jnp.floating) else None
+    new = lambda s: Running.create(s.shape) if jnp.issubdtype(s.dtype, jnp.floating) else None
     return jax.tree.map(new, spec)
 
 

@@ -23,7 +23,7 @@ def make(kind: Norm, size: int, batch: dict[str, Any]) -> LayerNorm | BatchNorm 
     """Returns a new norm of vectors of this size; `batch` are options of batch norm."""
     if kind == "none":
         return None
-    return BatchNorm.of(size, **batch) if kind == "batch" else LayerNorm(size, kind == "layer")
+    return BatchNorm.create(size, **batch) if kind == "batch" else LayerNorm(size, kind == "layer")
 
 
 class LayerNorm(eqx.Module):
@@ -64,7 +64,7 @@ class BatchNorm(eqx.Module):
     renorm: int | None = eqx.field(static=True)
 
     @classmethod
-    def of(cls, size: int, momentum=0.99, epsilon=1e-3, renorm: int | None = None) -> BatchNorm:
+    def create(cls, size: int, momentum=0.99, epsilon=1e-3, renorm: int | None = None) -> BatchNorm:
         """Returns a new norm of vectors of this size."""
         ones, zeros = jnp.ones(size), jnp.zeros(size)
         return cls(ones, zeros, zeros, ones, jnp.zeros(()), momentum, epsilon, renorm)

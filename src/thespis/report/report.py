@@ -97,7 +97,7 @@ class Chosen:
     """The runs of a page."""
 
     folders: list[Path]
-    found: frozenset[Path]
+    in_folders: frozenset[Path]
     """Those that were found in a folder; damaged ones among them are left out."""
     root: Path | None
     """The folder that contains them, if only that was named."""
@@ -106,7 +106,7 @@ class Chosen:
     def goes_on(self) -> bool:
         """Whether there may be more to show later."""
         states = (directory.status_of(folder)["state"] for folder in self.folders)
-        return bool(self.found) or any(state == "running" for state in states)
+        return bool(self.in_folders) or any(state == "running" for state in states)
 
     @property
     def stamp(self) -> list[Any]:
@@ -122,7 +122,7 @@ class Chosen:
                 source.table  # noqa: B018, which reads metrics.csv
                 sources.append(source)
             except ThespisError as error:
-                if folder not in self.found:
+                if folder not in self.in_folders:
                     raise
                 faults.append(str(error))
         if not sources:
@@ -138,9 +138,9 @@ def choose(paths: Sequence[Path | str]) -> Chosen:
             folders[folder] = folders.get(folder, True) and bool(inside)
     if not folders:
         raise ThespisError("no runs to report: name at least one run folder")
-    found = frozenset(folder for folder, inside in folders.items() if inside)
-    whole = len(paths) == 1 and bool(found)
-    return Chosen(list(folders), found, Path(paths[0]) if whole else None)
+    in_folders = frozenset(folder for folder, inside in folders.items() if inside)
+    whole = len(paths) == 1 and bool(in_folders)
+    return Chosen(list(folders), in_folders, Path(paths[0]) if whole else None)
 
 
 def runs_in(folder: Path) -> list[Path]:

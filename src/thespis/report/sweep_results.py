@@ -50,17 +50,17 @@ def measured(folder: Path, metric: str) -> Row:
     members = members_of(table, metric) if metric in table else {}
     last = np.array([values[-1] for _, values in members.values()])
     tuned = bool(config.get("tuner"))
-    found: Row = {"of_steps": config.get("steps"), "seeds": len(config["seeds"])}
+    row: Row = {"of_steps": config.get("steps"), "seeds": len(config["seeds"])}
     if len(last):
-        found["iqm"] = float(last.max() if tuned else statistics.iqm(last))
-        found["best"] = float(max(values.max() for _, values in members.values()))
-        found["step"] = int(max(steps[-1] for steps, _ in members.values()))
+        row["iqm"] = float(last.max() if tuned else statistics.iqm(last))
+        row["best"] = float(max(values.max() for _, values in members.values()))
+        row["step"] = int(max(steps[-1] for steps, _ in members.values()))
     interval = None if tuned else statistics.bootstrap(last[:, None], statistics.iqm)
     if interval:
-        found |= {name: float(x[0]) for name, x in zip(("low", "high"), interval)}
+        row |= {name: float(x[0]) for name, x in zip(("low", "high"), interval)}
     elapsed = table.get("time/elapsed_s", np.zeros(0))
     elapsed = elapsed[np.isfinite(elapsed)]
-    return found | ({"seconds": float(elapsed.max())} if len(elapsed) else {})
+    return row | ({"seconds": float(elapsed.max())} if len(elapsed) else {})
 
 
 def write(folder: Path, rows: Sequence[Row]) -> Path:
@@ -135,12 +135,12 @@ def best(folder: Path, rows: Sequence[Row], metric: str) -> Row | None:
     for row in done:
         key = (row["algo"], *(cell(row.get(name)) for name in names))
         settings.setdefault(key, {}).setdefault(row["env"], row)  # Optuna may repeat itself
-    whole = {k: list(found.values()) for k, found in settings.items() if len(found) == len(every)}
+    whole = {k: list(jobs.values()) for k, jobs in settings.items() if len(jobs) == len(every)}
     if not whole:
         return None
     ranked: dict[tuple, Any] = {
-        key: tuple(found[0].get(name) for name in ("iqm", "low", "high"))
-        for key, found in whole.items()
+        key: tuple(jobs[0].get(name) for name in ("iqm", "low", "high"))
+        for key, jobs in whole.items()
     }
     if len(every) > 1:
         ranked = normalised(folder, whole, metric)
@@ -178,13 +178,13 @@ def normalised(
             key: (float(np.mean([r["iqm"] for r in rows])), None, None)
             for key, rows in settings.items()
         }
-    found = {}
+    ranked = {}
     for i, key in enumerate(settings):
         final = table.final(str(i))
         interval = statistics.stratified([final], statistics.pooled_iqm) or (None, None)
         ends = (None if x is None else float(x) for x in interval)
-        found[key] = (float(statistics.pooled_iqm(final)), *ends)
-    return found
+        ranked[key] = (float(statistics.pooled_iqm(final)), *ends)
+    return ranked
 
 
 # --- heat maps ------------------------------------------------------------------------------

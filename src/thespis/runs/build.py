@@ -88,7 +88,7 @@ def algorithm(config: Config, spec: Spec, options: dict[str, Any]) -> Any:
     choices = ungrouped(config.Algorithm, options)
     if config.frame_stack == 1:
         return config.Algorithm(spec, **choices)
-    return FrameStack.of(config.Algorithm, spec, config.frame_stack, **choices)
+    return FrameStack.wrap(config.Algorithm, spec, config.frame_stack, **choices)
 
 
 def on_skills(env: Any, config: Config) -> Any:

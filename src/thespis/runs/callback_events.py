@@ -284,14 +284,14 @@ def cause(error: Exception, callback: Callback, method: str) -> str:
 
 def oversights(callback: Callback) -> list[str]:
     """Returns notes on methods that look like those of events and will never be called."""
-    own = type(callback)
+    kind = type(callback)
     events = [name for name in vars(Callback) if name.startswith("on_")]
-    methods = [name for name in dir(own) if name.lstrip("_").startswith("on_")]
+    methods = [name for name in dir(kind) if name.lstrip("_").startswith("on_")]
     notes = [
         f"no event calls {name}{or_all(name.lstrip('_'), events)}"
         for name in methods
-        if name not in events and callable(getattr(own, name))
+        if name not in events and callable(getattr(kind, name))
     ]
-    if own.on_step is not Callback.on_step and callback.every is None:
+    if kind.on_step is not Callback.on_step and callback.every is None:
         notes.append("on_step is not called without `every`, the steps between its calls")
     return notes

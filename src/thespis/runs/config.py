@@ -169,7 +169,7 @@ class Config:
     @property
     def shared(self) -> bool:
         """Whether every member learns from the transitions of all members."""
-        return self.tuner is not None and getattr(self.tuning, "replay", "own") == "shared"
+        return self.tuner is not None and tuning.inherited(self.tuning).replay == "shared"
 
     @property
     def scores(self) -> int:

@@ -310,9 +310,9 @@ def reproduce(
     path = Path(path)
     saved = checkpoint.manifest(path)
     info = saved["info"]
-    told = checked_config(path / checkpoint.MANIFEST, info.get("config"))
-    trusted.check(path, told, trust)
-    config = config_file.parsed(path / checkpoint.MANIFEST, told)
+    saved_config = checked_config(path / checkpoint.MANIFEST, info.get("config"))
+    trusted.check(path, saved_config, trust)
+    config = config_file.parsed(path / checkpoint.MANIFEST, saved_config)
     alone: Any = {"seeds": (info["seed"],), "hp": {}, "tuner": None, "devices": 1}
     config = dataclasses.replace(config, **alone)
     loop, eval_env = build(config, env, eval_env)

@@ -97,14 +97,14 @@ class Plan:
 
     def __str__(self) -> str:
         c, member = self.config, self.member
-        each = f"{written(member.replay)} of replay, {written(member.state)} of networks"
+        per_member = f"{written(member.replay)} of replay, {written(member.state)} of networks"
         many = f", {c.members} members" if c.members > 1 else ""
         on = f"{self.devices} {self.platform} device{'s' * (self.devices > 1)}"
         share = c.members // self.devices
         lines = [
             f"{c.algo} on {self.env}: {c.steps:,} steps{many}",
             f"memory     {written(self.needed)} of {written(self.memory)}: {written(sizes.base())} "
-            f"for any run; each member has {each}",
+            f"for any run; each member has {per_member}",
             f"placement  {on}, {share} member(s) on each, {c.threads} thread(s)",
             f"population {self.largest:,} members fit"
             + ("" if self.fits else f", not {c.members:,}: lower buffer_size or members"),

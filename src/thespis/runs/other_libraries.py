@@ -182,11 +182,11 @@ def refuse_total(value: Any, spec: Spec) -> None:
     if spec.agents or not isinstance(spec.single, Box) or spec.single.size == 1:
         return
     size, numbers = spec.single.size, hyper.numbers("target_entropy", value)
-    each = [f"{x / size:.4g}" for x in numbers]
+    per_dimension = [f"{x / size:.4g}" for x in numbers]
     raise ThespisError(
         f"target_entropy = {show(value)}: is it per action dimension, of which there are {size}, "
         f"or the total as in Stable-Baselines3? Give hp.target_entropy = {show(numbers)} if per "
-        f"dimension, hp.target_entropy = {show(each)} if it is the total"
+        f"dimension, hp.target_entropy = {show(per_dimension)} if it is the total"
     )
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from thespis import envs, errors
-from thespis.core import Box, Mode, WithSkills, capability, cut_short, privileged
+from thespis.core import Mode, WithSkills, capability, cut_short, privileged
 from thespis.engine.evaluation import Evaluator
 from thespis.engine.loop import Loop
 from thespis.engine.recorder import Recorder
@@ -305,15 +305,11 @@ class Policy:
         """
         batch, alone = self.batch(obs)
         action, spec = self.act(batch), self.algo.spec
-        first = lambda x: x[0] if alone else x
+        actions = [x[0] if alone else x for x in spec.to_env(action)]
         if not spec.agents:
-            return first(spec.actions[0].to_env(action))
-        part = lambda i, kind: action[:, i, : kind.size] if isinstance(kind, Box) else action[:, i]
-        return {
-            key: first(kind.to_env(part(i, kind)))
-            for i, (key, kind) in enumerate(zip(self.keys, spec.actions, strict=True))
-            if not isinstance(self.env, PettingZoo) or key in obs
-        }
+            return actions[0]
+        acts = lambda key: not isinstance(self.env, PettingZoo) or key in obs
+        return {key: x for key, x in zip(self.keys, actions, strict=True) if acts(key)}
 
     def act(self, obs: Any) -> np.ndarray:
         """Returns the actions [n, ...] in the algorithm's units, for a batch of observations."""

@@ -62,8 +62,8 @@ def other_sizes(folder: Path, options: dict[str, Any]) -> str:
     saved = saved if isinstance(saved, dict) else {}
     there = {name: saved[name] for name in SIZES if saved.get(name)}
     here = {name: list(options.get(name) or ()) for name in SIZES}
-    told = [f"{name} = {show(x)}" for name, x in there.items() if x != here[name]]
-    return f"; or give {' and '.join(told)}, as there" if told else ""
+    differences = [f"{name} = {show(x)}" for name, x in there.items() if x != here[name]]
+    return f"; or give {' and '.join(differences)}, as there" if differences else ""
 
 
 def arrays(folder: Path, note: Callable[[str], None]) -> dict[str, np.ndarray]:

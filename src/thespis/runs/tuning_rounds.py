@@ -26,16 +26,9 @@ from thespis.runs.build import blank, hyper_parameters, resolve_schedule
 from thespis.runs.config import Config
 from thespis.runs.lineage import LineageLog
 from thespis.runs.metrics import Note
-from thespis.tuning import Inherit, replaced
+from thespis.tuning import PBT, Inherit, inherited, replaced
 from thespis.xla.multihost import collective, of_leader
 from thespis.xla.placement import shardings
-
-INHERITED = {f.name for f in dataclasses.fields(Inherit)} - {"interval", "fitness"}
-
-
-def inherited(tuner: Any) -> Inherit:
-    """Returns what members take over from their parents in the rounds of a tuner."""
-    return Inherit(**{name: getattr(tuner, name) for name in INHERITED if hasattr(tuner, name)})
 
 
 class Rounds(eqx.Module):
@@ -134,9 +127,11 @@ class Tuning:
         before = self.rounds
         penalty = jnp.where(jnp.asarray(failed), jnp.nan, 0.0)[:, None]
         equal = dataclasses.replace(before, scores=jnp.zeros_like(before.scores) + penalty)
-        changes: dict[str, Any] = {"exploit": "truncation", "best": len(failed), "replaced": 0}
-        changes = {name: x for name, x in changes.items() if hasattr(self.tuner, name)}
-        how = equal, key, dataclasses.replace(self.tuner, **changes), Inherit()
+        tuner = self.tuner
+        if isinstance(tuner, PBT):
+            changes: Any = {"exploit": "truncation", "best": len(failed), "replaced": 0}
+            tuner = dataclasses.replace(tuner, **changes)
+        how = equal, key, tuner, Inherit()
         decision = self.decide(now, hps, *how, np.flatnonzero(failed), None)
         self.rounds = dataclasses.replace(before, born=self.rounds.born)
         return decision

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from thespis.errors import ThespisError
+from thespis.nn.normalization import Running
 from thespis.runs.files import replacing, write, writing
 from thespis.runs.skilled import Skilled
 from thespis.selection import DESCRIPTOR
@@ -36,7 +37,7 @@ def export(skilled: Skilled, folder: Path | str) -> Path:
     }
     if state.stats is not None:
         flat = jax.tree.map(
-            lambda s: (s.mean, s.var), state.stats, is_leaf=lambda s: hasattr(s, "var")
+            lambda s: (s.mean, s.var), state.stats, is_leaf=lambda s: isinstance(s, Running)
         )
         if not isinstance(flat, tuple):
             raise ThespisError(f"{skilled.run.path}: export with normalize_observations {PLAIN}")

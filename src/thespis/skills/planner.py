@@ -108,14 +108,14 @@ def plan(
 
     def worth(skills: Float[Array, "plans horizon size"]) -> Array:
         """Returns the predicted sum of rewards."""
-        each = jnp.repeat(skills, planner.hold, 1).swapaxes(0, 1)
+        by_step = jnp.repeat(skills, planner.hold, 1).swapaxes(0, 1)
 
         def step(x, skill):
             x = predict(algo, state, hp, x, skill)
             return x, reward(numbers(algo, DESCRIPTOR, x))
 
         start = jnp.broadcast_to(x[None], (skills.shape[0], x.shape[0]))
-        return jax.lax.scan(step, start, each)[1].sum(0)
+        return jax.lax.scan(step, start, by_step)[1].sum(0)
 
     size = algo.skills
     if algo.skill_kind == "one-hot":

@@ -139,25 +139,25 @@ def make(options: Mapping[str, Any]) -> Plan:
 
 def draft(options: Mapping[str, Any]) -> Plan:
     """Returns the plan of a user's options before its names are looked up: nothing is imported."""
-    own, options = separate(options)
+    chosen, options = separate(options)
     for name in options:
         require(plain_name(name) not in REFUSED, f"{name}: {REFUSED.get(plain_name(name))}")
-    algos = names("algo", own.get("algo"), "algorithm, such as sac")
-    environments = names("env", own.get("env"), "environment, such as jax:pendulum")
+    algos = names("algo", chosen.get("algo"), "algorithm, such as sac")
+    environments = names("env", chosen.get("env"), "environment, such as jax:pendulum")
     kinds = {"sampler": Sampler, "prune": bool, "metric": str, "sampler_seed": int}
-    fields = {name: convert(name, kinds[name], own[name]) for name in kinds if name in own}
+    fields = {name: convert(name, kinds[name], chosen[name]) for name in kinds if name in chosen}
     counts = ("trials", "startup_trials")
-    fields |= {name: counted(name, own[name]) for name in counts if name in own}
-    seeds = None if "seeds" not in own else seed_list(own["seeds"])
-    choices = choices_of(own.get("set"))
+    fields |= {name: counted(name, chosen[name]) for name in counts if name in chosen}
+    seeds = None if "seeds" not in chosen else seed_list(chosen["seeds"])
+    choices = choices_of(chosen.get("set"))
     return Plan(algos, environments, seeds, choices, options=options, **fields)
 
 
 def separate(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the options of the sweep itself and those of its jobs, by name."""
     options = {name.replace("-", "_"): x for name, x in options.items() if x is not None}
-    own = {name: options.pop(name) for name in FIELDS if name in options}
-    return own, {name: plain_value(name, x) for name, x in flat(options).items()}
+    chosen = {name: options.pop(name) for name in FIELDS if name in options}
+    return chosen, {name: plain_value(name, x) for name, x in flat(options).items()}
 
 
 def plain_name(name: str) -> str:
@@ -231,11 +231,11 @@ def choices_of(source: Any) -> dict[str, Any]:
     return choices
 
 
-def pairs_of(name: str, given: Any) -> list[tuple[str, str, str]]:
+def pairs_of(name: str, value: Any) -> list[tuple[str, str, str]]:
     """Returns (name, equals, value) of texts such as critic_lr=3e-4,1e-3."""
-    texts = [given] if isinstance(given, str) else plain(given)
+    texts = [value] if isinstance(value, str) else plain(value)
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ThespisError(f"{name} = {shown(given)}: give NAME=VALUE")
+        raise ThespisError(f"{name} = {shown(value)}: give NAME=VALUE")
     return [text.partition("=") for text in texts]
 
 
@@ -326,10 +326,10 @@ def refuse_code(path: Path, options: Mapping[str, Any], trusted: bool) -> None:
 
 def code_in(said: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Returns {option: (module, file)} of the code that a file names, as `make` would read it."""
-    own, options = separate({name: x for name, x in said.items() if name not in RUNNING})
-    given = [name for name in ("algo", "env") if name in own]
-    named = [(name, word) for name in given for word in names(name, own[name], name)]
-    values = [*options.items(), *choices_of(own.get("set")).items()]
+    chosen, options = separate({name: x for name, x in said.items() if name not in RUNNING})
+    present = [name for name in ("algo", "env") if name in chosen]
+    named = [(name, word) for name in present for word in names(name, chosen[name], name)]
+    values = [*options.items(), *choices_of(chosen.get("set")).items()]
     named += [(name, text) for name, value in values for text in texts(value)]
     places: dict[str, tuple[str, str]] = {}
     for name, text in named:

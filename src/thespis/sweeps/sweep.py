@@ -142,12 +142,12 @@ def sweep(
     with; what is given here wins over a file. The same call again goes on where it was stopped.
     All other options are those of `train`, shared by all jobs.
     """
-    own = {"algo": algo, "env": env, "set": set, "seeds": seeds, "sampler": sampler}
-    own |= {"trials": trials, "sampler_seed": sampler_seed, "prune": prune, "metric": metric}
-    own |= {"startup_trials": startup_trials, "executor": executor, "jobs": jobs, "ray": ray}
-    own |= {"slurm": slurm, "name": name, "out": out}
+    chosen = {"algo": algo, "env": env, "set": set, "seeds": seeds, "sampler": sampler}
+    chosen |= {"trials": trials, "sampler_seed": sampler_seed, "prune": prune, "metric": metric}
+    chosen |= {"startup_trials": startup_trials, "executor": executor, "jobs": jobs, "ray": ray}
+    chosen |= {"slurm": slurm, "name": name, "out": out}
     with held():
-        opened, running = open_sweep(own | options, config, convert("trust", bool, trust))
+        opened, running = open_sweep(chosen | options, config, convert("trust", bool, trust))
     return Runner(opened, running, convert("progress", bool, progress), trust).run()
 
 

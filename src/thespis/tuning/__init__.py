@@ -4,7 +4,7 @@ A tuner is a frozen dataclass of static choices. It draws the members' first hyp
 decides after every round of training who copies whom, and with which new ones.
 """
 
-from thespis.tuning.base import Inherit, Tuner, decide, priors, replaced, varying
+from thespis.tuning.base import Inherit, Tuner, decide, inherited, priors, replaced, varying
 from thespis.tuning.controls import NoTuning, RandomSearch
 from thespis.tuning.multi_frequency import MultiFrequencyPBT
 from thespis.tuning.pb2 import PB2
@@ -22,6 +22,7 @@ __all__ = [
     "Tuner",
     "better",
     "decide",
+    "inherited",
     "preset_hp",
     "priors",
     "replaced",

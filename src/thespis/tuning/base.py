@@ -22,7 +22,7 @@ from thespis.values import Option, convert, fields
 class Tuner(Protocol):
     """What a run asks of PBT and its controls.
 
-    Other fields say what copies inherit (see `inherit` in engine/population.py).
+    One that is also an `Inherit` says what copies inherit (see engine/population.py).
     """
 
     interval: int | None
@@ -82,6 +82,14 @@ class Inherit:
     def __post_init__(self):
         for option in fields(type(self)):
             object.__setattr__(self, option.name, clean(option, getattr(self, option.name)))
+
+
+def inherited(tuner: Tuner) -> Inherit:
+    """Returns what members take over from their parents in the rounds of a tuner."""
+    if not isinstance(tuner, Inherit):
+        return Inherit()
+    names = "networks", "optimizer", "normalizer", "replay"
+    return Inherit(**{name: getattr(tuner, name) for name in names})
 
 
 def clean(option: Option, value: Any) -> Any:

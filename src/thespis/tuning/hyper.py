@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -154,6 +155,9 @@ def prior(
     """
     about = {"prior": distribution, "help": help, "low": low, "high": high}
     return eqx.field(default=default, metadata=about | {"initial": initial, "special": special})
+
+
+special_prior = partial(prior, special=True)
 
 
 def declared(Hyper) -> dict[str, Declared]:

@@ -42,5 +42,7 @@ def test_preset_di_engine():
         "normalize_observations": False,
     }
     assert {name: got[name] for name in wanted} == wanted
-    np.testing.assert_allclose(algo.target_entropies(hp, Categorical.of(jnp.zeros((1, 3)))), [-3])
+    np.testing.assert_allclose(
+        algo.target_entropies(hp, Categorical.from_logits(jnp.zeros((1, 3)))), [-3]
+    )
     assert given_["train"] == {"warm_up": "policy", "learning_starts": 10_000}
