@@ -61,7 +61,6 @@ def test_an_algorithm_of_ones_own_updates_what_it_begins_with(name):
     assert metrics["critic_loss"].shape == ()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("name", CLASSES)
 def test_an_algorithm_of_ones_own_trains(name, tmp_path, monkeypatch):
