@@ -2,6 +2,7 @@
 
     python benchmarks/run.py --save docs/benchmarks.md      # everything, about an hour
     python benchmarks/run.py --only 'updates|first' --rounds 3
+    python benchmarks/run.py --against ../before            # a checkout of another commit
     python benchmarks/run.py --list                         # the cases there are
 
 The peers' environments are made first, if they are not there yet (peers.py).
@@ -24,13 +25,15 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from peers import HOME, ROOT, make, python
 
 ENVIRONMENTS = {"sb3": "sb", "sbx": "sb", "qdax": "qdax", "rejax": "rejax", "ding": "di"}
 HERE = Path(__file__).resolve().parent
+BEFORE = "before"  # the peer that is another commit of Thespis
+KEPT = 0.97  # the share of its speed that is wanted
 
 
 class Failed(Exception):
@@ -90,6 +93,11 @@ def cases() -> list[Case]:
     return found
 
 
+def against(case: Case) -> Case:
+    """The same workload, compared with another commit."""
+    return replace(case, wanted={BEFORE: 1 / KEPT if case.lower_is_better else KEPT})
+
+
 def placed(place: str, core: int, cache: Path) -> tuple[list[str], dict[str, str]]:
     """The prefix of a command and its environment variables."""
     unset = ("NPROC", "OMP_NUM_THREADS", "XLA_FLAGS", "PYTHONDONTWRITEBYTECODE")
@@ -112,15 +120,18 @@ def work(library: str, case: Case, args) -> dict:
 
 def run_worker(name: str, words: list[str], place: str, args) -> dict:
     """Run one worker and read the line it prints; those of no peer are our own."""
-    interpreter = Path(sys.executable)
+    interpreter, root = Path(sys.executable), ROOT
     if name in ENVIRONMENTS:
         interpreter = python(args.home, ENVIRONMENTS[name])
     prefix, variables = placed(place, args.core, args.home / "cache" / name)
+    if name == BEFORE:
+        name, root = "thespis", args.against
     if name not in ENVIRONMENTS:
-        variables["PYTHONPATH"] = str(ROOT / "src")
+        variables["PYTHONPATH"] = str(root / "src")
     command = [*prefix, str(interpreter), "-m", f"workers.{name}", *words]
     command += ["--seconds", str(args.seconds)]
-    done = subprocess.run(command, cwd=HERE, env=variables, capture_output=True, text=True)
+    here = {"cwd": root / "benchmarks", "env": variables}
+    done = subprocess.run(command, **here, capture_output=True, text=True)
     if done.returncode:
         raise Failed(f"{' '.join(command)}\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -341,13 +352,17 @@ def main() -> None:
     parser.add_argument("--home", type=Path, default=HOME, help="of the peers' environments")
     parser.add_argument("--json", type=Path, help="all figures; those there are kept or replaced")
     parser.add_argument("--save", type=Path, help="where to write the table, as Markdown")
+    parser.add_argument("--against", type=Path, help="a checkout to compare with, not the peers")
     parser.add_argument("--list", action="store_true", help="print the cases, measure nothing")
     args = parser.parse_args()
     args.home = args.home.resolve()
+    if args.against:
+        args.against = args.against.resolve()
     if not shutil.which("taskset"):
         sys.exit("the benchmark pins processes with taskset (util-linux): install it")
 
-    jobs = [(case.name, lambda case=case: compare(case, args)) for case in cases()]
+    compared = cases() if args.against is None else [against(case) for case in cases()]
+    jobs = [(case.name, lambda case=case: compare(case, args)) for case in compared]
     for of, wanted, yardstick in SHARES:
         name, given = f"products of {of} by {yardstick}", (of, wanted, yardstick)
         jobs.append((name, lambda given=given: [share(*given, args)]))
@@ -359,12 +374,13 @@ def main() -> None:
         jobs.append((f"memory {hidden}", lambda hidden=hidden: [growth(hidden, args)]))
         jobs.append((f"cores {hidden}", lambda hidden=hidden: [scaling(hidden, args)]))
     jobs.append(("thespis --help", lambda: [help_time(args)]))
+    jobs = jobs if args.against is None else jobs[: len(compared)]
     jobs = [(name, job) for name, job in jobs if re.search(args.only, name)]
     if args.list:
         print("\n".join(name for name, _ in jobs))
         return
-    peers = {peer for case in cases() if re.search(args.only, case.name) for peer in case.wanted}
-    for name in sorted({ENVIRONMENTS[peer] for peer in peers}):
+    peers = {peer for case in compared if re.search(args.only, case.name) for peer in case.wanted}
+    for name in sorted({ENVIRONMENTS[peer] for peer in peers - {BEFORE}}):
         make(args.home, name)
 
     print(f"load before the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
