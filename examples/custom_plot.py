@@ -2,7 +2,8 @@
 
     python examples/custom_plot.py [STEPS]
 
-The pictures are in TensorBoard, on W&B if the run is there, and in the run's folder.
+The newest picture and the distribution of torques are on the report page of the run, all of them in
+TensorBoard and on trackers.
 """
 
 import sys
@@ -29,9 +30,6 @@ class PolicyMap(thespis.Callback):
         training.log_image("policy/torque", figure)
         training.log_histogram("policy/torques", torque)
         training.log("policy/mean_torque", np.abs(torque).mean())
-        folder = training.folder / "plots"
-        folder.mkdir(exist_ok=True)
-        figure.savefig(folder / "torque.png")
 
 
 if __name__ == "__main__":
@@ -39,4 +37,4 @@ if __name__ == "__main__":
     run = thespis.train(
         "sac", env="jax:pendulum", steps=steps, hidden=(64, 64), callbacks=[PolicyMap]
     )
-    print(run.path / "plots" / "torque.png")
+    print(run.path / "report.html")

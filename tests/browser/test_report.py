@@ -10,6 +10,7 @@ from PIL import Image
 
 from tests.browser.driver import Browser, missing
 from tests.report.pages import histograms, run, sweep
+from thespis.report.notebook import Comparison, card
 from thespis.report.report import report, watch
 from thespis.report.serve import LivePage, Server
 from thespis.runs.process import alone
@@ -189,6 +190,26 @@ def test_nothing_is_wider_than_a_phone(browser, tmp_path, kind):
     browser.open(file)
     assert wider(browser) <= 0
     assert browser.errors() == []
+
+
+def test_a_card_in_a_notebook_fits_a_phone(browser, tmp_path):
+    folders = [run(tmp_path / name, seeds=range(3)) for name in ("a", "b" * 60)]
+    parts = card(folders[0]) + Comparison(folders)._repr_html_()
+    (tmp_path / "cell.html").write_text(f"<meta name=viewport content='width=device-width'>{parts}")
+    browser.size(375, 812, phone=True)
+    browser.open(tmp_path / "cell.html")
+    assert wider(browser) <= 0
+    heights = "return [...document.querySelectorAll('.thespis td')].map(e => e.clientHeight)"
+    assert max(browser.run(heights)) < 30  # words are not broken
+
+
+def test_a_printed_page_has_every_chart(browser, page):
+    browser.open(page)
+    empty = """return [...document.querySelectorAll(".plot > svg")].filter(
+        e => !e.children.length && e.parentElement.clientWidth).length"""
+    assert browser.run(empty) > 0  # charts are drawn when they are scrolled to
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run(empty) == 0
 
 
 def texts(browser, selector):

@@ -64,6 +64,15 @@ def test_what_is_wrong_is_named(line, message):
         parse(line.split(), OPTIONS, positional=1)
 
 
+def test_an_option_that_has_two_names_is_suggested_by_the_shorter():
+    options = [Option(name, int, "Sizes.") for name in ("hidden", "algo.hidden", "hp.gamma")]
+    for line, names in {"--hiden 5": "hidden", "--algo.hiden 5": "algo.hidden"}.items():
+        with pytest.raises(ThespisError, match=rf"; did you mean {names}(\?| or)"):
+            parse(line.split(), options)
+    with pytest.raises(ThespisError, match=r"; did you mean hidden\?$"):
+        parse(["--hiden", "5"], options)
+
+
 def test_negative_numbers_are_values():
     assert [flag(word) for word in ("--steps", "-o", "-0.5,1", "-1e-3", "-", "run")] == [
         *(True, True),

@@ -53,7 +53,9 @@ def test_train_takes_a_file_a_name_and_the_folder_of_the_environment(trained, sa
 def test_a_dry_run_tells_what_would_be_run_and_leaves_nothing(say, complain, tmp_path):
     argv = ["train", "sac", *words(name="{env}-{hidden}"), "--members", "2", "--pbt", "--dry-run"]
     lines = say(*argv)
-    assert lines[0] == "sac on jax-pendulum: 400 steps, 2 members"
+    assert lines[0] == "sac on jax:pendulum: 400 steps, 2 members"
+    assert any(line.startswith("placement ") and "1 thread" in line for line in lines)
+    assert not any("(s)" in line for line in lines)
     assert any(line.startswith("memory ") for line in lines)
     assert "folder     runs/sac/jax-pendulum-8_N" in lines
     settings = dict(line.split(maxsplit=1) for line in lines[lines.index("") + 1 :])
@@ -68,6 +70,8 @@ def test_a_dry_run_tells_what_would_be_run_and_leaves_nothing(say, complain, tmp
     assert "callbacks                thespis:Callback" in say(
         *argv, "--callback", "thespis:Callback"
     )
+    short = say("train", "sac", "--env", "jax:pendulum", "--steps", "400", "--dry-run")
+    assert "eval_freq                20" in short
     told = complain(*argv, "--callback", "thespis:Calback")
     assert "thespis:Calback: thespis has no Calback; did you mean Callback" in told
     told = complain(*argv, "--pbt.fitness", "eval/reward")
@@ -90,7 +94,7 @@ def test_what_config_prints_is_what_train_reads(say):
     assert say("config", "--config", "run.json") == text
     only_train = ["--out", "x", "--callback", "a:B", "--dry-run"]  # of which a plan needs nothing
     planned = say("plan", "--config=run.toml", "--no-probe", *only_train)
-    assert planned[0].startswith("td3 on jax-pendulum")
+    assert planned[0].startswith("td3 on jax:pendulum")
     named = say("config", "sac", "--callback", "my_module:Mine")
     assert 'callbacks = ["my_module:Mine"]' in named
 

@@ -67,6 +67,13 @@ def test_a_name_of_brax_that_is_misspelt_is_suggested_with_its_prefix(monkeypatc
         brax.load.__wrapped__("ant", "spring")
 
 
+def test_a_built_in_task_without_its_prefix_is_suggested():
+    with pytest.raises(ThespisError, match=r"'pendulum'; did you mean jax:pendulum or Pendulum-v1"):
+        make("pendulum")
+    with pytest.raises(ThespisError, match=r"unknown environment 'grid'; did you mean jax:grid\?$"):
+        check_name("grid")
+
+
 def test_a_module_may_be_named_that_registers_the_id():
     assert make("gymnasium:CartPole-v1").name == "CartPole-v1"
 

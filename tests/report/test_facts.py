@@ -9,12 +9,14 @@ from thespis.runs import lineage
 
 
 def test_a_page_tells_the_configuration_the_command_and_why_a_run_failed(tmp_path):
-    folder = run(tmp_path / "run", state="failed", seeds=(0, 1), schedule=[[500, {"tau": 0.1}]])
+    given = {"seeds": (0, 1), "schedule": [[500, {"tau": 0.1}]], "tags": []}
+    folder = run(tmp_path / "run", state="failed", **given)
     (facts,) = data(report([folder]))["runs"]
     assert facts["error"] == "it fell"
     assert facts["commands"] == ["thespis train sac --env jax:pendulum"]
     assert facts["config"]["Run"]["seeds"] == "0 1"
     assert facts["config"]["Run"]["preset"] == "–"
+    assert facts["config"]["Run"]["tags"] == "–"
     assert facts["config"]["Algorithm"]["hidden"] == "64 64"
     assert facts["config"]["Hyper-parameters"] == {"gamma": "0.99", "tau": "0.005"}
     assert facts["config"]["Schedule"] == {"from step 500": "tau 0.1"}

@@ -60,8 +60,10 @@ def changed(run, folder, **changes) -> Path:
 
 
 def test_a_run_shows_its_state_returns_curve_and_command(pair, tmp_path):
-    run = thespis.load(changed(pair, tmp_path, command="thespis train sac --env jax:pendulum"))
+    said = {"command": "thespis train sac --env jax:pendulum", "tags": ["a", "b"], "notes": "why"}
+    run = thespis.load(changed(pair, tmp_path, **said))
     page = Tags(run._repr_html_())
+    assert "a, bwhy" in page.text
     rewards = run.metrics["eval/mean_reward"]
     for text in ("sac on jax:pendulum", "done", str(run.path), "thespis train sac --env"):
         assert text in page.text

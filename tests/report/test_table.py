@@ -30,6 +30,12 @@ def test_small_numbers_keep_three_digits():
     ]
 
 
+def test_small_returns_beside_large_ones_keep_three_digits():
+    returns = [-1262.04, 10.0, 0.8234, -2.433e-4, 1.0, 0.0, 9.996]
+    told = ["-1,262.0", "10.0", "0.823", "-0.000243", "1.0", "0.0", "10.0"]
+    assert [row[0] for row in lines([{"return": x} for x in returns])[2:]] == told
+
+
 def test_what_is_missing_is_a_dash():
     assert lines([{"a": 12.0}, {"a": float("nan"), "b": "x"}])[2:] == [["12.0", "–"], ["–", "x"]]
 

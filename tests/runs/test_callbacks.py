@@ -287,7 +287,7 @@ def shown(folder) -> list[tuple[str, str, int]]:
 
     found = []
     for path in sorted(folder.rglob("events*")):
-        for record in metrics._media_records(path, np.inf, ()):
+        for record, _ in metrics.media_records(path):
             event = Event.FromString(record[12:-4])
             found += [(path.parent.name, value.tag, event.step) for value in event.summary.value]
     return sorted(found)

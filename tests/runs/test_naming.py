@@ -19,6 +19,7 @@ def named(name, **options) -> str:
         ("{algo}-{env}-{critic_lr}", "sac-jax-pendulum-0.001"),
         ("{hidden} {critic.norm}", "256-256-none"),
         ("{batch-size}", "256"),
+        ("{preset}", "none"),
         ("seed {seed} of {members}", "seed-0-of-1"),
         ("../../etc/passwd", "etc-passwd"),
         (".hidden", "hidden"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 import typing
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from thespis.errors import ThespisError, did_you_mean, or_all
@@ -46,10 +47,7 @@ def split(
             chosen[negated] = known[negated], ["false"]
             continue
         if name not in known or not word.startswith("--"):
-            names = [n.replace("_", "-") for n in known]
-            nearest = or_all if len(names) <= 12 else did_you_mean
-            hint = nearest(name.replace("_", "-"), names) or "; --help-all lists them all"
-            raise ThespisError(f"unknown option {word.partition('=')[0]}{hint}")
+            raise ThespisError(f"unknown option {word.partition('=')[0]}{suggestion(name, known)}")
         option = known[name]
         values = [value] if equals else []
         if option.kind is bool and queue and not equals and queue[0].lower() in ("true", "false"):
@@ -62,6 +60,16 @@ def split(
     if len(words) > positional:
         raise ThespisError(unexpected(words[int(positional)], argv))
     return words, chosen
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Returns the options nearest to an unknown one; the shorter name of those that have two."""
+    known, short = [*known], lambda n: n.removeprefix("algo.").removeprefix("hp.")
+    if "." not in name:
+        known = [n for n in known if n == short(n) or short(n) not in known]
+    names = [n.replace("_", "-") for n in known]
+    nearest = or_all if len(names) <= 12 else did_you_mean
+    return nearest(name.replace("_", "-"), names) or "; --help-all lists them all"
 
 
 def unexpected(word: str, argv: list[str]) -> str:

@@ -167,13 +167,15 @@ def print_table(table: Any) -> None:
     from rich.console import Console
 
     from thespis.report.sweep_results import choices_of
-    from thespis.report.table import fitting, short, summary
+    from thespis.report.table import decimal, fitting, short, summary
     from thespis.values import show
 
     rows = table.rows
     choices = choices_of(rows)
     text = lambda x: None if x is None else show(x)
-    interval = lambda r: None if r["low"] is None else f"{r['low']:,.1f} to {r['high']:,.1f}"
+    interval = lambda r: (
+        None if r["low"] is None else f"{decimal(r['low'])} to {decimal(r['high'])}"
+    )
     varied = [n for n in ("algo", "env") if len({row[n] for row in rows}) > 1] + choices
     lines = [
         {

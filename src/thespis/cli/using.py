@@ -75,6 +75,7 @@ def show(path: str, args: SimpleNamespace, recorded: Entry | None = None) -> Non
     """Plays a run and prints what came of it, beside what was `recorded` of one of the zoo."""
     run, which = open_run(path, args)
     from thespis.report import play
+    from thespis.report.table import decimal
 
     member = args.member if args.member == "all" else run.member(args.member, which)
     file, returns = play.play(
@@ -85,13 +86,13 @@ def show(path: str, args: SimpleNamespace, recorded: Entry | None = None) -> Non
     result: dict[str, Any] = {"run": str(run.path), "video": file and str(file)}
     result |= {"members": members} if several else {"returns": returns}
     lines = [
-        f"returns{f' of member {m}' if several else ''}  {', '.join(f'{x:,.1f}' for x in rewards)}"
+        f"returns{f' of member {m}' if several else ''}  {', '.join(map(decimal, rewards))}"
         for m, rewards in enumerate(returns if several else [returns])
     ]
     if recorded:
         mean, episodes = recorded.mean_reward, recorded.episodes
         result["recorded"] = {"mean_reward": mean, "episodes": episodes}
-        lines.append(f"recorded {mean:,.1f}, the mean of {episodes} episodes")
+        lines.append(f"recorded {decimal(mean)}, the mean of {episodes} episodes")
     print_result(result, args.json, lines + [f"video    {file}"] * (file is not None))
 
 
@@ -140,13 +141,14 @@ def demos(argv: list[str]) -> None:
 
     run, which = open_run(path, args)
     from thespis.replay.demonstrations import save
+    from thespis.report.table import decimal
 
     episodes = run.record(args.episodes, args.member, which, args.stochastic, args.seed)
     name = save(args.output, episodes, run.parts[0].env.spec, run.config.algo)
     returns = [float(e.reward.sum()) for e in episodes]
     steps, mean = sum(e.length for e in episodes), sum(returns) / len(returns)
     result = {"run": str(run.path), "demos": name, "steps": steps, "returns": returns}
-    about = f"{len(episodes)}, with {steps} steps and a mean return of {mean:,.1f}"
+    about = f"{len(episodes)}, with {steps} steps and a mean return of {decimal(mean)}"
     print_result(result, args.json, [f"episodes  {about}", f"demos     {name}"])
 
 

@@ -90,7 +90,12 @@ def named(name: str) -> Any:
     except ThespisError as error:
         if not str(error).startswith("unknown environment"):
             raise
+        task, text = f"jax:{name.lower()}", str(error)
         hint = did_you_mean(name, announced())
+        if not hint and task in TASKS:
+            hint = f"; did you mean {task}?"
+            if "did you mean" in text:
+                hint = text[text.rindex(";") :].replace("mean ", f"mean {task} or ")
         raise ThespisError(f"unknown environment {name!r}{hint}") if hint else error from error
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from thespis.errors import ThespisError
-from thespis.report import lineage_plots, statistics
+from thespis.report import lineage_plots, logged, statistics
+from thespis.report.logged import Histogram
 from thespis.report.plots import WORDS, Group, members_of
-from thespis.report.source import RETURN, Histogram, Source
+from thespis.report.source import RETURN, Source
 
 NUMBERS = 1_000_000  # most numbers in all charts of a page, about 5 MB
 POINTS = 1000  # most points of a line
@@ -178,7 +179,7 @@ class Charts:
             for j, group in enumerate(self.groups):
                 here = [f for f in group.folders if name in self.sources[f].histograms]
                 if here:
-                    total = add([self.sources[f].histograms[name] for f in here])
+                    total = logged.total([self.sources[f].histograms[name] for f in here])
                     chart = {"id": f"histogram-{j}-{name}", "title": name.partition("/")[2] or name}
                     chart["note"] = group.label if len(self.groups) > 1 else ""
                     chart["y"] = words(chart["title"])
@@ -193,16 +194,6 @@ class Charts:
         steps = np.concatenate([[0], histogram.steps[ends]])
         store = self.numbers.store
         return {"edges": histogram.edges, "steps": store(steps, "<f8"), "counts": store(counts)}
-
-
-def add(histograms: list[Histogram]) -> Histogram:
-    """Returns the sum of those histograms that have the edges of the first."""
-    edges = histograms[0].edges
-    alike = [x for x in histograms if x.edges == edges]
-    steps, row = np.unique(np.concatenate([x.steps for x in alike]), return_inverse=True)
-    counts = np.zeros((len(steps), len(edges) - 1))
-    np.add.at(counts, row, np.concatenate([x.counts for x in alike]))
-    return Histogram(edges, steps, counts)
 
 
 def words(name: str) -> str:

@@ -118,13 +118,15 @@ def settings(config: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def text(value: Any) -> str:
-    """Formats a setting for display."""
+    """Formats a setting for display; one that is empty or not set is a dash."""
+    if value is None or value in ("", [], {}):
+        return "–"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
         return " ".join(map(text, value))
     if isinstance(value, dict):
         return ", ".join(f"{k} {text(v)}" for k, v in value.items())
-    if value is None or isinstance(value, bool):
-        return {None: "–", True: "yes", False: "no"}[value]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return str(value)

@@ -15,6 +15,7 @@ from thespis.runs import files
 
 PICTURES = 4.0  # megabytes of plots that are embedded in the page; the rest is linked
 DRAWN_HERE = ("learning_curve", "members", "family_tree", "schedules")  # the page has its own
+SPACES = str.maketrans("_-", "  ")
 VIDEOS, STILLS = (".mp4", ".webm", ".gif"), (".png", ".svg", ".jpg", ".jpeg", ".webp")
 
 
@@ -23,7 +24,34 @@ def videos(sources: Sequence[Source], megabytes: float, here: Path | None) -> li
 
 
 def pictures(sources: Sequence[Source], here: Path | None) -> list[dict[str, Any]]:
-    return media(sources, "plots", STILLS, PICTURES, here)
+    return media(sources, "plots", STILLS, PICTURES, here) + logged(sources)
+
+
+def logged(sources: Sequence[Source]) -> list[dict[str, Any]]:
+    """Returns the newest images of callbacks, while there is room for them."""
+    items, left = [], PICTURES * 2**20
+    for source in sources:
+        for name, step, member, content in source.logged.pictures:
+            if (left := left - len(content)) < 0:
+                return items
+            words = [*run_of(source, sources), name, f"step {step:,}"]
+            words += [source.name(member)] if len(source.seeds) > 1 else []
+            items.append(
+                {
+                    "name": ", ".join(words),
+                    "moves": False,
+                    "inside": True,
+                    "megabytes": len(content) / 2**20,
+                    "file": name,
+                    "source": embedded(Path("image.png"), content),
+                }
+            )
+    return items
+
+
+def run_of(source: Source, sources: Sequence[Source]) -> list[str]:
+    """Returns the name of a run, if there are others."""
+    return [f"{source.config['algo']} {source.folder.name}"] if len(sources) > 1 else []
 
 
 def media(
@@ -52,9 +80,8 @@ def media(
             except OSError:  # not a regular file, or just removed
                 continue
             left -= size if inside else 0
-            run = f"{source.config['algo']} {source.folder.name}: " if len(sources) > 1 else ""
             item = {
-                "name": run + file.stem.replace("_", " ").replace("-", " "),
+                "name": ": ".join([*run_of(source, sources), file.stem.translate(SPACES)]),
                 "moves": suffix in (".mp4", ".webm"),
                 "inside": inside,
                 "megabytes": size / 2**20,

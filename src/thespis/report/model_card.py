@@ -13,6 +13,7 @@ from typing import Any
 from thespis.errors import printable, shown
 from thespis.report.facts import commands, facts
 from thespis.report.source import Source
+from thespis.report.table import decimal
 
 PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")  # all of ASCII, which can be escaped in Markdown
 CODE = " " * 4  # an indented line is code, whatever its content
@@ -92,8 +93,8 @@ def results(known: dict[str, Any]) -> list[str]:
         over = f" of the best of {len(rows)} members"
     elif known["interval"]:
         low, high = known["interval"]
-        over = f" (IQM of {len(rows)} seeds, 95 % interval {low:,.1f} to {high:,.1f})"
-    last, best = f"**{known['last']:,.1f}**", f"**{known['best']:,.1f}**"
+        over = f" (IQM of {len(rows)} seeds, 95 % interval {decimal(low)} to {decimal(high)})"
+    last, best = (f"**{decimal(known[k])}**" for k in ("last", "best"))
     sentence = [f"Last return {last}{over}, best evaluation {best}{at}.", ""]
     if len(rows) == 1:
         return sentence
@@ -102,7 +103,7 @@ def results(known: dict[str, Any]) -> list[str]:
         f"| {'member' if known['tuned'] else 'seed'} | last return | best | at step |",
         "|---|---:|---:|---:|",
         *(
-            f"| {number_of(r)} | {r['last']:,.1f} | {r['best']:,.1f} | {int(r['at']):,} |"
+            f"| {number_of(r)} | {decimal(r['last'])} | {decimal(r['best'])} | {int(r['at']):,} |"
             for r in rows
         ),
         "",

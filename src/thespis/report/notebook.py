@@ -26,7 +26,7 @@ from thespis.report.plots import WORDS, Curve, groups_of, members_of, thousands
 from thespis.report.progress import Speed, clock, duration, ranges, tuned
 from thespis.report.report import PAGE, choose
 from thespis.report.source import RETURN, Source
-from thespis.report.table import cells
+from thespis.report.table import cells, decimal
 from thespis.runs.config import DIVERSITY
 from thespis.runs.reporter import Counted, Silent, stopped
 from thespis.selection import name_of
@@ -63,6 +63,7 @@ def card_parts(source: Source) -> list[str]:
     parts = [
         heading(known["title"], known["state"]),
         f'<div class="path">{safe(known["path"])}</div>',
+        *(soft(x) for x in (", ".join(known["tags"]), known["notes"]) if x),
         *(soft(known[why]) for why in ("error", "reason") if known[why]),
         f'<div class="facts">{"".join(values)}</div>',
         f'<div class="side">{charts(curves([source], metric), metric)}{moving(source)}</div>',
@@ -338,7 +339,7 @@ def note_lines(notes: Iterable[str]) -> list[str]:
 
 
 def number(value: Any) -> str:
-    return f"{value:,.1f}" if math.isfinite(value) else ""
+    return decimal(value) if math.isfinite(value) else ""
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -352,4 +353,5 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     )
     head = "".join(f"<th{look(name)}>{safe(name)}</th>" for name in names)
     body = "".join(f"<tr>{line(values)}</tr>" for values in zip(*columns, strict=True))
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    drawn = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="wide">{drawn}</div>'

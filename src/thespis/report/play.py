@@ -21,6 +21,7 @@ from thespis.envs import Autoreset
 from thespis.envs.autoreset import FPS
 from thespis.errors import ThespisError, one_line
 from thespis.report import draw, video
+from thespis.report.table import decimal
 from thespis.runs.files import output
 
 
@@ -87,7 +88,7 @@ def episode(stage, policy, seed: int, limit: int, label: str) -> tuple[list[np.n
             new_action.append(bool(policy.memory.repeats[0] == 1))
         frame = stage.frame(step)
         if frame is not None:
-            frame = video.caption(frame, f"{label}  return {total:,.1f}")
+            frame = video.caption(frame, f"{label}  return {decimal(total)}")
             frames.append(video.beats(frame, new_action) if new_action else frame)
     return frames, total
 

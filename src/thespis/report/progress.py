@@ -16,7 +16,7 @@ from rich.text import Text
 
 from thespis import tuning
 from thespis.errors import printable
-from thespis.report.table import summary, wide
+from thespis.report.table import decimal, summary, wide
 from thespis.runs.config import RETURN, SIMILARITY
 from thespis.runs.reporter import Counted, Silent, stopped
 from thespis.selection import name_of
@@ -71,14 +71,14 @@ class Terminal(Silent):
         rewards = [r["eval/mean_reward"] for r in rows if "eval/mean_reward" in r]
         if not rewards:
             return
-        spread = f" ± {np.std(rewards):<7,.1f}" if len(rewards) > 1 else ""
+        spread = f" ± {decimal(np.std(rewards)):<7}" if len(rewards) > 1 else ""
         if self.config.tuner:
-            spread += f"  best {max(rewards):>9,.1f} (member {np.argmax(rewards)})"
+            spread += f"  best {decimal(max(rewards)):>9} (member {np.argmax(rewards)})"
         if SIMILARITY in rows[0]:
             spread += f"  similarity {np.mean([r[SIMILARITY] for r in rows]):>5.2f}"
         width = len(f"{self.config.steps:,}")
         self.print(
-            f"{step:>{width},} steps  reward {np.mean(rewards):>9,.1f}{spread}"
+            f"{step:>{width},} steps  reward {decimal(np.mean(rewards)):>9}{spread}"
             f"  [dim]{rows[0]['time/fps']:>7,.0f} steps/s[/dim]"
         )
 

@@ -15,6 +15,7 @@ from thespis.engine import rollout
 from thespis.engine.rollout import Copies
 from thespis.envs import label
 from thespis.report.plots import FAINT, GREY, PALETTE, sheet
+from thespis.report.table import decimal
 from thespis.runs.files import output
 
 MOST = 6  # largest number of action dimensions that are drawn
@@ -117,5 +118,5 @@ def plot(
     if episodes < 1:
         raise ThespisError(f"episodes = {episodes}: give at least 1")
     played = play(run, member, which, episodes, seed)
-    title = f"{run.config.algo.upper()}  {label(run.parts[1])}  return {played[0].total:,.1f}"
+    title = f"{run.config.algo.upper()}  {label(run.parts[1])}  return {decimal(played[0].total)}"
     return draw(played, output(run.path, path, "plots", "repeats.png"), title)

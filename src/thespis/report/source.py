@@ -7,24 +7,16 @@ import os
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from thespis.errors import ThespisError
-from thespis.report import lineage_plots
+from thespis.report import lineage_plots, logged
+from thespis.report.logged import Histogram
 from thespis.report.plots import read_table
 from thespis.runs import directory, metrics
 
 RETURN = "eval/mean_reward"
-
-
-class Histogram(NamedTuple):
-    """The counts of values in bins, since the row before."""
-
-    edges: tuple[float, ...]
-    steps: np.ndarray  # [rows]
-    counts: np.ndarray  # [rows, bins], of all members
 
 
 class Source:
@@ -54,8 +46,20 @@ class Source:
             return None
 
     @cached_property
+    def logged(self) -> logged.Logged:
+        """The images and histograms of callbacks, if the run has callbacks."""
+        if not self.config.get("callbacks"):
+            return logged.Logged([], {})
+        return logged.read(self.folder, len(self.seeds))
+
+    @cached_property
     def histograms(self) -> dict[str, Histogram]:
         """The histograms of the run, by name; {} if there are none that can be read."""
+        return self.logged.histograms | self.counted
+
+    @property
+    def counted(self) -> dict[str, Histogram]:
+        """The histograms that the algorithm counts, which are in histograms.csv."""
         path = self.folder / "histograms.csv"
         try:
             table = metrics.read(path, len(self.seeds)) if os.path.lexists(path) else {}

@@ -19,7 +19,7 @@ def summary(rows: Sequence[dict[str, Any]], title: str | None = None) -> Table:
     """Returns a table with one line per row and one column per key, in order of appearance.
 
     Whole numbers and steps have thousands separators, other numbers one decimal (or three digits
-    in a column without a number above 1, such as rates); missing values and NaN are a dash.
+    below 10); missing values and NaN are a dash.
     """
     title = title and escape(printable(title))
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
@@ -49,9 +49,17 @@ def cells(name: str, values: Sequence[Any]) -> list[str]:
             return printable(value)
         if isinstance(value, Integral) or (name.endswith(("step", "steps")) and value % 1 == 0):
             return f"{int(float(value)):,}"
-        return f"{value:.3g}" if small else f"{value:,.1f}"
+        return f"{value:.3g}" if small else decimal(value)
 
     return [text(value) for value in values]
+
+
+def decimal(number: Any) -> str:
+    """Formats a return: one decimal, or three digits below 10, so that small ones differ."""
+    if abs(number) >= 10 or not number:
+        return f"{number:,.1f}"
+    text = f"{number:.3g}"
+    return f"{number:,.1f}" if float(text) == round(float(text), 1) else text
 
 
 def short(number: Any) -> str:

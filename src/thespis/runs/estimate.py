@@ -22,6 +22,7 @@ from thespis.runs.reporter import Silent
 from thespis.runs.sizes import Sizes
 from thespis.runs.trainer import Trainer
 from thespis.runs.tuning_rounds import refuse_fitness
+from thespis.selection import name_of
 from thespis.xla.threads import cores
 
 SECONDS = 3.0  # for which each phase is measured, roughly
@@ -100,12 +101,13 @@ class Plan:
         per_member = f"{written(member.replay)} of replay, {written(member.state)} of networks"
         many = f", {c.members} members" if c.members > 1 else ""
         on = f"{self.devices} {self.platform} device{'s' * (self.devices > 1)}"
-        share = c.members // self.devices
+        share, threads = c.members // self.devices, c.threads or 1
+        each_has = f"{share} member{'s' * (share > 1)} on each"
         lines = [
-            f"{c.algo} on {self.env}: {c.steps:,} steps{many}",
+            f"{c.algo} on {name_of(c.env)}: {c.steps:,} steps{many}",
             f"memory     {written(self.needed)} of {written(self.memory)}: {written(sizes.base())} "
             f"for any run; each member has {per_member}",
-            f"placement  {on}, {share} member(s) on each, {c.threads} thread(s)",
+            f"placement  {on}, {each_has}, {threads} thread{'s' * (threads > 1)}",
             f"population {self.largest:,} members fit"
             + ("" if self.fits else f", not {c.members:,}: lower buffer_size or members"),
         ]
@@ -141,7 +143,8 @@ def plan(config: Config, probe: bool = True) -> Plan:
     if config.tuner:
         refuse_fitness(config, pieces[0])
     mesh = pieces[0].mesh
-    result = dataclasses.replace(result, devices=1 if mesh is None else mesh.size)
+    devices = 1 if mesh is None else mesh.size
+    result = dataclasses.replace(result, config=config, devices=devices)
     if not probe:
         return result
     times, stepping = measure(config, pieces)

@@ -154,7 +154,7 @@ class MetricsLog:
             for folder, events in zip(folders, content, strict=True):
                 old = (path for path in existing if path.parent == folder)
                 edges = self.histograms.edges
-                media = (x for path in old for x in _media_records(path, last, edges))
+                media = (x for path in old for x, _ in media_records(path, last, edges))
                 events += b"".join(dict.fromkeys(media))  # without duplicates of a killed process
                 folder.mkdir(parents=True, exist_ok=True)
                 files.write(folder / f"{EVENTS}new", bytes(events))
@@ -422,8 +422,13 @@ def histogram_value(name: str, counts: Sequence[int] | np.ndarray, edges: Edges)
     return Summary.Value(tag=name, histo=HistogramProto(**about))
 
 
-def _media_records(path: Path, last: float, skip: Iterable[str]) -> Iterator[bytes]:
-    """Yields the records that only an event file has: images, and histograms not to `skip`."""
+def media_records(
+    path: Path, last: float = math.inf, skip: Iterable[str] = ()
+) -> Iterator[tuple[bytes, Any]]:
+    """Yields the records and events that only a file of TensorBoard has, up to the step `last`.
+
+    They are images, and histograms not to `skip`.
+    """
     from tensorboardX.proto.event_pb2 import Event  # pyright: ignore
 
     try:
@@ -442,7 +447,7 @@ def _media_records(path: Path, last: float, skip: Iterable[str]) -> Iterator[byt
         if event.step <= last and any(
             kind == "image" or (kind == "histo" and tag not in skip) for kind, tag in kinds
         ):
-            yield record
+            yield record, event
 
 
 def _record(**fields: Any) -> bytes:

@@ -40,7 +40,7 @@ def filled(template: str, values: dict[str, Any]) -> str:
         if field not in values:
             hint = did_you_mean(field, values) or "; give an option, such as {env} or {seed}"
             raise ThespisError(f"name = {shown(template)}: unknown field {match[0]}{hint}")
-        return show(values[field])
+        return "none" if values[field] is None else show(values[field])
 
     if set("{}") & set(FIELD.sub("", template)):
         raise ThespisError(f"name = {shown(template)}: a brace is not closed; write {{env}}")

@@ -16,6 +16,7 @@ from thespis.errors import ThespisError, one_line, printable, require, shown
 from thespis.report import sweep_results
 from thespis.report.report import report
 from thespis.report.sweep_results import Row
+from thespis.report.table import decimal
 from thespis.runs import files
 from thespis.runs.process import alone, held, stoppable
 from thespis.runs.reporter import Silent
@@ -289,7 +290,7 @@ class Runner:
         row = self.sweep.row(job)
         if row["state"] in FINISHED:
             self.tell(job, row)
-        score = "" if row["iqm"] is None else f"  IQM {row['iqm']:,.1f}"
+        score = "" if row["iqm"] is None else f"  IQM {decimal(row['iqm'])}"
         text = f": {row['error']}" if row["state"] == "failed" else score
         self.say(f"{count:<7} {row['state']:<7} {job.name}{text}")
 

@@ -9,6 +9,7 @@ const drawn = new IntersectionObserver(entries => {
 }, { rootMargin: "300px" });
 const sized = new ResizeObserver(entries => entries.forEach(entry => entry.target.chart.changed()));
 followers.push(() => charts.forEach(chart => chart.changed()));
+addEventListener("beforeprint", () => charts.forEach(chart => chart.draw())); // also those not yet scrolled to
 
 class Chart {
   constructor(spec, size) {
