@@ -543,8 +543,16 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
     ("report/charts.py", "tests/report/test_charts.py", {
         "banded = iqm and not tuned":
             "banded = iqm",
+    }),
+    ("report/source.py", "tests/report/test_charts.py", {
+        "histograms[name] = Histogram(edges, steps, counts)":
+            "histograms[name] = Histogram(edges, steps, counts[::-1])",
+    }),
+    ("report/logged.py", "tests/report/test_logged.py", {
         "return Histogram(edges, steps, counts)":
             "return Histogram(edges, steps, counts[::-1])",
+        "np.diff(at_edges, axis=1)":
+            "np.diff(at_edges, axis=1)[:, ::-1]",
     }),
     # --- several machines ---
     ("cluster/slices.py", "tests/cluster/test_slices.py", {

@@ -116,7 +116,7 @@ def test_it_goes_on_and_is_run_again(home, trained, say):
 
 def test_a_plan_and_the_help_know_its_own_options(home, say):
     argv = small.words(env="own:Walk", **SMALL)
-    assert "own:MySAC on Walk" in say("plan", "own:MySAC", *argv, "--no-probe", "--bold", "2")
+    assert "own:MySAC on own:Walk" in say("plan", "own:MySAC", *argv, "--no-probe", "--bold", "2")
     text = say("train", "own:MySAC", "--help-all")
     assert "SAC that may be told to be bold." in text
     assert "--algo.bold N" in text
