@@ -150,7 +150,7 @@ def campaign(count: int, seed: int, only: int | None, folder: Path) -> Result:
                     assert run is not None
                     faults = differences(reference, run)[:3]
             for event in happened:
-                result.ended[f"{event} killed" if event != "join" else "node joined"] += 1
+                result.ended[f"{event}s killed" if event != "join" else "nodes joined"] += 1
             how = "runs identical to one process" if not faults else "fault"
             case = f"clusters {i}, {' '.join(happened)}"
             result.add(how, faults, case)
