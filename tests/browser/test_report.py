@@ -144,8 +144,15 @@ def test_colours_follow_the_system_and_the_switch(browser, page):
     assert brightness() < 60
     browser.run("document.getElementById('theme').click()")
     assert brightness() > 200
-    browser.run("location.reload()")
-    browser.wait(lambda: brightness() > 200)  # it is remembered
+
+    def remembered() -> bool:
+        browser.run("window.shown = true; location.reload()")
+        browser.wait(
+            lambda: browser.run("return !window.shown && document.readyState == 'complete'")
+        )
+        return brightness() > 200
+
+    browser.wait(remembered)  # Chromium stores it a moment later
     browser.run("localStorage.clear()")
 
 
