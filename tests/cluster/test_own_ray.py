@@ -21,8 +21,9 @@ pytestmark = pytest.mark.posix
 
 
 @pytest.fixture
-def temporary(monkeypatch):
+def temporary(monkeypatch, tmp_path_factory):
     """An empty folder with a short path in which temporary files are."""
+    tmp_path_factory.getbasetemp()  # pytest's own is elsewhere
     place = tempfile.mkdtemp(dir="/tmp")
     monkeypatch.setattr(tempfile, "tempdir", place)
     monkeypatch.setenv("TMPDIR", place)
