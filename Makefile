@@ -64,7 +64,7 @@ browser:
 bench: .venv/.dev ## speed against other libraries, into docs/benchmarks.md; about an hour
 	$(BIN)/python benchmarks/run.py --save docs/benchmarks.md $(ARGS)
 
-zoo: .venv/.dev ## train the policies of thespis zoo again; some eleven CPU-minutes
+zoo: .venv/.dev ## train the policies of thespis zoo again; some thirteen CPU-minutes
 	$(BIN)/python benchmarks/zoo.py $(ARGS)
 
 lint: .venv/.dev ## style, layers and types

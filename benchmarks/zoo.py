@@ -1,11 +1,10 @@
 """Trains the policies of `thespis zoo` again, each by the command that its config.json records.
 
-    python benchmarks/zoo.py                  # all of them, some eleven CPU-minutes
+    python benchmarks/zoo.py                  # all of them, some thirteen CPU-minutes
     python benchmarks/zoo.py jax-pendulum     # some
 
-They are trained with the defaults or a preset by name, and small networks; two of Gymnasium take
-the policy of the same task in JAX. What is kept of a run is what a policy needs: no replay, no
-moments of the optimiser, no videos and logs but metrics.csv.
+They are trained with the defaults or a preset by name, and small networks. What is kept of a run is
+what a policy needs: no replay, no moments of the optimiser, no videos and logs but metrics.csv.
 """
 
 import argparse
@@ -22,7 +21,6 @@ from thespis.runs.directory import write_json
 
 SMALL = "--hidden 32 32"
 BATCH = f"{SMALL} --batch-size 64"
-AS_IT_IS = "--updates-per-step 0 --steps 100"  # the same task in JAX has a policy
 COMMANDS = [
     f"sac --env jax:pendulum --steps 20000 {SMALL}",
     f"taac --env jax:mountain-car --preset sparse --steps 50000 {SMALL}",
@@ -35,8 +33,8 @@ COMMANDS = [
     "masac --env jax:meeting-continuous --preset particles --steps 20000 --hidden 64 64",
     f"td3 --env Pendulum-v1 --steps 20000 {SMALL}",
     f"taac --env MountainCarContinuous-v0 --preset sparse --steps 50000 {SMALL}",
-    f"discrete-sac --env CartPole-v1 --init-from zoo:jax-cartpole {AS_IT_IS} {BATCH}",
-    f"discrete-sac --env Acrobot-v1 --init-from zoo:jax-acrobot {AS_IT_IS} {BATCH}",
+    f"discrete-sac --env CartPole-v1 --steps 50000 {BATCH}",
+    "discrete-sac --env Acrobot-v1 --steps 40000 --hidden 64 64 --batch-size 64",
 ]
 EPISODES = 100  # of the return that is recorded
 

@@ -19,7 +19,6 @@ from thespis.runs.transplant import arrays, transplant
 
 GYMNASIUM = ["Acrobot-v1", "CartPole-v1", "MountainCarContinuous-v0", "Pendulum-v1"]
 SIZES = {"--env", "--steps", "--hidden", "--batch-size", "--preset"}
-TWIN = {"--init-from", "--updates-per-step"}  # of a task of Gymnasium and the same in JAX
 
 
 def files() -> dict[str, float]:
@@ -48,7 +47,7 @@ def test_they_were_trained_by_the_commands_of_the_script_with_defaults_presets_a
     assert {one.name: one.command for one in thespis.zoo()} == commands
     for command in commands.values():
         words = {word for word in command.split() if word.startswith("--")}
-        assert words <= SIZES | (TWIN if "--init-from zoo:jax-" in command else set())
+        assert words <= SIZES
 
 
 def test_the_page_on_them_has_their_figures():
