@@ -12,9 +12,10 @@ import numpy as np
 import thespis
 from thespis.envs.brax import Brax
 from thespis.report import skills as show
+from thespis.runs.skilled import Skilled
 from thespis.skills.planner import pursue
+from thespis.skills.rollout import rollout
 from thespis.skills.score import judged
-from thespis.skills.skilled import Skilled, rollout
 
 objective = sys.argv[1] if len(sys.argv) > 1 else "dads"
 steps = int(sys.argv[2]) if len(sys.argv) > 2 else 300_000

@@ -52,6 +52,7 @@ typecheck.install("thespis")
 # JAX makes a context for every program, which takes longer than to lower most of those in tests.
 mlir.make_ir_context = lru_cache(maxsize=1)(mlir.make_ir_context)
 
+NPROC = os.environ["NPROC"]
 jax.devices()  # starts JAX with these settings, before a command that is tested chooses others
 
 pytest_plugins = ("tests.skilled",)  # fixtures that several folders share
@@ -65,6 +66,7 @@ SOME, MUCH = 1000 * 10**6, 1300 * 10**6  # bytes
 
 def pytest_runtest_teardown(item, nextitem):
     """Compiled programs are kept for other tests until they are too many."""
+    os.environ["NPROC"] = NPROC  # what a test chose is not for the next one
     if nextitem is not None and resident() > (MUCH if nextitem.path == item.path else SOME):
         if small := sys.modules.get("tests.small"):
             small.forget()

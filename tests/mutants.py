@@ -300,7 +300,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "jnp.arange(len(self.networks))[:n]",
     }),
     ("nn/norms.py", "tests/nn/test_norms.py", {
-        "weight = weight / jnp.maximum(weight.sum(), 1.0)":
+        "weight = weight * (1.0 / jnp.maximum(weight.sum(), 1.0))":
             "weight = jnp.ones_like(weight) / weight.size",
         "rows = jnp.where(weight[:, None] > 0, rows, 0.0)":
             "rows = rows",
@@ -316,7 +316,7 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "p * share",
         "jnp.maximum(0.0, 1.0 - jnp.abs(y - atoms) / self.spacing)":
             "jnp.maximum(0.0, 1.0 - jnp.abs(y - atoms))",
-        "return mass / mass.sum(-1, keepdims=True)":
+        "return mass * (1.0 / mass.sum(-1, keepdims=True))":
             "return mass",
     }),
     ("algos/critic_learning.py", "tests/algos/test_switches.py -k numpy", {

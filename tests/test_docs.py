@@ -1,6 +1,7 @@
 """The documentation: every link leads somewhere, every command is explained, every example runs."""
 
 import ast
+import importlib
 import re
 import runpy
 import subprocess
@@ -147,6 +148,19 @@ def test_the_site_is_built_without_a_complaint(tmp_path):
 
 
 QUICK = {"functional": "3"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_examples_import_what_there_is(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("thespis"):
+            assert node.module
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                if not hasattr(module, name.name):
+                    importlib.import_module(f"{node.module}.{name.name}")
+
+
 EXAMPLES = [
     pytest.param(path, marks=[] if path.stem in QUICK else pytest.mark.slow, id=path.stem)
     for path in sorted((ROOT / "examples").glob("*.py"))

@@ -619,8 +619,12 @@ def cut_short(env: JaxEnv | HostEnv, lengths: Any) -> str:
 
 
 def mean(x: Array, valid: Array) -> Array:
-    """Returns the mean of x [..., batch] over its valid entries; 0 if there are none."""
-    return (x * valid).sum(-1) / jnp.maximum(valid.sum(-1), 1.0)
+    """Returns the mean of x [..., batch] over its valid entries; 0 if there are none.
+
+    It is the sum times 1/n: the compiler makes this of a division in some programs, but not in
+    those for several devices, which would round differently.
+    """
+    return (x * valid).sum(-1) * (1.0 / jnp.maximum(valid.sum(-1), 1.0))
 
 
 def polyak(target, online, tau):

@@ -380,7 +380,7 @@ def test_each_use_of_randomness_has_a_key_of_its_own(monkeypatch):
     original = fast_random.uniform  # of which normal draws are made as well
     monkeypatch.setattr("thespis.xla.fast_random.uniform", draw)
     with jax.disable_jit():
-        algo.update(state, hp, Batch(b, b), random.key(4), 0)
+        algo.update(state, hp, Batch(b, b), random.key(4), jnp.asarray(0))
     assert len(used) >= 3
     assert len(set(used)) == len(used)
 

@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import random
 from jax.flatten_util import ravel_pytree
 
 from tests.algos import reference
 from tests.nn.test_networks import make
+from thespis.nn.layers import orthogonal
 from thespis.nn.networks import MLP
 
 
@@ -56,3 +58,12 @@ def test_every_derivative_is_that_of_plain_products(mode):
         for f in (MLP.__call__, plain)
     )
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("n", "m"), [(6, 6), (9, 4), (4, 9)])
+def test_orthogonal_weights_have_orthonormal_rows_or_columns(n, m):
+    weight = np.asarray(orthogonal(random.key(0), n, m))
+    square = weight.T @ weight if n >= m else weight @ weight.T
+    np.testing.assert_allclose(square, np.eye(min(n, m)), atol=1e-6)
+    other = np.asarray(orthogonal(random.key(1), n, m))
+    assert np.abs(weight - other).max() > 0.1

@@ -16,6 +16,7 @@ from thespis.engine.loop import DeviceDriver, Loop
 from thespis.engine.population import inherit
 from thespis.engine.rollout import FrozenPolicy
 from thespis.envs import make
+from thespis.nn.networks import Network
 from thespis.tuning import PBT, hyper
 from thespis.xla.placement import mesh_for
 
@@ -34,7 +35,8 @@ def learned(x) -> str:
 
 def train(name: str, devices: int, prioritized: bool) -> dict:
     env = make(name)
-    algo = SAC(env.spec, hidden=(16,), batch_size=16, prioritized_replay=prioritized)
+    given = {"prioritized_replay": prioritized, "normalize_observations": True}
+    algo = SAC(env.spec, hidden=(16,), batch_size=16, critic_network=Network(norm="layer"), **given)
     loop = Loop(algo, env, envs=2, capacity=100, mesh=mesh_for(MEMBERS, devices))
     seeds, hps = jnp.arange(MEMBERS, dtype=jnp.int32), hyper.fill(SAC.Hyper, {}, MEMBERS)
     driver = (HostDriver if hasattr(env, "open") else DeviceDriver)(loop, seeds)

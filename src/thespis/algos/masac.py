@@ -195,8 +195,7 @@ class MASAC(MultiAgent):
             metrics["behaviour_entropy"] = self.network_means(behaviour.entropy(), acted).mean()
         target = polyak(state.target, critic.params, hp.tau)
         parts = {"actor": actor, "critic": critic, "target": target, "temperature": temperature}
-        priorities = (td_error * valid).sum(-1) / jnp.maximum(valid.sum(-1), 1.0)
-        return dataclasses.replace(state, **parts), metrics, priorities
+        return dataclasses.replace(state, **parts), metrics, mean(td_error, valid)
 
     # --- inputs -----------------------------------------------------------------------------
 

@@ -351,7 +351,7 @@ class TAAC(ActorCritic):
             "switch_probabilities": switch_probabilities.over(0, 1),
         }
         new = State(actor, critic, new_target, temperature, state.stats, state.reward_stats)
-        priorities = (td_error * valid).sum(0) / jnp.maximum(valid.sum(0), 1.0)
+        priorities = (td_error * valid).sum(0) * (1.0 / jnp.maximum(valid.sum(0), 1.0))
         return new, metrics, priorities
 
     # --- parts of the update ----------------------------------------------------------------
@@ -438,7 +438,7 @@ class TAAC(ActorCritic):
             mean, std = (
                 x[None, None] for x in (stats.mean, jnp.sqrt(jnp.clip(stats.var, 1e-6, 1e6)))
             )
-            reward = jnp.clip((reward - mean) / std, -hp.reward_clip, hp.reward_clip)
+            reward = jnp.clip((reward - mean) * (1.0 / std), -hp.reward_clip, hp.reward_clip)
         return hp.reward_scale * reward
 
     def target_entropies(self, hp) -> Float[Array, "2"]:

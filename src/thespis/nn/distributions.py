@@ -147,7 +147,7 @@ class Mixture(eqx.Module):
 
     def log_prob(self, x: Float[Array, "... n"]) -> Float[Array, "..."]:
         """Returns log sum_k w_k prod_i N(x_i; mean_ki, std_ki^2); leading axes broadcast."""
-        deviation = (x[..., None, :] - self.mean) / self.std
+        deviation = (x[..., None, :] - self.mean) * (1.0 / self.std)
         log_normal = -0.5 * deviation**2 - jnp.log(self.std) - 0.5 * math.log(2 * math.pi)
         return nn.logsumexp(nn.log_softmax(self.logits) + log_normal.sum(-1), axis=-1)
 

@@ -190,7 +190,7 @@ class Categorical:
             return jnp.maximum(0.0, 1.0 - jnp.abs(y - atoms) / self.spacing)
         std, half = 0.75 * self.spacing, 0.5 * self.spacing
         mass = ndtr((atoms + half - y) / std) - ndtr((atoms - half - y) / std)
-        return mass / mass.sum(-1, keepdims=True)
+        return mass * (1.0 / mass.sum(-1, keepdims=True))
 
     def inside(self, value: Array) -> Array:
         return jnp.clip(value, -self.bound, self.bound)

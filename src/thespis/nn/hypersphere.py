@@ -14,7 +14,7 @@ from jax import nn, random
 from jaxtyping import Array, Float
 
 from thespis.core import Key
-from thespis.nn.layers import product
+from thespis.nn.layers import orthogonal, product
 
 CONSTANT = 3.0  # appended to the input, so that its norm is not lost
 
@@ -63,8 +63,8 @@ class Hypersphere(eqx.Module):
         cls, key: Key, inputs: int, width: int, outputs: int, blocks: int, expansion: int
     ) -> Hypersphere:
         """Returns a new network with orthogonal weights, scaled to unit length."""
-        keys, draw = iter(random.split(key, 3 + 2 * blocks)), nn.initializers.orthogonal(1.0)
-        weight = lambda n, m: unit_columns(draw(next(keys), (n, m), jnp.float32))
+        keys = iter(random.split(key, 3 + 2 * blocks))
+        weight = lambda n, m: unit_columns(orthogonal(next(keys), n, m))
         scale, inner_scale = math.sqrt(2 / width), math.sqrt(2 / (width * expansion))
 
         def block() -> Block:
@@ -101,10 +101,11 @@ class Hypersphere(eqx.Module):
 
 def unit(x: Float[Array, "... n"]) -> Float[Array, "... n"]:
     """Scales vectors to length 1."""
-    return x / jnp.maximum(jnp.sqrt((x**2).sum(-1, keepdims=True)), 1e-8)
+    length = jnp.sqrt((x**2).sum(-1, keepdims=True))
+    return x * (1.0 / jnp.maximum(length, 1e-8))  # a product, as in `core.mean`
 
 
 def unit_columns(weight: Float[Array, "n m"]) -> Float[Array, "n m"]:
     """Scales the weights of every neuron, a column, to length 1."""
     length = jnp.sqrt((weight**2).sum(0, keepdims=True))
-    return weight / jnp.maximum(length, 1e-8)
+    return weight * (1.0 / jnp.maximum(length, 1e-8))

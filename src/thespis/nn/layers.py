@@ -1,4 +1,4 @@
-"""The linear layer that all networks are made of, with a fast gradient."""
+"""The linear layer that all networks are made of, with a fast gradient, and orthogonal weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Float
 
+from thespis.core import Key
+from thespis.xla import fast_random
 from thespis.xla.ordering import no_inline
 
 # Weights and biases +-1/sqrt(n); weights +-sqrt(3/n); or orthogonal weights of gain sqrt(2).
@@ -58,3 +61,21 @@ def product_jvp(primals, tangents):
 
 
 product.defjvp(product_jvp, symbolic_zeros=True)
+
+
+def orthogonal(key: Key, n: int, m: int) -> Float[Array, "n m"]:
+    """Returns a random matrix whose rows or columns, whichever are fewer, are orthonormal.
+
+    By Gram-Schmidt, twice, which is exact to rounding. LAPACK's QR decompositions of several
+    members wait for each other forever if they run on several devices at once.
+    """
+    normal = fast_random.normal(key, (max(n, m), min(n, m)))
+
+    def add(i, q):
+        column = normal[:, i]
+        for _ in range(2):
+            column = column - q @ (q.T @ column)
+        return q.at[:, i].set(column * lax.rsqrt((column**2).sum()))
+
+    q = lax.fori_loop(0, min(n, m), add, jnp.zeros_like(normal))
+    return q if n >= m else q.T

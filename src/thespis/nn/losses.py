@@ -45,6 +45,6 @@ def explained_variance(
     target: Float[Array, "a b d"], prediction: Float[Array, "a b d"], valid: Float[Array, "a b"]
 ) -> Float[Array, "d"]:
     """Returns the explained fraction of the targets' variance, over valid entries."""
-    weight = (valid / jnp.maximum(valid.sum(), 1.0))[..., None]
+    weight = (valid * (1.0 / jnp.maximum(valid.sum(), 1.0)))[..., None]
     variance = lambda x: (weight * (x - (weight * x).sum((0, 1))[None, None]) ** 2).sum((0, 1))
     return 1.0 - variance(target - prediction) / jnp.maximum(variance(target), 1e-8)

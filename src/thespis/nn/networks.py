@@ -26,7 +26,7 @@ from thespis.errors import ThespisError
 from thespis.nn import norms
 from thespis.nn.encoders import Encoder
 from thespis.nn.hypersphere import Hypersphere, unit_columns
-from thespis.nn.layers import Dtype, Init, affine
+from thespis.nn.layers import Dtype, Init, affine, orthogonal
 from thespis.nn.norms import BatchNorm, LayerNorm, Norm, batch_norms
 from thespis.xla import fast_random
 
@@ -276,9 +276,8 @@ class MLP(eqx.Module):
 def draw_layers(key: Key, layers: list[tuple[int, int]], init: Init) -> tuple[list, list]:
     """Returns initial weights and biases."""
     if init == "orthogonal":
-        draw = nn.initializers.orthogonal(math.sqrt(2))
         keys = random.split(key, len(layers))
-        weights = [draw(k, shape, jnp.float32) for k, shape in zip(keys, layers, strict=True)]
+        weights = [math.sqrt(2) * orthogonal(k, *n) for k, n in zip(keys, layers, strict=True)]
         return weights, [jnp.zeros(n) for _, n in layers]
     counts = [n * n_out for n_in, n_out in layers for n in (n_in, 1)]
     # One draw for all layers, since every random kernel takes time to compile.

@@ -42,13 +42,15 @@ class Running(eqx.Module):
         counted = counted.reshape(-1, *(1,) * self.mean.ndim)
         # Selected, not multiplied by 0: rows that are not valid may hold anything.
         total = lambda x: jnp.where(counted, x, 0.0).sum(0)
-        centre = total(rows) / at_least_one(n)  # deviations from it are small even of large values
+        # Deviations from it are small even of large values. Products, as in `core.mean`.
+        centre = total(rows) * (1.0 / at_least_one(n))
         delta = jnp.where(n > 0, centre - self.mean, 0.0)
         squares = total((rows - centre[None]) ** 2) + delta**2 * n * (1 - share)
         # var = (prior + all squares) / (count + prior), as an increment so that it never drifts.
         weight = at_least_one(count + self.prior).astype(jnp.float32)
-        var = self.var + (squares - n * self.var) / weight
-        var = jnp.where(weight == n, squares / weight, var)  # the first rows: exact if small
+        var = self.var + (squares - n * self.var) * (1.0 / weight)
+        first = squares * (1.0 / weight)  # of the first rows: exact if small
+        var = jnp.where(weight == n, first, var)
         return Running(self.mean + delta * share, var, count, self.prior)
 
     def __call__(
@@ -61,8 +63,9 @@ class Running(eqx.Module):
         lead = (1,) * (x.ndim - self.mean.ndim)
         mean, var = (m.reshape(lead + m.shape) for m in (self.mean, self.var))
         if clip is None:
-            return (x - mean) / jnp.sqrt(var)
-        return jnp.clip((x - mean) / jnp.sqrt(jnp.clip(var, floor, 1e6)), -clip, clip)
+            return (x - mean) * jax.lax.rsqrt(var)  # a product, as in `core.mean`
+        scale = jax.lax.rsqrt(jnp.clip(var, floor, 1e6))
+        return jnp.clip((x - mean) * scale, -clip, clip)
 
 
 class ReturnScale(eqx.Module):

@@ -43,7 +43,9 @@ class LayerNorm(eqx.Module):
         epsilon = 1e-6 if self.shift is None else 1e-5
         if self.shift is not None:
             x = x - x.mean(-1, keepdims=True)
-        x = x / jnp.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * along(self.scale, x)
+        # Products, as in `core.mean`, here and below.
+        scale = jax.lax.rsqrt((x**2).mean(-1, keepdims=True) + epsilon)
+        x = x * scale * along(self.scale, x)
         return x if self.shift is None else x + along(self.shift, x), self
 
 
@@ -74,13 +76,13 @@ class BatchNorm(eqx.Module):
             factor, shift = self.affine
             return x * along(factor, x) + along(shift, x), self
         rows, weight = x.reshape(-1, x.shape[-1]), valid.reshape(-1)
-        weight = weight / jnp.maximum(weight.sum(), 1.0)
+        weight = weight * (1.0 / jnp.maximum(weight.sum(), 1.0))
         # Selected, not only multiplied by 0: rows that are not valid may hold anything.
         rows = jnp.where(weight[:, None] > 0, rows, 0.0)
         mean = weight @ rows
         centred = rows - mean[None]
         var = weight @ centred**2
-        factor, offset = self.scale / jnp.sqrt(var + self.epsilon), self.shift
+        factor, offset = self.scale * jax.lax.rsqrt(var + self.epsilon), self.shift
         if self.renorm is not None:
             r, d = self.correction(mean, var)
             factor, offset = factor * r, offset + self.scale * d
@@ -92,7 +94,7 @@ class BatchNorm(eqx.Module):
     @property
     def affine(self) -> tuple[Array, Array]:
         """Returns factor and shift of the norm outside of training."""
-        factor = self.scale / jnp.sqrt(self.var + self.epsilon)
+        factor = self.scale * jax.lax.rsqrt(self.var + self.epsilon)
         return factor, self.shift - self.mean * factor
 
     def correction(self, mean: Array, var: Array) -> tuple[Array, Array]:
