@@ -44,6 +44,11 @@ def test_parents_that_are_copied_elsewhere_are_asked_for_once(workers):
     assert handover.ask_parents(workers, made.decision, replay=False).donors.keys() == {0}
 
 
+def test_parents_that_are_copied_in_their_own_group_alone_are_not_asked_for(workers):
+    made = handover.ask_parents(workers, decided([0, 0, 2, 2, 5, 5]), replay=True)
+    assert made.donors == {}
+
+
 def test_a_group_is_told_of_its_own_members_alone(workers):
     made = handover.ask_parents(workers, decided([0, 0, 0, 2, 5, 5], sick=[3]), replay=False)
     told = handover.orders_for(workers, workers.workers[1], made)
