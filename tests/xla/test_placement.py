@@ -40,6 +40,30 @@ def test_members_on_four_devices_equal_those_on_one(env, replay):
     assert one["metrics"] == four["metrics"]
 
 
+BEGIN = """
+import jax, jax.numpy as jnp
+from thespis.algos import SAC
+from thespis.engine.loop import Loop
+from thespis.envs import make
+from thespis.nn.networks import Network
+from thespis.tuning import hyper
+from thespis.xla.placement import mesh_for
+
+env, wide = make("jax:pendulum"), Network(hidden=(128,), body="simba", init="orthogonal")
+algo = SAC(env.spec, actor_network=wide, critic_network=wide)
+loop = Loop(algo, env, capacity=100, mesh=mesh_for(8, 4))
+x = loop.create(jnp.arange(8, dtype=jnp.int32), hyper.fill(SAC.Hyper, {}, 8))
+print(jax.block_until_ready(x).clock.now, len(jax.tree.leaves(x.state)[0].sharding.device_set))
+"""
+
+
+def test_members_that_share_devices_begin_with_orthogonal_weights():
+    """LAPACK's decompositions on several devices waited for each other."""
+    more = {"env": os.environ | FOUR, "capture_output": True, "text": True, "timeout": 600}
+    done = subprocess.run([sys.executable, "-c", BEGIN], **more)
+    assert done.stdout.split() == ["0", "4"], done.stderr
+
+
 def test_devices_share_members_evenly():
     assert [even_share(members, 4) for members in (1, 2, 5, 6, 8)] == [1, 2, 1, 3, 4]
     assert mesh_for(8, 1) is None  # tests have one device
