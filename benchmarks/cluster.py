@@ -169,7 +169,8 @@ def collectors(args: argparse.Namespace) -> dict[str, Any]:
             with tempfile.TemporaryDirectory() as out:
                 steps = n * args.rows
                 given: dict[str, Any] = {"env": "sleeping:Sleeping", "envs": n, "collectors": n}
-                given |= {"steps": steps, "learning_starts": steps, "log_freq": steps // 10}
+                given |= {"steps": steps, "learning_starts": steps // 2, "updates_per_step": 0}
+                given |= {"log_freq": steps // 10}
                 given |= {"eval_freq": steps, "eval_episodes": 1, "checkpoint_freq": steps}
                 given |= {"hidden": [8, 8], "out": out, "progress": False}
                 found[n].append(in_process(given)["rows_per_second"])
