@@ -60,7 +60,7 @@ class Case:
 def cases() -> list[Case]:
     found = []
     for algo in ("sac", "td3"):
-        peers = {"sbx": 1.0, "qdax": 1.0, "sb3": None}
+        peers = {"sbx": 1.15, "qdax": 1.15, "sb3": None}
         found.append(Case(f"updates {algo} 256", f"updates --algo {algo}", peers))
     for variant in ("crossq", "tqc", "droq"):
         command = f"updates --variant {variant}"
@@ -207,7 +207,7 @@ def gflops(case: Case, done: dict) -> float:
     return rate(case, done) * done["flops"] / 1e9
 
 
-SMALL = ("crossq-cpu", "xqc-cpu", "simba-cpu", "flashsac-cpu")
+SMALL = ("fast", "crossq-cpu", "xqc-cpu", "simba-cpu", "flashsac-cpu")
 LARGE = ("crossq", "droq", "redq", "tqc", "simba", "simbav2", "xqc", "flashsac")
 SHARES = [
     ("sac", None, "matmul"),
@@ -259,20 +259,26 @@ def windows(args) -> dict:
     return line | {"ratios": ratios, "ratio": ratio, "wanted": 1.15, "met": ratio <= 1.15}
 
 
-PRICES = {"crossq-cpu": 1.3, "xqc-cpu": None, "simba-cpu": None, "flashsac-cpu": None}
+PRICES: dict[str, tuple[int, float | None]] = {  # updates per step, and the highest price wanted
+    "fast": (2, 2.0),
+    "crossq-cpu": (1, 1.3),
+    "xqc-cpu": (1, None),
+    "simba-cpu": (1, None),
+    "flashsac-cpu": (1, None),
+}
 
 
 def price(preset: str, args) -> dict:
-    """What an update of a preset costs as a multiple of plain SAC's."""
+    """What the updates of a step cost with a preset, as a multiple of plain SAC's."""
     plain, chosen = Case("", "updates", {}), Case("", f"updates --preset {preset}", {})
-    speeds = [
-        [rate(case, work("thespis", case, args)) for case in (chosen, plain)]
-        for _ in range(args.rounds)
-    ]
-    ours, theirs = (list(x) for x in zip(*speeds, strict=True))
-    ratios = [b / a for a, b in speeds]
-    ratio, wanted = statistics.median(ratios), PRICES[preset]
-    line = {"case": f"updates {preset}, price over sac's", "place": "one core", "unit": "/CPU-s"}
+    (updates, wanted), rounds = PRICES[preset], []
+    for _ in range(args.rounds):
+        ours, theirs = (rate(case, work("thespis", case, args)) for case in (chosen, plain))
+        rounds.append((ours / updates, theirs))
+    ours, theirs = (list(x) for x in zip(*rounds, strict=True))
+    ratios = [b / a for a, b in rounds]
+    ratio = statistics.median(ratios)
+    line = {"case": f"steps of {preset}, price over sac's", "place": "one core", "unit": "/CPU-s"}
     line |= {"peer": "sac 256", "ours": ours, "theirs": theirs, "lower": True}
     met = None if wanted is None else ratio <= wanted
     return line | {"ratios": ratios, "ratio": ratio, "wanted": wanted, "met": met}
@@ -315,32 +321,40 @@ HEADER = "{:<34}{:<12}{:>14}  {:<30}{:>8}{:>8}  {:<12}{:>7}  {}".format(
 )
 
 
-def saved(lines: list[dict]) -> str:
-    """The table as a page, with the machine, the day and the command."""
-    machine = processor()
-    head = [
-        "# Benchmarks",
-        "",
-        f"Measured on {time.strftime('%Y-%m-%d')} on {os.cpu_count()} cores of {machine}, Python "
-        f"{platform.python_version()}, by `python benchmarks/run.py`.",
-        "",
-        "Thespis and every peer of a workload ran in turn, round after round; the ratio is the "
-        "median over the rounds, with its range. `one core` is pinned to one core and counts per "
-        "CPU-second.",
-        "",
-        "| workload | place | Thespis | compared with | | ratio | range | rounds | wanted | met |",
-        "|---|---|---:|---|---:|---:|---|---:|---|---|",
-    ]
-    row = lambda line: [*columns(line)[:7], str(len(line["ratios"])), *columns(line)[7:]]
-    return "\n".join([*head, *(f"| {' | '.join(row(line))} |" for line in lines)]) + "\n"
+COLUMNS = [
+    "| workload | place | Thespis | compared with | | ratio | range | wanted | met | rounds | on |",
+    "|---|---|---:|---|---:|---:|---|---|---|---:|---|",
+]
+
+
+def saved(page: str, lines: list[dict]) -> str:
+    """Returns the page with these lines in this machine's table, in place of earlier ones."""
+    title = f"## {os.cpu_count()} cores of {processor()}\n"
+    head, *tables = re.split(r"^(?=## )", page, flags=re.MULTILINE)
+    mine = next((table for table in tables if table.startswith(title)), "")
+    kept = [row for row in mine.splitlines() if row.startswith("| ") and row not in COLUMNS]
+    day = time.strftime("%Y-%m-%d")
+    told = [[*columns(line), str(len(line["ratios"])), day] for line in lines]
+    rows = {identity(row): row for row in [*kept, *(f"| {' | '.join(row)} |" for row in told)]}
+    table = "\n".join([title, *COLUMNS, *rows.values()]) + "\n\n"
+    tables = [table if other is mine else other for other in tables]
+    return "".join([head, *tables] if mine else [head, table, *tables]).rstrip() + "\n"
+
+
+def identity(row: str) -> tuple[str, str]:
+    """Returns what a row of the page compares, without the figures in parentheses."""
+    _, workload, _, _, peer, *_ = row.split("|")
+    return workload.strip(), re.sub(r"\(.*\)", "", peer).strip()
 
 
 def processor() -> str:
+    """Returns the processor's name, and what tells two of one name apart."""
     try:
         text = Path("/proc/cpuinfo").read_text()
-        return re.search(r"model name\s*: (.*)", text)[1]
+        name, family = (re.search(rf"{x}\s*: (.*)", text)[1] for x in ("model name", "cpu family"))
     except (OSError, TypeError):
         return platform.processor() or platform.machine()
+    return f"{name} (family {family}{', AVX-512' if 'avx512f' in text else ''})"
 
 
 def main() -> None:
@@ -350,8 +364,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="measured, per worker and round")
     parser.add_argument("--core", type=int, default=1, help="where `one core` runs")
     parser.add_argument("--home", type=Path, default=HOME, help="of the peers' environments")
-    parser.add_argument("--json", type=Path, help="all figures; those there are kept or replaced")
-    parser.add_argument("--save", type=Path, help="where to write the table, as Markdown")
+    parser.add_argument("--save", type=Path, help="the page with a table per machine")
     parser.add_argument("--against", type=Path, help="a checkout to compare with, not the peers")
     parser.add_argument("--list", action="store_true", help="print the cases, measure nothing")
     args = parser.parse_args()
@@ -368,7 +381,7 @@ def main() -> None:
         jobs.append((name, lambda given=given: [share(*given, args)]))
     jobs.append(("updates taac 256", lambda: [windows(args)]))
     for preset in PRICES:
-        name = f"updates {preset} price"
+        name = f"price {preset}"
         jobs.append((name, lambda preset=preset: [price(preset, args)]))
     for hidden in (64, 256):
         jobs.append((f"memory {hidden}", lambda hidden=hidden: [growth(hidden, args)]))
@@ -385,8 +398,7 @@ def main() -> None:
 
     print(f"load before the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(HEADER)
-    known = json.loads(args.json.read_text()) if args.json and args.json.exists() else []
-    lines, failed = {(line["case"], line["peer"]): line for line in known}, []
+    failed = []
     for name, job in jobs:
         try:
             found = job()
@@ -394,12 +406,9 @@ def main() -> None:
             print(f"{name}: {error}", flush=True)
             failed.append(name)
             continue
-        lines |= {(line["case"], line["peer"]): line for line in found}
         print("\n".join(show(line) for line in found), flush=True)
-        if args.json:
-            args.json.write_text(json.dumps(list(lines.values()), indent=1))
         if args.save:
-            args.save.write_text(saved(list(lines.values())))
+            args.save.write_text(saved(args.save.read_text(), found))
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
