@@ -278,7 +278,7 @@ def price(preset: str, args) -> dict:
     ours, theirs = (list(x) for x in zip(*rounds, strict=True))
     ratios = [b / a for a, b in rounds]
     ratio = statistics.median(ratios)
-    line = {"case": f"steps of {preset}, price over sac's", "place": "one core", "unit": "/CPU-s"}
+    line = {"case": f"price of a step, {preset}", "place": "one core", "unit": "/CPU-s"}
     line |= {"peer": "sac 256", "ours": ours, "theirs": theirs, "lower": True}
     met = None if wanted is None else ratio <= wanted
     return line | {"ratios": ratios, "ratio": ratio, "wanted": wanted, "met": met}
