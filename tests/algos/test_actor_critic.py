@@ -11,6 +11,7 @@ from jax import random
 from tests.algos import reference
 from thespis.algos import ALGORITHMS, SAC, SQIL, TD3, DiscreteSAC
 from thespis.core import Box, ThespisError
+from thespis.nn.networks import Network
 from thespis.tuning import hyper
 from thespis.values import ungrouped
 
@@ -104,6 +105,12 @@ def test_another_number_of_agents_is_refused_and_an_algorithm_for_it_named(Algor
     with pytest.raises(ThespisError, match="is for .* agent.*: take ") as caught:
         Algorithm(other)
     assert ALGORITHMS[str(caught.value).rpartition("take ")[2]](other).spec == other
+
+
+@every
+def test_dropout_of_actors_is_refused(Algorithm):
+    with pytest.raises(ThespisError, match=r"actor\..*dropout; "):
+        Algorithm(spec(Algorithm), actor_network=Network(dropout=0.1))
 
 
 @every

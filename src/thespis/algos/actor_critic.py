@@ -87,6 +87,8 @@ class ActorCritic(CriticLearning):
                 raise ThespisError(
                     f"{group}.*: {name} has neither batch norm nor dropout; take norm layer or rms"
                 )
+        if self.actor_network.dropout:
+            raise ThespisError("actor.dropout: only critics have dropout; leave it out")
         self.check_encoder()
         weights, dim = self.reward_weights, self.spec.reward_dim
         if weights is not None and len(weights) != dim:

@@ -64,7 +64,7 @@ class Network:
     """Parameters to scale to unit length after every update: the weights of each neuron, or also
     the scales of norms. Hidden layers then have no biases."""
     dropout: float = 0.0
-    """Dropout probability of hidden units in training."""
+    """Dropout probability of hidden units in training, of critics only."""
     momentum: float = 0.99
     """Decay of the running statistics of batch norm per update."""
     epsilon: float = 1e-3
