@@ -217,11 +217,12 @@ class SQIL(ActorCritic):
     def clone(self, state, new, hp, b: Transition, step) -> tuple[Array, Any]:
         """Returns the loss, and the state: in the first `bc_steps` updates with a cloned actor."""
         obs, action, valid = jax.tree.map(lambda x: halves(x)[1], (b.obs, b.action, b.valid))
+        hp = self.scheduled(hp, step)
 
         def loss(actor):
-            return -mean(self.base.log_prob(state, actor, obs, action), valid), None
+            return -mean(self.base.log_prob(state, actor, obs, action), valid), (actor, None)
 
-        learn = lambda: state.actor.apply_gradient(loss, hp.actor_lr)[0]
+        learn = lambda: self.apply_gradient(state.actor, loss, hp, hp.actor_lr)[0]
         actor = jax.lax.cond(step < self.bc_steps, learn, lambda: new.actor)
         return loss(state.actor.params)[0], eqx.tree_at(lambda s: s.actor, new, actor)
 
