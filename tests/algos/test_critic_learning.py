@@ -55,7 +55,9 @@ def test_what_does_not_go_together_is_refused(line, options):
     [
         (TAAC, {"head": "huber"}),
         (TAAC, {"reward_norm": "std"}),
+        (TAAC, {"shared_encoder": False}),
         (MASAC, {"target_update": "copy"}),
+        (MASAC, {"shared_encoder": False}),
         (DADS, {"reward_norm": "std"}),
         (SQIL, {"reward_norm": "std"}),
         (DiscreteSAC, {"target_reduce": "mean"}),
