@@ -76,7 +76,8 @@ class ActorCritic(CriticLearning):
         for option, limit in limits.items():
             if limit is not None and not self.prioritized_replay:
                 raise ThespisError(f"{option} = {limit} needs prioritized_replay: add it")
-        if not (self.importance_weights or self.prioritized_replay):
+        weighted = self.importance_weights or not type(self).importance_weights  # by default
+        if not (weighted or self.prioritized_replay):
             raise ThespisError("importance_weights = False needs prioritized_replay: add it")
         for option in fields(self):
             if option.name in self.unsupported and getattr(self, option.name) != option.default:
