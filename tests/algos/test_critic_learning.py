@@ -32,6 +32,7 @@ def test_a_random_subset_of_the_critics_makes_the_target(monkeypatch):
 
 REFUSED = {
     "diverge unless batch norm": {"target_update": "none"},
+    "holds them; add critic.norm": {"target_update": "none"} | critic(input_norm="batch"),
     "subset is of target critics": {"target_update": "none", "subset": 1} | critic(**BATCH),
     "subset = 3: give 1 to 2": {"subset": 3},
     "add head = quantile": {"target_reduce": "truncated"},

@@ -262,6 +262,12 @@ def test_continuous_policies_have_the_forms_of_sac(options, monkeypatch):
 FORMS = {"std", "log_derivative", "temperature"}
 
 
+def test_standard_deviations_stay_within_their_range():
+    base = make("continuous", std="tanh", log_std_range=(-3.0, 1.0)).base
+    log_std = base.distribution(jnp.array([[0.0, 0.0, -99.0, 99.0]])).log_std
+    np.testing.assert_allclose(log_std, [[-3, 1]])
+
+
 def test_the_actors_last_layer_is_redrawn_within_init_w():
     of = lambda w: reference.quick(make("continuous", init_w=w).init)(random.key(0), scalars())
     small, usual = of(0.003), of(None)

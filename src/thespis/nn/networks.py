@@ -96,6 +96,13 @@ class Network:
         """Tells whether training passes depend on the whole batch."""
         return "batch" in (self.norm, self.input_norm)
 
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Returns the choices that its body does not have."""
+        if self.body == "simbav2":
+            return "activation", "init", "norm_place"
+        return () if self.body == "mlp" else ("norm_place",)
+
     def build(self, key: Key, inputs: int, outputs: int) -> Any:
         """Returns a new network from `inputs` to `outputs` numbers."""
         if self.body == "simbav2":
