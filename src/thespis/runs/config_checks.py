@@ -166,8 +166,10 @@ def with_tuner(config: Config) -> Config:
 def check_counts(name: str, value: Any) -> None:
     """Refuses counts (of steps, layers, critics, ...) below 1 or too large; seeds may be 0."""
     counts = [n for n in (value if isinstance(value, tuple) else [value]) if type(n) is int]
+    least = 0 if name == "dropped_quantiles" else 1
     require(
-        name == "seeds" or min(counts, default=1) >= 1, f"{name} = {show(value)}: give at least 1"
+        name == "seeds" or min(counts, default=1) >= least,
+        f"{name} = {show(value)}: give at least {least}",
     )
     most = CRITICS if name == "critics" else COUNTS - 1
     require(max(counts, default=1) <= most, f"{name} = {shown(show(value))}: give at most {most}")
