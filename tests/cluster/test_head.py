@@ -143,6 +143,18 @@ def test_a_run_may_become_longer(alone, tmp_path):
     assert differences(alone, thespis.resume(short.path, 300, ray=True, progress=False).path) == []
 
 
+@pytest.mark.parametrize("freq", [100, pytest.param(50, marks=pytest.mark.thorough)])
+def test_a_run_that_reached_its_reward_trains_on_to_the_next_evaluation(tmp_path, freq):
+    """With 100, it ended at an exchange, which nobody had decided on."""
+    given = {"stop_reward": -1e9, "eval_freq": freq, "pbt.replay": "parent"}
+    runs = [train(tmp_path / name, ray=name == "ray", **given) for name in ("alone", "ray")]
+    assert [run.status["step"] for run in runs] == [freq, freq]
+    for run, ray in zip(runs, (None, True), strict=True):
+        longer = thespis.resume(run.path, 400, ray=ray, progress=False)
+        assert longer.status == {"state": "done", "step": 2 * freq}
+    assert differences(runs[0].path, runs[1].path) == []
+
+
 def signal_at(monkeypatch, when, number, fate):
     """Sends this process a signal when groups are asked for the so many-th time."""
     asked = iter(range(100))
