@@ -185,7 +185,7 @@ def check(plan: Plan) -> None:
         require(drawn or not ranges, f"set {ranges[:1]}: give values, or the sampler random")
         first = {name: ends(x)[0] for name, x in choices.items()}
         plan.check(plan.job(0, algo, plan.env[0], first))
-        for name, x in choices.items():  # one at a time; the sampler checks combinations
+        for name, x in choices.items():  # one at a time; samplers know combinations
             for value in ends(x)[1:]:
                 plan.check(plan.job(0, algo, plan.env[0], first | {name: value}))
 
