@@ -9,7 +9,7 @@ import pytest
 import thespis
 from tests.report import pages
 from tests.small import differences, stop_at
-from tests.sweeps.inline import TINY, inline, sweep
+from tests.sweeps.inline import TINY, Inline, inline, sweep
 from thespis.errors import ThespisError
 from thespis.runs.process import alone
 from thespis.sweeps import sweep as sweeps
@@ -122,6 +122,46 @@ def test_a_job_that_fails_does_not_stop_the_others(tmp_path, inline):
     again = sweep(tmp_path, **given)
     assert inline[1].started == [failed["job"]]
     assert again.path == found.path
+
+
+class Picky(Inline):
+    """Takes so many jobs at a time, though it has more slots; they end when they are looked at."""
+
+    slots = 5
+
+    def __init__(self, room):
+        self.room, self.running, self.started = room, [], []
+
+    def start(self, name):
+        if len(self.running) == self.room:
+            raise ThespisError("no more jobs")
+        self.running.append(name)
+        self.started.append(name)
+
+    def ended(self):
+        return {self.running.pop(0): 130}
+
+
+def runner(tmp_path):
+    """What runs a sweep of three jobs."""
+    given = TINY | {"algo": "sac", "env": "jax:pendulum", "out": tmp_path}
+    opened, _ = sweeps.open_sweep(given | {"set": {"gamma": [0.9, 0.95, 0.99]}}, None, False)
+    made = sweeps.Runner(opened, {}, True, False)
+    made.sampler = sweeps.sampler_of(opened.plan, opened.path)
+    for job in made.sampler.known():
+        made.is_over(job)
+    return made
+
+
+def test_jobs_that_are_refused_wait_until_others_have_ended(tmp_path, capsys):
+    made, executor = runner(tmp_path), Picky(2)
+    made.follow(made.sampler.known(), 0, executor, [])
+    names = [job.name for job in made.sampler.known()]
+    assert executor.started == names
+    said = f"no more jobs; {names[2]} waits until another one has ended"
+    assert said in capsys.readouterr().out
+    with pytest.raises(ThespisError, match="no more jobs"):  # there is nothing to wait for
+        made.follow(made.sampler.known(), 0, Picky(0), [])
 
 
 def test_a_folder_that_is_no_sweep_is_refused(tmp_path):

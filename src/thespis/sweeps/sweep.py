@@ -253,14 +253,15 @@ class Runner:
 
     def follow(self, queue: list[Job], over: int, executor: Executor, caught: list[int]) -> None:
         """Runs the jobs of the queue, and those that the sampler adds, until all have ended."""
-        stopping = False
+        stopping = full = False
         while True:
-            while not caught and len(self.active) < executor.slots:
+            while not caught and not full and len(self.active) < executor.slots:
                 job = queue.pop(0) if queue else self.ask()
                 if job is None:
                     break
-                self.active[job.name] = job
-                executor.start(job.name)
+                full = not self.start(job, executor)
+                if full:
+                    queue.insert(0, job)
             if not self.active:
                 return
             ended = executor.ended()
@@ -268,12 +269,25 @@ class Runner:
                 over += 1
                 self.end(self.active.pop(name), code, stopping, f"{over}/{self.sampler.total}")
             if ended:
+                full = False
                 self.sweep.write()
             if caught and not stopping:
                 stopping = True
                 executor.stop()
             if not ended:
                 time.sleep(POLL)
+
+    def start(self, job: Job, executor: Executor) -> bool:
+        """Starts a job; returns False if it must wait until another one has ended."""
+        try:
+            executor.start(job.name)
+        except ThespisError as error:
+            if not self.active:
+                raise
+            self.say(f"{one_line(error)}; {job.name} waits until another one has ended")
+            return False
+        self.active[job.name] = job
+        return True
 
     def ask(self) -> Job | None:
         job = self.sampler.ask()
