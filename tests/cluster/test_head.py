@@ -4,6 +4,7 @@ Groups are objects of this process here, which die when a test says so; tests/fa
 kills real processes.
 """
 
+import json
 import random
 import signal
 import sys
@@ -346,6 +347,24 @@ def test_who_dies_and_is_late_does_what_was_decided_for_it(tmp_path, monkeypatch
     assert any(rounds["parent"][decided[m]] != m for m in (2, 3))
     for m in range(4):
         assert rows["hparams/gamma"][used[m]] == rounds["after/gamma"][decided[m]]
+
+
+def test_groups_have_the_threads_and_devices_that_were_asked_for(tmp_path, monkeypatch):
+    """Whatever this process has, in which JAX has started, and whatever a run had without ray."""
+    taken = []
+
+    def trainer_for(config, *rest):
+        taken.append((config.threads, config.devices))
+        raise ThespisError("enough")
+
+    monkeypatch.setattr(api, "trainer_for", trainer_for)
+    monkeypatch.setattr(api, "set_threads", lambda config: 7)
+    saved = {"options": {}, "devices": 2, "threads": 3}
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    for given in ({"threads": 1}, {}, {"config": tmp_path}):
+        with pytest.raises(ThespisError, match="enough"):
+            thespis.train("sac", out=tmp_path, ray=True, **small.arguments(**RUN | given))
+    assert taken == [(1, 1), (1, 1), (3, 1)]
 
 
 # --- refusals -------------------------------------------------------------------------------
