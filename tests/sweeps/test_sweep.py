@@ -182,3 +182,25 @@ def test_a_file_says_what_arguments_say_and_arguments_win(tmp_path, inline):
     assert found.plan.options["steps"] == 200
     assert found.plan.set == RATES
     assert running == {"executor": "local", "jobs": 3}
+
+
+def test_who_names_a_cluster_means_it():
+    """From Python and in files, too; what is typed wins over a file, with its cluster."""
+    running = sweeps.running_of
+    assert running({"ray": "auto"}, {}) == {"executor": "ray", "ray": "auto"}
+    slurm = {"executor": "slurm", "slurm": {"timeout_min": 5}}
+    assert running({"slurm": ["timeout_min=5"]}, {}) == slurm
+    assert running({}, {"slurm": {"timeout_min": 5}}) == slurm
+    assert running({"executor": "local"}, slurm | {"jobs": 2}) == {"executor": "local", "jobs": 2}
+    assert running({"ray": "auto"}, slurm) == {"executor": "ray", "ray": "auto"}
+    old = {"executor": "local", "ray": "auto"}  # as folders of sweeps may have it
+    assert running({}, old) == {"executor": "local"}
+    for wrong in ({"executor": "slurm", "ray": "auto"}, {"ray": "auto", "slurm": "mem_gb=1"}, old):
+        with pytest.raises(ThespisError, match="is not for executor = .*: leave one of them out"):
+            running(wrong, {})
+
+
+def test_a_file_with_the_cluster_of_another_executor_is_refused(tmp_path):
+    (tmp_path / "rates.toml").write_text('algo = "sac"\nexecutor = "local"\nray = "auto"\n')
+    with pytest.raises(ThespisError, match="ray.* is not for executor = local"):
+        sweeps.open_sweep({"out": tmp_path}, tmp_path / "rates.toml", False)

@@ -162,8 +162,7 @@ def open_sweep(
         other = [name for name in options if name not in plans.RUNNING]
         require(not other, f"{other[:1]}: {path} is a sweep already; leave it out, or name another")
         plan = folders.plan_of(path, trusted, typed=options)
-        in_file = plans.read(path / folders.FILE)
-        return Sweep(path, plan), running_of(in_file | options)
+        return Sweep(path, plan), running_of(options, plans.read(path / folders.FILE))
     in_file: dict[str, Any] = {}
     if path is not None:
         require(
@@ -172,35 +171,54 @@ def open_sweep(
         in_file = plans.read(path)
         remaining = {name: x for name, x in in_file.items() if name not in options}
         plans.refuse_code(path, remaining, trusted)
+        executor_in(in_file)
         in_file.setdefault("name", path.stem)
     choices = plans.choices_of(in_file.get("set")) | plans.choices_of(options.get("set"))
+    running = running_of(options, in_file)
     options = in_file | options | {"set": choices}
     not_planned = (*plans.RUNNING, *plans.PLACE)
     plan = plans.make({name: x for name, x in options.items() if name not in not_planned})
-    running = running_of(options)
     if plan.sampler != "optuna":
         sampler_of(plan, Path())  # refuses jobs that cannot work, before there is a folder
     folder = folders.place(plan, options.get("name"), options.get("out"), new)
     return Sweep(folder, plan), running
 
 
-def running_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of how jobs are run, checked."""
-    running: dict[str, Any] = {
-        "executor": convert("executor", executors.Name, options.get("executor", "local"))
-    }
+def running_of(options: Mapping[str, Any], in_file: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of how jobs are run, checked.
+
+    Who names an executor or a cluster here wants nothing of the file's other one.
+    """
+    name = executor_in(options) or in_file.get("executor") or executor_in(in_file) or "local"
+    running: dict[str, Any] = {"executor": convert("executor", executors.Name, name)}
+    options = {**in_file, **options}
     if options.get("jobs") is not None:
         running["jobs"] = counted("jobs", options["jobs"])
-    if options.get("ray") is not None:
+    if name == "ray" and options.get("ray") is not None:
         running["ray"] = convert("ray", str, options["ray"])
     slurm = options.get("slurm") or {}
     if not isinstance(slurm, Mapping):
         pairs = plans.pairs_of("slurm", slurm)
         require(all(equals for _, equals, _ in pairs), f"slurm = {shown(slurm)}: give NAME=VALUE")
         slurm = {key: plans.value_of(text) for key, _, text in pairs}
-    if slurm:
+    if name == "slurm" and slurm:
         running["slurm"] = dict(slurm)
     return running
+
+
+def executor_in(options: Mapping[str, Any]) -> Any:
+    """Returns the executor that options name, by itself or by its cluster; None if there is none.
+
+    The address of a Ray and parameters of Slurm are refused with other executors.
+    """
+    given = [name for name in ("ray", "slurm") if options.get(name) not in (None, {}, [], ())]
+    executor = options.get("executor") or next(iter(given), None)
+    other = [name for name in given if name != executor]
+    require(
+        not other,
+        f"{', '.join(other)} is not for executor = {shown(executor)}: leave one of them out",
+    )
+    return executor
 
 
 class Runner:
