@@ -164,6 +164,12 @@ def test_jobs_that_are_refused_wait_until_others_have_ended(tmp_path, capsys):
         made.follow(made.sampler.known(), 0, Picky(0), [])
 
 
+def test_an_unknown_metric_ends_a_sweep_when_its_first_job_has_begun(tmp_path, inline):
+    with pytest.raises(ThespisError, match="metric = eval/mean_rewards is not a metric of sac; did"):
+        sweep(tmp_path, set=RATES, metric="eval/mean_rewards")
+    assert len(inline[0].started) == 1
+
+
 def test_a_folder_that_is_no_sweep_is_refused(tmp_path):
     with pytest.raises(ThespisError, match="no sweep at .*: give a folder or a sweep.toml"):
         thespis.sweep(config=tmp_path / "nothing.toml")

@@ -12,12 +12,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from thespis.errors import ThespisError, one_line, printable, require, shown
+from thespis.errors import ThespisError, one_line, or_all, printable, require, shown
 from thespis.report import sweep_results
 from thespis.report.report import report
 from thespis.report.sweep_results import Row
 from thespis.report.table import decimal
-from thespis.runs import files
+from thespis.runs import files, metrics
 from thespis.runs.process import alone, held, stoppable
 from thespis.runs.reporter import Silent
 from thespis.runs.run import frame_library
@@ -228,6 +228,7 @@ class Runner:
         self.sweep, self.plan, self.folder = sweep, sweep.plan, sweep.path
         self.running, self.progress, self.trusted = running, progress, trusted
         self.active: dict[str, Job] = {}
+        self.measured: set[str] = set()  # algorithms whose metrics have been seen
 
     def run(self) -> Sweep:
         """Runs all jobs that are not finished, and writes the table and the page."""
@@ -282,6 +283,7 @@ class Runner:
                     queue.insert(0, job)
             if not self.active:
                 return
+            self.refuse_metric()
             ended = executor.ended()
             for name, code in ended.items():
                 over += 1
@@ -307,6 +309,23 @@ class Runner:
         self.active[job.name] = job
         return True
 
+    def refuse_metric(self) -> None:
+        """Refuses an unknown metric once a job has begun, which alone knows all that there are."""
+        metric = self.plan.metric
+        for job in self.active.values():
+            path = folders.run_of(self.folder, job.name) / "metrics.csv"
+            if job.algo in self.measured or not path.is_file():
+                continue
+            try:
+                columns = metrics.lines(path)[0][2:]
+            except ThespisError:  # the job repairs it when it resumes
+                continue
+            self.measured.add(job.algo)
+            require(
+                metric in columns,
+                f"metric = {shown(metric)} is not a metric of {job.algo}{or_all(metric, columns)}",
+            )
+
     def ask(self) -> Job | None:
         job = self.sampler.ask()
         if job is not None:
@@ -322,7 +341,8 @@ class Runner:
         row = self.sweep.row(job)
         if row["state"] in FINISHED:
             self.tell(job, row)
-        score = "" if row["iqm"] is None else f"  IQM {decimal(row['iqm'])}"
+        none = f"  no {self.plan.metric}" if row["state"] in FINISHED else ""
+        score = none if row["iqm"] is None else f"  IQM {decimal(row['iqm'])}"
         text = f": {row['error']}" if row["state"] == "failed" else score
         self.say(f"{count:<7} {row['state']:<7} {job.name}{text}")
 
