@@ -269,6 +269,12 @@ def test_what_cannot_work_is_refused_in_one_line(given, text):
         make("sac", {"env": "Pendulum-v1", "collectors": 2} | given)
 
 
+@pytest.mark.parametrize("name", ["sync_freq", "max_lag"])
+def test_what_is_for_collectors_is_refused_without_them(name):
+    with pytest.raises(ThespisError, match=f"{name} is for collectors: give them, or leave it out"):
+        make("sac", {"env": "Pendulum-v1", name: 40})
+
+
 def test_environments_in_jax_need_no_collectors(tmp_path):
     with pytest.raises(ThespisError, match="collectors = 1 are for environments of Gymnasium"):
         thespis.train("sac", out=tmp_path, **arguments(collectors=1))
