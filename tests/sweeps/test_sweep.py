@@ -165,7 +165,7 @@ def test_jobs_that_are_refused_wait_until_others_have_ended(tmp_path, capsys):
 
 
 def test_an_unknown_metric_ends_a_sweep_when_its_first_job_has_begun(tmp_path, inline):
-    with pytest.raises(ThespisError, match="metric = eval/mean_rewards is not a metric of sac; did"):
+    with pytest.raises(ThespisError, match="eval/mean_rewards is not a metric of sac; did you"):
         sweep(tmp_path, set=RATES, metric="eval/mean_rewards")
     assert len(inline[0].started) == 1
 

@@ -120,8 +120,8 @@ class Ray(Remote):
             largest = max((x["Resources"].get("CPU", 0) for x in nodes(self.ray)), default=0)
             require(
                 size <= largest,
-                f"a job takes {size} CPU(s), and the largest node of Ray has {largest:g}: give fewer "
-                "threads and devices, or add larger nodes first",
+                f"a job takes {size} CPU(s), and the largest node of Ray has {largest:g}: give "
+                "fewer threads and devices, or add larger nodes first",
             )
             self.connection = stack.pop_all()
         self.end: float | None = None  # of the time in which running tasks save, once stopped
