@@ -85,7 +85,7 @@ def train(
     seconds for late groups, or else for all; `collectors` are there, too (docs/scale.md).
     """
     with held():
-        algo, options = option_file.merge(algo, {"env": env} | options, config)
+        algo, options = option_file.merge(algo, {"env": env} | options, config, wants_ray(ray))
         in_file = options.pop("out", None)
         grouped = wants_ray(ray) and options.get("collectors") is None
         options = {"devices": 1, "threads": 1} | options if grouped else options
@@ -94,7 +94,7 @@ def train(
         config = dataclasses.replace(config, callbacks=names)
     reporter = reporter_for(progress)
     threads = set_threads(config)
-    if threads != config.threads:
+    if not grouped and threads != config.threads:  # groups are processes of their own
         reporter.note(
             f"JAX has started with {threads} threads; {config.threads} would suit these networks "
             f"better: set NPROC={config.threads} before Python starts, or use the command line"

@@ -78,9 +78,6 @@ def sweep(argv: list[str]) -> int:
     chosen = read_options(algorithms(word, "--trust" in rest), rest)
     as_json, trust = chosen.pop("json", False), chosen.pop("trust", False)
     only_status = chosen.pop("status", False)
-    for executor in ("ray", "slurm"):  # who names a cluster means it
-        if executor in chosen:
-            chosen.setdefault("executor", executor)
     algo = word if file is None else None
 
     sweeps = imported("thespis.sweeps.sweep")

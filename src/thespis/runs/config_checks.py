@@ -93,6 +93,10 @@ def complete(config: Config) -> Config:
         config.demos is None or imitates(config.Algorithm),
         f"{config.algo} does not learn from demonstrations: leave demos out, or use sqil",
     )
+    for name in ("sync_freq", "max_lag") if config.collectors is None else ():
+        require(
+            getattr(config, name) is None, f"{name} is for collectors: give them, or leave it out"
+        )
     config = config if config.collectors is None else with_collectors(config)
     config = config if config.tuner is None else with_tuner(config)
     folder_name(config, "env")  # refuses a name with unknown fields

@@ -86,7 +86,9 @@ def find_algo(path: Any, trusted: bool) -> str:
     return str(file.algo)
 
 
-def merge(algo: Any, explicit: dict[str, Any], path: Any) -> tuple[Any, dict[str, Any]]:
+def merge(
+    algo: Any, explicit: dict[str, Any], path: Any, on_ray: bool = False
+) -> tuple[Any, dict[str, Any]]:
     """Returns the algorithm and all options: the explicit ones, and others from the file."""
     explicit = {name.replace("-", "_"): x for name, x in explicit.items()}
     if explicit.get("env", ...) is None:
@@ -106,8 +108,8 @@ def merge(algo: Any, explicit: dict[str, Any], path: Any) -> tuple[Any, dict[str
         values = remaining(algorithm, file.values, explicit, overridden)
     except ThespisError as error:
         raise ThespisError(f"{file.path}: {error}") from error
-    if file.run is not None and {*MEMBERS} & {*explicit}:
-        values.pop("devices", None)  # chosen for another number of members
+    if file.run is not None and (on_ray or {*MEMBERS} & {*explicit}):
+        values.pop("devices", None)  # chosen for another number of members, or for one process
     options = {n.removeprefix("algo."): x for n, x in values.items() if n.startswith("algo.")}
     named = {name: values[name] for name in ("env", "eval_env", "callbacks") if name in values}
     check_trust(file, named | {"options": options}, trusted)
