@@ -85,7 +85,8 @@ def train(
     seconds for late groups, or else for all; `collectors` are there, too (docs/scale.md).
     """
     with held():
-        algo, options = option_file.merge(algo, {"env": env} | options, config)
+        replaced = {} if callbacks is None else {"callbacks": ()}  # those of the file
+        algo, options = option_file.merge(algo, {"env": env} | options | replaced, config)
         in_file = options.pop("out", None)
         grouped = wants_ray(ray) and options.get("collectors") is None
         options = {"devices": 1, "threads": 1} | options if grouped else options
