@@ -40,7 +40,7 @@ from thespis.runs.directory import (
     write_json,
 )
 from thespis.runs.lineage import schedule
-from thespis.runs.process import held
+from thespis.runs.process import alone, held
 from thespis.runs.reporter import Silent
 from thespis.runs.trainer import Trainer
 from thespis.runs.transplant import transplant
@@ -220,7 +220,7 @@ def resume(
     names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
     config = dataclasses.replace(config, callbacks=names)
     folder = folder if multihost.leads() else temporary_folder(folder)
-    with trainer_for(config, chosen, ray, None, deadline) as make:
+    with alone(folder), trainer_for(config, chosen, ray, None, deadline) as make:
         pieces = run.build(config, training=not grouped)
         return finish(config, pieces, folder, reporter, partial(go_on, run=run), chosen, make)
 
