@@ -271,7 +271,7 @@ def test_what_cannot_work_is_refused_in_one_line(given, text):
 
 @pytest.mark.parametrize("name", ["sync_freq", "max_lag"])
 def test_what_is_for_collectors_is_refused_without_them(name):
-    with pytest.raises(ThespisError, match=f"{name} is for collectors: give them, or leave it out"):
+    with pytest.raises(ThespisError, match=f"{name} = 40 is for collectors: give collectors"):
         make("sac", {"env": "Pendulum-v1", name: 40})
 
 

@@ -54,6 +54,8 @@ def test_a_short_run_learns_from_the_steps_there_are():
     ("given", "message"),
     [
         ({"env": None}, "env is missing"),
+        ({"demo_episodes": 3}, "demo_episodes = 3 is for demos: give demos, or leave it out"),
+        ({"skill_steps": 20}, "skill_steps = 20 is for skills_from: give skills_from, or leave"),
         ({"gama": 0.9}, r"unknown option 'gama'; did you mean gamma\?"),
         ({"hp.gama": 0.9}, r"unknown hyper-parameter 'hp.gama'; did you mean gamma\?"),
         ({"hp.hidden": 3}, "unknown hyper-parameter 'hp.hidden'"),

@@ -14,6 +14,7 @@ from thespis.report.plots import members_of
 from thespis.report.source import RETURN, Source
 from thespis.runs import lineage
 from thespis.runs.directory import KERNEL
+from thespis.runs.trust import IDENTITY
 
 
 def facts(source: Source, colour: int) -> dict[str, Any]:
@@ -102,15 +103,15 @@ def listed(value: Any) -> list[Any]:
 
 
 def settings(config: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Returns all settings as text, in groups."""
+    """Returns all settings as text, in groups; the run's identity stays with this user."""
     groups = {
         "hp": "Hyper-parameters",
         "options": "Algorithm",
         "pbt": "Population",
         "versions": "Versions",
     }
-    grouped = (*groups, "command", "resumes", "schedule")
-    sections = {"Run": {name: x for name, x in config.items() if name not in grouped}}
+    others = (*groups, "command", "resumes", "schedule", IDENTITY)
+    sections = {"Run": {name: x for name, x in config.items() if name not in others}}
     sections |= {title: config.get(name) or {} for name, title in groups.items()}
     schedule = {f"from step {step:,}": changed for step, changed in config.get("schedule") or ()}
     sections |= {"Schedule": schedule}

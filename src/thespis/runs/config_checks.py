@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 COUNTS = 2**31  # limit of steps and updates, which are 32-bit integers on devices
 CRITICS = 1000  # limit of networks, which are built and compiled one by one
+NEEDING = {  # without which it has no effect
+    "demo_episodes": "demos",
+    "skill_steps": "skills_from",
+    "sync_freq": "collectors",
+    "max_lag": "collectors",
+}
 
 
 def complete(config: Config) -> Config:
@@ -93,9 +99,11 @@ def complete(config: Config) -> Config:
         config.demos is None or imitates(config.Algorithm),
         f"{config.algo} does not learn from demonstrations: leave demos out, or use sqil",
     )
-    for name in ("sync_freq", "max_lag") if config.collectors is None else ():
+    for name, needed in NEEDING.items():
+        value = getattr(config, name)
         require(
-            getattr(config, name) is None, f"{name} is for collectors: give them, or leave it out"
+            value == getattr(type(config), name) or getattr(config, needed) is not None,
+            f"{name} = {value} is for {needed}: give {needed}, or leave it out",
         )
     config = config if config.collectors is None else with_collectors(config)
     config = config if config.tuner is None else with_tuner(config)

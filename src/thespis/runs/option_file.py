@@ -93,7 +93,7 @@ def merge(
     explicit = {name.replace("-", "_"): x for name, x in explicit.items()}
     if explicit.get("env", ...) is None:
         del explicit["env"]
-    trusted = bool(explicit.get("trust"))
+    trusted = convert("trust", bool, explicit.get("trust") or False)
     if path is None:
         require(algo is not None, "name the algorithm, or a config file that does")
         return algo, explicit
@@ -101,7 +101,7 @@ def merge(
     algo = find_algo(path, trusted) if algo is None else algo
     algorithm = registry.find(registry.name_of(algo))
     known = groups(algorithm)
-    options = {n: x for n, x in explicit.items() if not is_tuner_option(n)}
+    options = {n: x for n, x in explicit.items() if n not in UNTYPED and not is_tuner_option(n)}
     named = translate(algorithm, grouped(algorithm, options))
     overridden = {place(known, name, as_written(name, options)) for name in named}
     try:
@@ -122,7 +122,7 @@ def remaining(
     """Returns a file's options that are not overridden, by our names and with our types."""
     require("trust" not in file, "trust is yours to give, not the file's: leave it out")
     known, separate = groups(algorithm), (*MEMBERS, *RATIO, *UNTYPED)
-    values = {name: file[name] for name in UNTYPED if name in file}
+    values = {name: file[name] for name in UNTYPED if name in file and name not in explicit}
     options = {n: x for n, x in file.items() if n not in separate and not is_tuner_option(n)}
     for name, value in translate(algorithm, options).items():
         where = group, field = place(known, name, as_written(name, options))
