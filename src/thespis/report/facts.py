@@ -14,7 +14,6 @@ from thespis.report.plots import members_of
 from thespis.report.source import RETURN, Source
 from thespis.runs import lineage
 from thespis.runs.directory import KERNEL
-from thespis.runs.trust import IDENTITY
 
 
 def facts(source: Source, colour: int) -> dict[str, Any]:
@@ -110,7 +109,7 @@ def settings(config: dict[str, Any]) -> dict[str, dict[str, str]]:
         "pbt": "Population",
         "versions": "Versions",
     }
-    others = (*groups, "command", "resumes", "schedule", IDENTITY)
+    others = (*groups, "command", "resumes", "schedule", "identity")
     sections = {"Run": {name: x for name, x in config.items() if name not in others}}
     sections |= {title: config.get(name) or {} for name, title in groups.items()}
     schedule = {f"from step {step:,}": changed for step, changed in config.get("schedule") or ()}
