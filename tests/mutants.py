@@ -408,8 +408,8 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "action + noise * draw",
     }),
     ("algos/discrete_sac.py", "tests/algos/test_discrete_sac.py -k 'numpy or counts_legal'", {
-        "self.reduced(critic.params(obs))":
-            "self.reduced(state.critic.params(obs))",
+        "self.reduced(critic.params(obs, ":
+            "self.reduced(state.critic.params(obs, ",
         "jnp.maximum(losses, (clipped - target[None]) ** 2)":
             "jnp.minimum(losses, (clipped - target[None]) ** 2)",
         "n = policy.legal.sum(-1).astype(jnp.float32)":

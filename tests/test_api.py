@@ -145,6 +145,28 @@ def test_members_may_differ_in_their_hyper_parameters(tmp_path):
     assert alone.metrics["hparams/gamma"] == pytest.approx([0.5] * 4)
 
 
+def test_the_only_member_too_goes_on_in_a_run_of_its_own(run, tmp_path):
+    before = {path: path.read_bytes() for path in run.path.rglob("*.*") if path.is_file()}
+    alone = thespis.resume(run.path, steps=450, member=0, out=tmp_path, progress=False)
+    assert tmp_path in alone.path.parents
+    assert alone.status == {"state": "done", "step": 450}
+    assert alone.metrics["step"].tolist() == [100, 200, 300, 400, 450]
+    assert {path: path.read_bytes() for path in run.path.rglob("*.*") if path.is_file()} == before
+
+
+def test_a_folder_has_no_other_name_or_place(tmp_path):
+    given = arguments(folder=tmp_path / "here", name="mine")
+    with pytest.raises(ThespisError, match="here is that of the run: leave out and name out"):
+        thespis.train("sac", out=tmp_path, **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_resumed_run_stays_where_it_is(run, tmp_path):
+    with pytest.raises(ThespisError, match="out = .*there is for a new run"):
+        thespis.resume(run.path, steps=450, out=tmp_path / "there", progress=False)
+    assert run.status["step"] == 400
+
+
 @pytest.mark.slow
 def test_rows_count_alike_however_many_environments(tmp_path):
     run = thespis.train("sac", out=tmp_path, **arguments(envs=3, updates_per_step=0.5))

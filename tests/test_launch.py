@@ -7,7 +7,8 @@ import thespis
 from tests.small import arguments
 from thespis.errors import ThespisError
 from thespis.launch import wants_ray
-from thespis.runs import checkpoint
+from thespis.runs import checkpoint, config_file
+from thespis.runs.process import alone, busy
 
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 
@@ -17,6 +18,28 @@ def test_errors_before_the_first_step_leave_no_folder(tmp_path):
         with pytest.raises(ThespisError):
             thespis.train("sac", f"tests.small:Toy{fault}-v0", out=tmp_path, progress=False)
         assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_folder_in_which_another_process_begins_is_left_to_it(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with alone(folder), pytest.raises(ThespisError, match="is being trained by another process"):
+        thespis.train("sac", folder=folder, **arguments())
+    assert folder.is_dir()
+    (folder / "config.json").touch()
+    with pytest.raises(ThespisError, match="it is not empty; name another, or resume it"):
+        thespis.train("sac", folder=folder, **arguments())
+    assert (folder / "config.json").exists()
+
+
+def test_nobody_else_has_a_folder_before_anything_is_in_it(tmp_path, monkeypatch):
+    def note(folder, *rest):
+        raise ThespisError("busy" if busy(folder) else "free")
+
+    monkeypatch.setattr(config_file, "write", note)
+    with pytest.raises(ThespisError, match="busy"):
+        thespis.train("sac", out=tmp_path, **arguments())
+    assert not list(tmp_path.glob("*/*"))
 
 
 def test_an_error_in_the_middle_keeps_what_was_saved(tmp_path):

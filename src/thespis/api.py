@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thespis.errors import ThespisError
+from thespis.errors import ThespisError, require
 from thespis.launch import (
     Run,
     finish,
@@ -40,7 +40,7 @@ from thespis.runs.directory import (
     write_json,
 )
 from thespis.runs.lineage import schedule
-from thespis.runs.process import held
+from thespis.runs.process import alone, held
 from thespis.runs.reporter import Silent
 from thespis.runs.trainer import Trainer
 from thespis.runs.transplant import transplant
@@ -84,8 +84,13 @@ def train(
     address of a cluster, members train in groups of `group` there, and exchanges wait `deadline`
     seconds for late groups, or else for all; `collectors` are there, too (docs/scale.md).
     """
+    unused = {"out": out, "name": options.get("name")} if folder is not None else {}
+    unused = [name for name, x in unused.items() if x is not None]
+    require(not unused, f"folder = {folder} is that of the run: leave {' and '.join(unused)} out")
     with held():
-        algo, options = option_file.merge(algo, {"env": env} | options, config)
+        replaced = {} if callbacks is None else {"callbacks": ()}  # those of the file
+        given = {"env": env} | options | replaced
+        algo, options = option_file.merge(algo, given, config, wants_ray(ray))
         in_file = options.pop("out", None)
         grouped = wants_ray(ray) and options.get("collectors") is None
         options = {"devices": 1, "threads": 1} | options if grouped else options
@@ -94,7 +99,7 @@ def train(
         config = dataclasses.replace(config, callbacks=names)
     reporter = reporter_for(progress)
     threads = set_threads(config)
-    if threads != config.threads:
+    if not grouped and threads != config.threads:  # groups are processes of their own
         reporter.note(
             f"JAX has started with {threads} threads; {config.threads} would suit these networks "
             f"better: set NPROC={config.threads} before Python starts, or use the command line"
@@ -166,7 +171,7 @@ def resume(
 ) -> Run:
     """Goes on exactly where a run stopped, to its own number of steps or another.
 
-    `member` takes one member out of several and goes on with it in a run of its own. Members may
+    `member` goes on with one member in a run of its own, a new folder in `out`. Members may
     be on other `devices` and in other processes than before, also on another kind of `device`; by
     default it is the run's, if there is one. `demos` are needed only if they were given as an
     object, or are elsewhere now. `callbacks` take the place of the run's own, which are made again
@@ -175,6 +180,11 @@ def resume(
     address of their cluster.
     """
     run = Run(path, env, eval_env, demos, trust)
+    require(
+        out is None or member is not None,
+        f"out = {out} is for a new run, and {run.path} goes on in its own folder: give no out, or "
+        "also a member",
+    )
     if zoo.owns(run.path):
         refuse_without_replay(run)
     reporter = reporter_for(progress)
@@ -192,9 +202,7 @@ def resume(
         if config.steps < done:
             raise ThespisError(f"steps = {steps}: {folder} has {done} already; give more")
     if member is not None:
-        number = run.member(member)
-        if config.members > 1:
-            return branch(run, config, number, out, reporter, callbacks)
+        return branch(run, config, run.member(member), out, reporter, callbacks)
     if run.status["state"] == "done" and (steps is None or config.steps == done):
         files.clear(folder)  # it may have been killed after that was known
         if trust and multihost.leads():
@@ -213,7 +221,7 @@ def resume(
     names, chosen = hooks.make(config.callbacks if callbacks is None else callbacks)
     config = dataclasses.replace(config, callbacks=names)
     folder = folder if multihost.leads() else temporary_folder(folder)
-    with trainer_for(config, chosen, ray, None, deadline) as make:
+    with alone(folder), trainer_for(config, chosen, ray, None, deadline) as make:
         pieces = run.build(config, training=not grouped)
         return finish(config, pieces, folder, reporter, partial(go_on, run=run), chosen, make)
 
@@ -309,7 +317,7 @@ def go_on(trainer: Any, run: Run) -> None:
 def branch(
     run: Run, config: Config, number: int, out: str | Path | None, reporter: Silent, callbacks: Any
 ) -> Run:
-    """Goes on with one member of several, in a folder of its own; `callbacks` begin anew."""
+    """Goes on with one member, in a folder of its own; `callbacks` begin anew."""
     refuse_without_replay(run)
     if config.callbacks and callbacks is None:
         left = ", ".join(config.callbacks)

@@ -123,7 +123,10 @@ def finish(
     callbacks: Iterable[Callback] = (),
     make: Callable[..., Any] = Trainer,
 ) -> Run:
-    """Trains to the end, from the start or from what is restored; writes plots and a report."""
+    """Trains to the end, from the start or from what is restored; writes plots and a report.
+
+    The caller keeps other processes from the folder.
+    """
     from thespis.report import lineage_plots
     from thespis.report.plots import curves_of, learning_curve
     from thespis.report.report import report
@@ -131,7 +134,6 @@ def finish(
 
     reporter = tracked(reporter, config) if multihost.leads() else reporter
     with (
-        alone(folder),
         stoppable(reporter.note) as stop,
         closing(make(config, pieces, folder, reporter, callbacks)) as trainer,
     ):
@@ -188,18 +190,22 @@ def new_folder(
 ) -> Iterator[Path]:
     """Makes the folder of a run, which may be `chosen`, and removes it if the run did not begin.
 
-    If there are several processes, all but the first get a temporary one.
+    No other process may train in it or remove it meanwhile. If there are several processes of this
+    run, all but the first get a temporary one.
     """
     name = folder_name(config, envs.label(env))
     if not multihost.leads():
         folder = temporary_folder()
     else:
         folder = create(out, config.algo, name) if chosen is None else create_at(chosen)
-    try:
-        yield folder
-    finally:
-        if not newest(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+    with alone(folder):
+        if chosen is not None and multihost.leads():
+            create_at(chosen)  # refuses what another process has written in the meantime
+        try:
+            yield folder
+        finally:
+            if not newest(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def temporary_folder(folder: Path | None = None) -> Path:

@@ -1,5 +1,6 @@
 """What algorithms do alike, whatever their kind of actions."""
 
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -9,8 +10,9 @@ import pytest
 from jax import random
 
 from tests.algos import reference
-from thespis.algos import ALGORITHMS, SAC, SQIL, TD3, DiscreteSAC
+from thespis.algos import ALGORITHMS, SAC, SQIL, TD3, TD7, DiscreteSAC
 from thespis.core import Box, ThespisError
+from thespis.nn.networks import Network
 from thespis.tuning import hyper
 from thespis.values import ungrouped
 
@@ -104,6 +106,35 @@ def test_another_number_of_agents_is_refused_and_an_algorithm_for_it_named(Algor
     with pytest.raises(ThespisError, match="is for .* agent.*: take ") as caught:
         Algorithm(other)
     assert ALGORITHMS[str(caught.value).rpartition("take ")[2]](other).spec == other
+
+
+@pytest.mark.parametrize(
+    ("body", "choice"),
+    [
+        ("simbav2", {"activation": "silu"}),
+        ("simbav2", {"init": "orthogonal"}),
+        ("simbav2", {"norm_place": "after"}),
+        ("simba", {"norm_place": "after"}),
+        ("flash", {"norm_place": "after"}),
+    ],
+)
+def test_choices_that_a_body_does_not_have_are_refused(body, choice):
+    (name,) = choice
+    for group in ("actor", "critic"):
+        network = {f"{group}_network": Network(body=body, **choice)}
+        with pytest.raises(ThespisError, match=f"{group}.{name} = .*: body = {body} has no such"):
+            SAC(spec(SAC), **network)
+
+
+def test_defaults_of_algorithms_go_with_any_body():
+    for network in (Network(body="simbav2"), replace(TD7.critic_network, body="simbav2")):
+        assert TD7(spec(TD7), critic_network=network, encoder_network=network).critics == 2
+
+
+@every
+def test_dropout_of_actors_is_refused(Algorithm):
+    with pytest.raises(ThespisError, match=r"actor\..*dropout; "):
+        Algorithm(spec(Algorithm), actor_network=Network(dropout=0.1))
 
 
 @every

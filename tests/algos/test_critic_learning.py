@@ -32,6 +32,7 @@ def test_a_random_subset_of_the_critics_makes_the_target(monkeypatch):
 
 REFUSED = {
     "diverge unless batch norm": {"target_update": "none"},
+    "holds them; add critic.norm": {"target_update": "none"} | critic(input_norm="batch"),
     "subset is of target critics": {"target_update": "none", "subset": 1} | critic(**BATCH),
     "subset = 3: give 1 to 2": {"subset": 3},
     "add head = quantile": {"target_reduce": "truncated"},
@@ -55,7 +56,9 @@ def test_what_does_not_go_together_is_refused(line, options):
     [
         (TAAC, {"head": "huber"}),
         (TAAC, {"reward_norm": "std"}),
+        (TAAC, {"shared_encoder": False}),
         (MASAC, {"target_update": "copy"}),
+        (MASAC, {"shared_encoder": False}),
         (DADS, {"reward_norm": "std"}),
         (SQIL, {"reward_norm": "std"}),
         (DiscreteSAC, {"target_reduce": "mean"}),

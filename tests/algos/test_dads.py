@@ -287,6 +287,21 @@ def test_update_is_what_numpy_computes(monkeypatch, options):
 LEARNED = ("actor", "critic", "temperature", "dynamics", "multiplier")
 
 
+@pytest.mark.parametrize("options", [{}, {"objective": "metra", "dynamics_period": 3}])
+def test_the_schedule_is_of_all_learning_rates_once(options):
+    """At its end, an update equals one with constant rates of that size."""
+    new = {}
+    for schedule, factor in (("linear", 1.0), ("constant", 0.2)):
+        algo = make(dynamics_data="replay", lr_schedule=schedule, **options)
+        rates = {name: factor * x for name, x in HYPER.items() if name.endswith("_lr")}
+        ends = {"lr_end": 0.2, "schedule_updates": 6.0}
+        hp = reference.scalars(DADS.Hyper, HYPER | rates | ends)
+        inputs = begun(algo), hp, Batch(batch(algo), None), random.key(2), np.int32(6)
+        new[schedule] = reference.quick(algo.update)(*inputs)[0]
+    learned = lambda s: [getattr(s, name).params for name in LEARNED if getattr(s, name)]
+    assert reference.difference(*map(learned, new.values())) < 1e-6
+
+
 # --- hyper-parameters are data --------------------------------------------------------------
 
 CHANGED = reference.CHANGED | {

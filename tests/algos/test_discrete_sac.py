@@ -25,6 +25,7 @@ from thespis.core import Discrete, Spec, ThespisError, has_mask
 from thespis.engine.loop import DeviceDriver, Loop
 from thespis.envs.autoreset import Autoreset
 from thespis.nn.distributions import Categorical
+from thespis.nn.networks import Network
 from thespis.tuning import hyper
 
 HYPER = reference.HYPER | {
@@ -99,6 +100,16 @@ def test_nothing_is_drawn_in_an_update():
     update = reference.update_of(algo)
     one, other = (update(state, hp, batch, random.key(i), jnp.int32(0)) for i in (2, 3))
     assert reference.difference(one, other) == 0
+
+
+def test_the_actor_learns_from_critics_with_dropout():
+    """Critics that do not learn are the same for all keys but for the units that are left out."""
+    algo, batch = make(critic_network=Network(dropout=0.5)), reference.choices()
+    hp = scalars(HYPER | {"critic_lr": 0.0})
+    state, update = midway(algo, hp), reference.update_of(algo)
+    one, other = (update(state, hp, batch, random.key(i), jnp.int32(0))[0] for i in (2, 3))
+    assert reference.difference(one.critic.params, other.critic.params) == 0
+    assert reference.difference(one.actor.params, other.actor.params) > 1e-4
 
 
 # --- the temperature ------------------------------------------------------------------------

@@ -35,6 +35,16 @@ def test_what_it_has_no_use_for_is_refused(given):
         MASAC(reference.team_spec(), **given)
 
 
+def test_only_rewards_of_a_team_are_scaled_by_its_returns():
+    """In a game for two the team's return is 0, and its deviation no measure of anyone's."""
+    spec, each = reference.team_spec(), reference.team_spec(rewards=True)
+    with pytest.raises(ThespisError, match="reward_norm = std is by returns of the team"):
+        MASAC(each, reward_norm="std")
+    for team in (MASAC(each, reward_norm="std", team_reward=True), MASAC(spec, reward_norm="std")):
+        assert team.normalizes_rewards
+        assert not team.individual_rewards
+
+
 def test_choices_of_others_are_drawn_from_their_present_policies():
     """Not taken from the replay: an actor that always does the same is met by its very action."""
     algo, hp = make(discrete=True, sizes=(1, 1), hidden=()), scalars()

@@ -9,7 +9,9 @@ import pytest
 from jax import random
 
 from tests.algos import reference
-from thespis.algos import SAC
+from thespis.algos import SAC, SQIL
+from thespis.core import ThespisError
+from thespis.nn.networks import Network
 from thespis.nn.train_state import TrainState
 from thespis.xla import fast_random
 
@@ -207,3 +209,11 @@ def test_init_w_bounds_the_last_layer_of_the_actor_alone():
     assert len(np.unique(last)) == last.size
     same = lambda s: (s.actor.params.weights[0], s.actor.params.biases[0], s.critic, s.target)
     assert reference.difference(same(small), same(usual)) == 0
+
+
+@pytest.mark.parametrize("Algorithm", [SAC, SQIL])
+@pytest.mark.parametrize("choice", [{"body": "simbav2"}, {"unit": "weights"}])
+def test_init_w_does_not_go_with_weights_of_unit_length(Algorithm, choice):
+    with pytest.raises(ThespisError, match="init_w = 0.003: weights of the actor keep unit length"):
+        Algorithm(reference.spec(), init_w=0.003, actor_network=Network(**choice))
+    assert Algorithm(reference.spec(), init_w=0.003, critic_network=Network(**choice)).init_w

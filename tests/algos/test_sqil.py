@@ -262,6 +262,12 @@ def test_continuous_policies_have_the_forms_of_sac(options, monkeypatch):
 FORMS = {"std", "log_derivative", "temperature"}
 
 
+def test_standard_deviations_stay_within_their_range():
+    base = make("continuous", std="tanh", log_std_range=(-3.0, 1.0)).base
+    log_std = base.distribution(jnp.array([[0.0, 0.0, -99.0, 99.0]])).log_std
+    np.testing.assert_allclose(log_std, [[-3, 1]])
+
+
 def test_the_actors_last_layer_is_redrawn_within_init_w():
     of = lambda w: reference.quick(make("continuous", init_w=w).init)(random.key(0), scalars())
     small, usual = of(0.003), of(None)
@@ -491,6 +497,22 @@ def test_at_first_the_actor_clones_the_demonstrations_alone(kind):
     ours = jax.tree.leaves(reference.plain(first.actor))
     for a, w in zip(ours, jax.tree.leaves(actor), strict=True):
         np.testing.assert_allclose(a, w, 2e-3, 1e-4)
+
+
+def test_cloning_has_the_schedule_and_the_optimiser_of_other_updates():
+    b = batch_of("continuous")
+
+    def cloned(options=None, **hypers):
+        algo = make("continuous", bc_steps=3, **SILENT, **options or {})
+        return reference.update_of(algo)(*given(algo, b, 2, **hypers))[0].actor.params
+
+    slow, usual = cloned(actor_lr=0.1 * HYPER["actor_lr"]), cloned()
+    ended = cloned({"lr_schedule": "linear"}, schedule_updates=2.0)  # at lr_end, 0.1
+    assert reference.difference(ended, slow) < 1e-6
+    decayed = cloned({"optimizer": "adamw"}, weight_decay=0.5)
+    before = midway(make("continuous"), scalars()).actor.params
+    for new, old, weight in zip(decayed.weights, usual.weights, before.weights, strict=True):
+        np.testing.assert_allclose(old - new, HYPER["actor_lr"] * 0.5 * weight, 1e-3, 1e-6)
 
 
 # --- in the loop ----------------------------------------------------------------------------

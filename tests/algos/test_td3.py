@@ -11,6 +11,7 @@ from jax import random
 
 from tests.algos import reference
 from thespis.algos import TD3
+from thespis.core import ThespisError
 
 HYPER = {
     "actor_lr": 0.03,
@@ -87,6 +88,13 @@ def test_updates_are_what_numpy_computes(options, monkeypatch, branching):
         np.testing.assert_allclose(loss.total, 0.0 if loss_ is None else loss_, 1e-4, 1e-5)
         for name, value in metrics_.items():
             np.testing.assert_allclose(metrics[name], value, 2e-4, 1e-5, err_msg=name)
+
+
+def test_targets_that_follow_rarely_do_so_with_the_actor():
+    with pytest.raises(ThespisError, match="target_every = 3: .* give a multiple of 2, the delay"):
+        make(target_every=3)
+    for options in ({"target_every": 4}, {"target_every": 3, "critic_target": "every"}, {}):
+        assert make(**options).delay == 2
 
 
 @pytest.mark.parametrize("delay", [1, 3])

@@ -214,6 +214,11 @@ def test_what_does_not_go_with_embeddings_is_refused():
         make(critic_target="every")
 
 
+def test_it_may_draw_uniformly():
+    assert make().rule(1) is not None
+    assert make(prioritized_replay=False).rule(1) is None
+
+
 def test_the_encoder_may_have_another_body():
     network = Network(hidden=(4,), body="simbav2")
     state = jax.eval_shape(make(encoder_network=network).init, random.key(0), scalars())

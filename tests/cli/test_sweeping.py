@@ -1,6 +1,8 @@
 """`thespis sweep`: what it prints, its exit codes, and what it refuses."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +45,14 @@ def test_a_failed_job_is_told_and_the_code_is_1(inline, capsys):  # noqa: F811
     assert main(["sweep", "runs/sweeps/toy_1"]) == 2  # it names code, and who wrote it?
     assert "names code" in capsys.readouterr().err
     assert main(["sweep", "runs/sweeps/toy_1", "--trust", "--status"]) == 0
+
+
+def test_the_algorithm_of_a_file_is_not_imported_if_trust_is_false(complain, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "stranger.py").write_text("import pathlib; pathlib.Path('imported').touch()")
+    Path("some.toml").write_text('algo = "stranger:Mine"\nenv = "jax:pendulum"')
+    assert "names code" in complain("sweep", "some.toml", "--trust", "false")
+    assert not Path("imported").exists()
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,48 @@ def test_a_dry_run_tells_what_would_be_run_and_leaves_nothing(say, complain, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "imports"),
+    [
+        (["--trust", "false"], False),
+        (["--no-trust"], False),
+        (["--trust", "--trust=false"], False),
+        (["--trust=true"], True),
+        (["--no-trust", "--trust"], True),
+    ],
+)
+def test_the_algorithm_of_a_file_is_imported_only_if_trust_is_true(
+    words, imports, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    own = "import pathlib, thespis; pathlib.Path('imported').touch(); Mine = thespis.SAC"
+    (tmp_path / "stranger.py").write_text(own)
+    Path("run.toml").write_text('algo = "stranger:Mine"\nenv = "jax:pendulum"')
+    try:
+        assert main(["config", "--config", "run.toml", *words]) == (0 if imports else 2)
+    finally:
+        sys.modules.pop("stranger", None)
+    assert Path("imported").exists() == imports
+
+
+def test_callbacks_on_the_command_line_replace_those_of_the_file(
+    say, complain, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "stranger.py").write_text("import pathlib; pathlib.Path('imported').touch()")
+    Path("run.toml").write_text('env = "jax:pendulum"\ncallbacks = ["stranger:Watch"]')
+    words = ["sac", "--config", "run.toml", "--steps", "400"]
+    assert "names code" in complain("train", *words, "--dry-run")
+    words += ["--callback", "thespis:Callback"]
+    settings = say("train", *words, "--dry-run")
+    assert "callbacks                thespis:Callback" in settings
+    assert say("plan", *words, "--no-probe")
+    text = say("config", *words, "--out", "elsewhere")
+    assert 'callbacks = ["thespis:Callback"]' in text
+    assert 'out = "elsewhere"' in text
+    assert not Path("imported").exists()
+
+
 @pytest.mark.parametrize("command", ["train", "config", "plan"])
 def test_without_an_algorithm_the_help_names_them(say, command):
     assert "discrete-sac" in "\n".join(say(command))

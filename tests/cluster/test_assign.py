@@ -1,5 +1,6 @@
 """Tests of how members come into groups, and that groups stay the same when a run goes on."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,10 +16,11 @@ CONFIG = make(
 )
 
 
-def made(folder, cpus, size=None, fixed=False):
+def made(folder, cpus, size=None, fixed=False, **changes):
     ray = SimpleNamespace(cluster_resources=lambda: {"CPU": cpus})
     first = {"gamma": np.arange(5.0)}
-    return assign.make_workers(ray, CONFIG, folder, ["gamma"], first, size, fixed)
+    config = dataclasses.replace(CONFIG, **changes)
+    return assign.make_workers(ray, config, folder, ["gamma"], first, size, fixed)
 
 
 def test_groups_fill_the_cluster_and_stay_when_it_grows(tmp_path):
@@ -44,3 +46,12 @@ def test_more_groups_than_a_machine_can_hold_are_refused(tmp_path):
         made(tmp_path, 2, size=1, fixed=True)
     with pytest.raises(ThespisError, match="room for 2: give the address"):  # they stay as they are
         made(tmp_path, 2, fixed=True)
+
+
+def test_threads_that_a_machine_does_not_have_are_refused(tmp_path):
+    """They would be waited for without end; a cluster may grow."""
+    with pytest.raises(ThespisError, match="threads = 3, .* a single group; give fewer threads"):
+        made(tmp_path / "new", 2, fixed=True, threads=3)
+    assert len(made(tmp_path, 2, threads=3).workers) == 1
+    with pytest.raises(ThespisError, match="a single group; give the address of a cluster"):
+        made(tmp_path, 2, fixed=True, threads=3)

@@ -173,6 +173,24 @@ def test_a_collector_that_is_lost_is_started_again_and_its_episodes_are_cut():
     np.testing.assert_array_equal(name, after)
 
 
+class FallsAfterLoss(Lives):
+    """Raises at its third step, if a collector was lost before."""
+
+    count = 0
+
+    def step(self, action):
+        self.count += 1
+        if self.count == 3 and Stage.current.ray.killed:
+            raise RuntimeError("the curtain fell")
+        return super().step(action)
+
+
+def test_faults_after_a_loss_name_the_step_of_the_run():
+    """The second collector begins again with its third block."""
+    with pytest.raises(ThespisError, match=f"environment 2, step {(2 * SYNC + 3) * ENVS}, seed 0"):
+        staged(FallsAfterLoss, deaths=[5]).train(30)
+
+
 def test_a_collector_that_is_lost_before_it_begins_is_started_again():
     stage = staged()
     stage.ray.unborn = 2
@@ -249,6 +267,12 @@ def test_a_collector_that_is_lost_while_attributes_are_set_has_them_when_it_is_b
 def test_what_cannot_work_is_refused_in_one_line(given, text):
     with pytest.raises(ThespisError, match=text):
         make("sac", {"env": "Pendulum-v1", "collectors": 2} | given)
+
+
+@pytest.mark.parametrize("name", ["sync_freq", "max_lag"])
+def test_what_is_for_collectors_is_refused_without_them(name):
+    with pytest.raises(ThespisError, match=f"{name} = 40 is for collectors: give collectors"):
+        make("sac", {"env": "Pendulum-v1", name: 40})
 
 
 def test_environments_in_jax_need_no_collectors(tmp_path):

@@ -4,6 +4,7 @@ Groups are objects of this process here, which die when a test says so; tests/fa
 kills real processes.
 """
 
+import json
 import random
 import signal
 import sys
@@ -141,6 +142,18 @@ def test_a_run_may_become_longer(alone, tmp_path):
     short = train(tmp_path, steps=250)
     assert short.status == {"state": "done", "step": 250}
     assert differences(alone, thespis.resume(short.path, 300, ray=True, progress=False).path) == []
+
+
+@pytest.mark.parametrize("freq", [100, pytest.param(50, marks=pytest.mark.thorough)])
+def test_a_run_that_reached_its_reward_trains_on_to_the_next_evaluation(tmp_path, freq):
+    """With 100, it ended at an exchange, which nobody had decided on."""
+    given = {"stop_reward": -1e9, "eval_freq": freq, "pbt.replay": "parent"}
+    runs = [train(tmp_path / name, ray=name == "ray", **given) for name in ("alone", "ray")]
+    assert [run.status["step"] for run in runs] == [freq, freq]
+    for run, ray in zip(runs, (None, True), strict=True):
+        longer = thespis.resume(run.path, 400, ray=ray, progress=False)
+        assert longer.status == {"state": "done", "step": 2 * freq}
+    assert differences(runs[0].path, runs[1].path) == []
 
 
 def signal_at(monkeypatch, when, number, fate):
@@ -334,6 +347,24 @@ def test_who_dies_and_is_late_does_what_was_decided_for_it(tmp_path, monkeypatch
     assert any(rounds["parent"][decided[m]] != m for m in (2, 3))
     for m in range(4):
         assert rows["hparams/gamma"][used[m]] == rounds["after/gamma"][decided[m]]
+
+
+def test_groups_have_the_threads_and_devices_that_were_asked_for(tmp_path, monkeypatch):
+    """Whatever this process has, in which JAX has started, and whatever a run had without ray."""
+    taken = []
+
+    def trainer_for(config, *rest):
+        taken.append((config.threads, config.devices))
+        raise ThespisError("enough")
+
+    monkeypatch.setattr(api, "trainer_for", trainer_for)
+    monkeypatch.setattr(api, "set_threads", lambda config: 7)
+    saved = {"options": {}, "devices": 2, "threads": 3}
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    for given in ({"threads": 1}, {}, {"config": tmp_path}):
+        with pytest.raises(ThespisError, match="enough"):
+            thespis.train("sac", out=tmp_path, ray=True, **small.arguments(**RUN | given))
+    assert taken == [(1, 1), (1, 1), (3, 1)]
 
 
 # --- refusals -------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from thespis.cluster.run_log import RunLog
 from thespis.runs.config import make
 from thespis.runs.metrics import lines
@@ -12,7 +14,12 @@ TOLD = {"columns": ["loss"], "edges": {}}
 def opened(folder, last=0):
     config = make("sac", {"env": "jax:pendulum", "members": 4, "steps": 1000, "devices": 1})
     shown = []
-    reporter = SimpleNamespace(note=print, row=lambda step, rows, counts: shown.append(step))
+
+    def seen(step, rows):
+        assert [row["loss"] - step for row in rows] == pytest.approx([0, 0.1, 0, 0.1])
+        shown.append(step)
+
+    reporter = SimpleNamespace(note=print, row=lambda step, rows, counts: seen(step, rows))
     log = RunLog(config, folder, reporter)
     log.open(TOLD, last)
     return log, shown
@@ -46,7 +53,19 @@ def test_rows_of_late_groups_follow_and_newer_ones_are_left_out(tmp_path):
     log.keep(2, 100, report(100))
     log.write(200)
     assert written(log) == [(100, member) for member in range(4)]
-    assert shown == []  # never all of them at a time
+    assert shown == [100]  # once all have theirs
+
+
+def test_rows_of_late_groups_are_shown_though_the_head_was_killed(tmp_path):
+    log, shown = opened(tmp_path)
+    log.keep(2, 100, report(100))
+    log.write(100)
+    assert shown == []
+    again, shown = opened(tmp_path, last=100)
+    again.keep(0, 100, report(100))
+    again.write(100)
+    assert shown == [100]
+    assert again.unseen == {}
 
 
 def test_what_a_killed_head_had_written_is_not_written_again(tmp_path):

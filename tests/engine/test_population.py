@@ -22,7 +22,7 @@ from thespis.engine.streams import Stream, member_keys, population_key
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import CartPole, Catch, Pendulum
 from thespis.envs.teams import Meeting
-from thespis.nn.normalization import Running
+from thespis.nn.normalization import ReturnScale, Running
 from thespis.nn.train_state import TrainState
 from thespis.replay.priorities import Priorities, Rule
 from thespis.replay.ring import Replay
@@ -52,7 +52,8 @@ class Programs:
 
 @cache
 def sac():
-    algo = SAC(PENDULUM.spec, hidden=(8,), batch_size=8, normalize_observations=True)
+    scaled = {"normalize_observations": True, "reward_norm": "bounded"}
+    algo = SAC(PENDULUM.spec, hidden=(8,), batch_size=8, **scaled)
     return Programs(Loop(algo, PENDULUM, envs=2, capacity=64), PBT(best=1, replaced=3))
 
 
@@ -91,12 +92,12 @@ def at(tree, i):
 
 def parts(state, kind):
     """All networks, moments or statistics in a state."""
-    whole = lambda x: isinstance(x, TrainState | Running)
+    whole = lambda x: isinstance(x, TrainState | Running | ReturnScale)
     found = []
     for x in jax.tree.leaves(state, is_leaf=whole):
         if isinstance(x, TrainState):
             found.append({"networks": x.params, "moments": x.opt_state}.get(kind))
-        elif isinstance(x, Running) == (kind == "statistics"):
+        elif isinstance(x, Running | ReturnScale) == (kind == "statistics"):
             found.append(x if kind != "moments" else None)
     return found
 

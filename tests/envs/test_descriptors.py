@@ -11,6 +11,7 @@ from jax import random
 from thespis import envs
 from thespis.envs.autoreset import Autoreset
 from thespis.envs.classic import Pendulum, PointMass
+from thespis.errors import ThespisError
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,45 @@ def test_numbers_in_info_are_descriptors_of_gymnasium_environments(wanted, told)
     np.testing.assert_array_equal(step.obs["descriptor"], [told, told])
     assert step.obs["observation"].shape == (2, 3)
     assert env.name == "Telling"
+
+
+class Raising(Telling):
+    def reset(self, *, seed=None, options=None):
+        raise KeyError("no scene")
+
+
+class Old(Telling):
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(3, np.float32)
+
+
+class Ragged(Telling):
+    def info(self):
+        return {"x_position": [[1.0], [1.0, 2.0]]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        (Raising, "KeyError: 'no scene'"),
+        (Old, "reset returned ndarray; return obs, info"),
+        (Ragged, "ValueError: "),
+    ],
+)
+def test_an_environment_that_cannot_be_reset_is_one_line(kind, what):
+    with pytest.raises(ThespisError) as caught:
+        envs.described(envs.make(kind), None)
+    assert f"{kind.__name__}" in str(caught.value)
+    assert what in str(caught.value)
+
+
+def test_an_info_that_is_no_dict_has_no_descriptor():
+    class Silent(Telling):
+        def info(self):
+            return None
+
+    env = envs.make(Silent)
+    assert envs.described(env, None) is env
 
 
 def test_other_names_leave_a_gymnasium_environment_as_it_is():

@@ -24,7 +24,7 @@ from thespis.core import MASK, Box, Discrete, Spec, ThespisError
 from thespis.engine.rollout import FrozenPolicy
 from thespis.export import to_onnx, writer
 from thespis.export.writer import Exported, compiled, readme, session
-from thespis.nn.networks import Network
+from thespis.nn.networks import Network, fold
 
 pytestmark = pytest.mark.usefixtures("kept")
 
@@ -89,6 +89,44 @@ def test_half_precision_is_exported_as_float32_and_says_so():
     assert "Training computed in bfloat16, and the files compute in float32" in readme(
         about, "numpy"
     )
+
+
+def normed(algo) -> Exported:
+    """Of batch norms that have seen observations far from 0."""
+    hp, draw = algo.Hyper(), np.random.default_rng(0).normal(30, 0.5, (64, 3))
+
+    @jax.jit
+    def begin(key):
+        state, obs = algo.init(key, hp), jnp.asarray(draw, jnp.float32)
+        actor = state.actor.params
+        for _ in range(3):
+            actor = actor.train(obs, jnp.ones(64))[1]
+        return dataclasses.replace(state, actor=dataclasses.replace(state.actor, params=actor))
+
+    return Exported(algo, None, FrozenPolicy(begin(random.key(0)), hp, jnp.int32(0)))
+
+
+NORMED = Network(norm="batch", input_norm="batch", momentum=0.1)
+
+
+@pytest.mark.parametrize("Algorithm", [SAC, DiscreteSAC])
+def test_policies_with_batch_norms_are_compared_with_what_was_trained(Algorithm, monkeypatch):
+    it = normed(Algorithm(spec(Algorithm, obs=3), hidden=(8, 8), actor_network=NORMED))
+    obs = it.observations(200)
+    np.testing.assert_allclose(obs.mean(0), 30, rtol=0.01)  # as the norm has seen them
+    np.testing.assert_allclose(obs.std(0), 0.5, rtol=0.3)
+    for policy in policies(it):
+        assert it.compare(policy, "") <= 1e-3
+    rounding = it.rounding()
+    assert 0 <= rounding["folding"] <= 1e-3
+    about = it.about | ABOUT | {"largest_difference": rounding}
+    assert "Batch norms are folded into the weights" in readme(about, "numpy")
+
+    wrong = lambda tree: jax.tree.map(lambda x: -x, fold(tree))
+    monkeypatch.setattr(writer, "fold", wrong)
+    folded_wrongly = Exported(it.algo, None, it.trained)
+    with pytest.raises(ThespisError, match="the folded policy differs from the trained one"):
+        folded_wrongly.rounding()
 
 
 RUNNER = """

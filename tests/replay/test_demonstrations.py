@@ -1,5 +1,6 @@
 """Demonstrations: recorded, written, read back, checked, and drawn from like a replay."""
 
+import errno
 import io
 import json
 import os
@@ -50,7 +51,7 @@ def same(a: list[Episode], b: list[Episode]) -> None:
 @kinds
 def test_a_file_gives_back_what_was_written(kind, tmp_path):
     written, name = episodes(kind), str(tmp_path / "demos.npz")
-    assert demonstrations.save(name, written, SPECS[kind]) == name
+    np.savez_compressed(name, **demonstrations.to_arrays(written))
     same(demonstrations.load(name), written)
     with np.load(name) as arrays:
         same(demonstrations.load(dict(arrays)), written)  # and so do its arrays
@@ -61,14 +62,26 @@ def test_a_minari_dataset_gives_back_what_was_written(kind, tmp_path, monkeypatc
     minari = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     written = episodes(kind)
-    assert demonstrations.save("toy/expert", written, SPECS[kind], "sac") == "toy/expert-v0"
+    assert demonstrations.save_minari("toy/expert", written, SPECS[kind], "sac") == "toy/expert-v0"
     same(demonstrations.load("toy/expert-v0"), written)
     dataset = minari.load_dataset("toy/expert-v0")  # as any other program reads it
     same(demonstrations.load(dataset), written)
     assert dataset.total_episodes == 3
     assert [bool(e.terminations[-1]) for e in dataset.iterate_episodes()] == [True, False, False]
     with pytest.raises(ThespisError, match="toy/expert-v0: "):
-        demonstrations.save("toy/expert", written, SPECS[kind])  # there is one already
+        demonstrations.save_minari("toy/expert", written, SPECS[kind])  # there is one already
+
+
+def test_a_minari_dataset_on_a_full_disk_is_one_line(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+
+    def refuse(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(minari, "create_dataset_from_buffers", refuse)
+    with pytest.raises(ThespisError, match="cannot write toy-v0: .*No space left.*, and delete /"):
+        demonstrations.save_minari("toy", episodes(), SPECS["continuous"])
 
 
 @pytest.mark.parametrize("env_id", ["Strange-v0", "Pendulum-v1"])
@@ -76,7 +89,7 @@ def test_a_minari_dataset_runs_no_code_that_it_names(env_id, tmp_path, monkeypat
     """Minari makes the environment of a dataset without spaces, as the dataset says."""
     pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    demonstrations.save("toy/expert", episodes(), SPECS["continuous"], "sac")
+    demonstrations.save_minari("toy/expert", episodes(), SPECS["continuous"], "sac")
     file = tmp_path / "toy" / "expert-v0" / "data" / "metadata.json"
     about = json.loads(file.read_text())
     del about["observation_space"]
@@ -110,7 +123,8 @@ def test_parts_of_an_observation_have_names_in_the_file(tmp_path):
         e._replace(obs={"a": e.obs, "b": np.arange(4 * len(e.obs)).reshape(-1, 2, 2).astype("u1")})
         for e in episodes()
     ]
-    name = demonstrations.save(str(tmp_path / "demos.npz"), dicts, spec)
+    name = str(tmp_path / "demos.npz")
+    np.savez_compressed(name, **demonstrations.to_arrays(dicts))
     with np.load(name) as arrays:
         assert {"observations/a", "next_observations/b"} <= set(arrays)
     read = demonstrations.load(name)

@@ -10,9 +10,10 @@ from thespis.runs import lineage
 
 def test_a_page_tells_the_configuration_the_command_and_why_a_run_failed(tmp_path):
     given = {"seeds": (0, 1), "schedule": [[500, {"tau": 0.1}]], "tags": []}
-    folder = run(tmp_path / "run", state="failed", **given)
+    folder = run(tmp_path / "run", state="failed", identity="secret", **given)
     (facts,) = data(report([folder]))["runs"]
     assert facts["error"] == "it fell"
+    assert "identity" not in facts["config"]["Run"]  # which stays with this user
     assert facts["commands"] == ["thespis train sac --env jax:pendulum"]
     assert facts["config"]["Run"]["seeds"] == "0 1"
     assert facts["config"]["Run"]["preset"] == "–"

@@ -54,3 +54,14 @@ def test_a_page_that_lies_nowhere_names_what_it_has_no_room_for(tmp_path):
     (item,) = media.videos([Source(folder)], 0, here=None)
     assert (item["inside"], item["source"]) == (False, None)
     assert item["file"] == str(folder / "videos" / "one.mp4")
+
+
+def test_drawings_that_may_contain_scripts_are_never_linked(tmp_path, monkeypatch):
+    monkeypatch.setattr(media, "PICTURES", 0)
+    folder = run(tmp_path / "run")
+    (folder / "plots").mkdir()
+    for name in ("one.SVG", "two.png"):
+        (folder / "plots" / name).write_bytes(b"<svg/>")
+    one, two = media.pictures([Source(folder)], here=tmp_path)
+    assert (one["source"], one["file"]) == (None, str(folder / "plots" / "one.SVG"))
+    assert two["source"] == "run/plots/two.png"

@@ -14,8 +14,9 @@ from tests.small import Toy, arguments, stop_at
 from thespis.core import ThespisError
 from thespis.envs import Autoreset
 from thespis.envs.classic import Pendulum
+from thespis.envs.gymnasium import Gymnasium
 from thespis.report import draw, video
-from thespis.report.play import DeviceStage, episode, offscreen, play
+from thespis.report.play import DeviceStage, HostStage, episode, offscreen, play
 
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
 
@@ -53,6 +54,15 @@ def test_a_video_shows_whole_episodes_and_their_returns(run, tmp_path, plain):
     assert play(run, member=0, path=tmp_path / "again.gif")[1] == returns
     assert play(run, member=0, path=tmp_path / "other.gif", seed=1)[1] != returns
     assert play(run, member=1, path=tmp_path / "second.gif")[1] != returns
+
+
+def test_an_environment_that_was_trained_in_workers_is_played_here():
+    stage = HostStage(Gymnasium("Pendulum-v1").in_workers(1), 0, human=False)
+    try:
+        assert stage.frame(stage.reset(0)).ndim == 3
+        assert stage.fps == 30
+    finally:
+        stage.close()
 
 
 def test_an_environment_of_gymnasium_draws_itself(toy, tmp_path):

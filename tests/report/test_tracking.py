@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import thespis
+from tests.report import pages
 from tests.small import arguments
 from thespis.errors import ThespisError
 from thespis.report.tracking import Tracked, Tracker, allowed
@@ -211,6 +212,15 @@ def test_histograms_come_with_the_rows_of_their_member(wandb, tmp_path):
         assert list(counts) == [table[name][mine].item() for name in names]
         assert (edges[0], edges[-1], sum(counts)) == (-1, 1, 100)
         assert sum(second["train/switch_probabilities"][0]) > 0
+
+
+def test_what_makes_a_run_trusted_is_not_told(wandb, tmp_path):
+    folder = pages.run(tmp_path / "run", identity="secret")
+    config = types.SimpleNamespace(algo="sac", seeds=(0,), tags=(), notes=None)
+    Tracker("wandb", "stage").begin(config, folder)
+    (told,) = wandb.runs
+    assert told.given["config"]["hp"]["gamma"] == 0.99
+    assert "identity" not in told.given["config"]
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])

@@ -317,6 +317,17 @@ def test_images_and_histograms_are_shown_and_stay_when_a_run_goes_on(tmp_path, m
     assert shown(run.path) == sorted([*whole, ("member_0", "mine/last", 220)])
 
 
+def test_images_at_a_checkpoint_between_two_rows_stay_when_a_run_goes_on(tmp_path):
+    painter = Painter()
+    painter.every = 70
+    given = {"updates_per_step": 0, "seeds": (0, 1)}
+    run = stopped(tmp_path, 140, JAX, painter, **given)
+    assert 140 not in run.metrics["step"]
+    thespis.resume(run.path, env=Slope(), callbacks=[painter], progress=False)
+    steps = [step for _, name, step in shown(run.path) if name == "mine/image"]
+    assert steps == [70, 140, 210, 280]
+
+
 # --- stopping -------------------------------------------------------------------------------
 
 

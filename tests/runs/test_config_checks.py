@@ -54,6 +54,8 @@ def test_a_short_run_learns_from_the_steps_there_are():
     ("given", "message"),
     [
         ({"env": None}, "env is missing"),
+        ({"demo_episodes": 3}, "demo_episodes = 3 is for demos: give demos, or leave it out"),
+        ({"skill_steps": 20}, "skill_steps = 20 is for skills_from: give skills_from, or leave"),
         ({"gama": 0.9}, r"unknown option 'gama'; did you mean gamma\?"),
         ({"hp.gama": 0.9}, r"unknown hyper-parameter 'hp.gama'; did you mean gamma\?"),
         ({"hp.hidden": 3}, "unknown hyper-parameter 'hp.hidden'"),
@@ -78,6 +80,7 @@ def test_a_short_run_learns_from_the_steps_there_are():
         ({"batch_size": 0}, "batch_size = 0: give at least 1"),
         ({"hidden": (64, 0)}, "hidden = 64 0: give at least 1"),
         ({"critic_hidden": (0,)}, "critic_hidden = 0: give at least 1"),
+        ({"dropped_quantiles": -1}, "dropped_quantiles = -1: give at least 0"),
         ({"hidden": "wide"}, "hidden = wide: give a whole number"),
         ({"std": "wide"}, "std = wide: give one of exp, tanh, softplus"),
         ({"warm_up": "none"}, "warm_up = none: give one of random, policy"),
@@ -107,6 +110,10 @@ def test_what_cannot_work_is_refused_with_what_would(given, message):
     with pytest.raises(ThespisError, match=message) as caught:
         sac(**given)
     assert "\n" not in str(caught.value)
+
+
+def test_no_quantile_need_be_dropped():
+    assert sac(preset="tqc", dropped_quantiles=0).options["dropped_quantiles"] == 0
 
 
 @pytest.mark.parametrize("name", ["delay", "critics", "n_step"])

@@ -1,9 +1,13 @@
 """Runs that imitate: from files, from another run's policy, and that rewards choose nothing."""
 
 import dataclasses
+import errno
 import json
+import os
 import shutil
+import zipfile
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +23,7 @@ from thespis.engine import population, recorder
 from thespis.replay import demonstrations
 from thespis.runs import checkpoint, metrics
 from thespis.runs.build import build
-from thespis.runs.expert import Demonstrations
+from thespis.runs.expert import Demonstrations, save
 from thespis.tuning import PBT
 
 pytestmark = pytest.mark.usefixtures("kept", "undrawn")
@@ -137,11 +141,27 @@ def test_stop_and_continue_equals_never_stopped(run, file, tmp_path, monkeypatch
     same(thespis.resume(half.path, progress=False).path, run.path)
 
 
+def test_a_full_disk_leaves_the_file_that_was_there(expert, file, tmp_path, monkeypatch, capsys):
+    mine = tmp_path / "demos.npz"
+    shutil.copy(file, mine)
+
+    def refuse(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(zipfile.ZipFile, "open", refuse)
+    assert main(["demos", str(expert.path), "--episodes", "1", "-o", str(mine)]) == 2
+    assert f"cannot write {mine}: No space left on device; free some space" in (
+        capsys.readouterr().err
+    )
+    assert mine.read_bytes() == Path(file).read_bytes()
+    assert list(tmp_path.iterdir()) == [mine]
+
+
 def test_resuming_with_other_demonstrations_is_refused(file, tmp_path, monkeypatch):
     mine = shutil.copy(file, tmp_path / "demos.npz")
     stop_at(monkeypatch, 150)
     half = imitate(tmp_path, str(mine), seeds=(0, 1))
-    demonstrations.save(str(mine), demonstrations.load(mine)[1:], build(half.config)[0].env.spec)
+    save(str(mine), demonstrations.load(mine)[1:], build(half.config)[0].env.spec)
     with pytest.raises(ThespisError, match="has changed since .* began .*: restore it"):
         thespis.resume(half.path, progress=False)
     whole = thespis.resume(half.path, demos=file, progress=False)  # they are elsewhere now

@@ -191,6 +191,8 @@ def test_code_may_be_named_beside_the_file_or_trusted(stranger):
     options = {"env": "jax:pendulum"}
     assert make(*option_file.merge("sac", options, "run.toml")).env == "jax:pendulum"
     assert make(*option_file.merge("sac", {"trust": True}, "run.toml")).env == "stranger:Task"
+    with pytest.raises(ThespisError, match="names code"):
+        option_file.merge("sac", {"trust": "false"}, "run.toml")
 
 
 def test_callbacks_of_a_file_are_those_of_the_run(stranger):
@@ -198,6 +200,18 @@ def test_callbacks_of_a_file_are_those_of_the_run(stranger):
     (stranger / "run.toml").write_text(text)
     merged = option_file.merge("sac", {"trust": True}, "run.toml")
     assert make(*merged).callbacks == ("stranger:Watch",)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_callbacks_that_are_passed_replace_those_of_the_file(stranger):
+    text = 'env = "jax:pendulum"\ncallbacks = ["stranger:Watch"]\nout = "there"'
+    (stranger / "run.toml").write_text(text)
+    short = {"steps": 40, "hidden": (4,), "updates_per_step": 0, "eval_episodes": 1}
+    run = thespis.train("sac", config="run.toml", callbacks=[], progress=False, **short)
+    assert (run.config.callbacks, run.path.parts[0]) == ((), "there")
+    planned = thespis.plan("sac", config="run.toml", callbacks=[], out="here", probe=False, **short)
+    assert planned.config.callbacks == ()
+    assert not (stranger / "imported").exists()
 
 
 def test_the_config_of_an_own_run_may_name_code(stranger):

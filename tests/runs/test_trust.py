@@ -100,6 +100,13 @@ def test_the_error_says_what_would_be_imported_and_from_where(trained, here):
         thespis.load(run).evaluate(1)
 
 
+def test_the_callback_of_sweeps_is_no_code_of_others():
+    places = lambda *names: list(trust.places({"callbacks": names}))
+    assert places("thespis.sweeps.pruning:Pruning") == []
+    for other in ("thespis.sweeps.pruning:library", "thespis.cli.command:main", "os:Pruning"):
+        assert places(other) == [f"callback = {other}"]
+
+
 def test_curves_and_pages_import_nothing(trained, here):
     run = stranger(trained, here / "theirs", env="strange:Mine-v0")
     assert main(["plot", str(run), "-o", "curve.png"]) == 0

@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import threading
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +14,9 @@ import thespis
 from tests.small import wait_for
 from tests.sweeps.inline import TINY
 from thespis.cli.command import main
+from thespis.errors import ThespisError
 from thespis.runs.directory import status_of
+from thespis.sweeps import executors
 from thespis.sweeps import job as jobs
 from thespis.sweeps.executors import Slurm
 
@@ -86,6 +90,65 @@ def children(parent, module=None):
 
 
 # --- Ray ------------------------------------------------------------------------------------
+
+
+class Cancelled(Exception):
+    """A task was cancelled."""
+
+
+@pytest.fixture
+def pretended(tmp_path, monkeypatch):
+    """Ray with a node of two CPUs whose tasks wait for ever -> its executor, by size of jobs."""
+    cancelled, left = [], []
+
+    def get(handle):
+        raise Cancelled
+
+    errors = SimpleNamespace(TaskCancelledError=Cancelled, RayError=Exception)
+    nodes = [{"Alive": True, "Resources": {"CPU": 2.0}}, {"Alive": True, "Resources": {}}]
+    task = SimpleNamespace(remote=lambda folder, name, *rest: f"task of {name}")
+    ray = SimpleNamespace(
+        nodes=lambda: nodes,
+        cluster_resources=lambda: {"CPU": 2.0},
+        remote=lambda function: SimpleNamespace(options=lambda **how: task),
+        wait=lambda handles, timeout: ([x for x in handles if x in cancelled], []),
+        get=get,
+        cancel=cancelled.append,
+        exceptions=errors,
+    )
+
+    @contextmanager
+    def connect(address):
+        yield ray
+        left.append(address)
+
+    monkeypatch.setattr(executors, "connect", connect)
+    (tmp_path / "jobs").mkdir()
+    made = lambda size: executors.Ray(tmp_path, size, None, False, None)
+    made.cancelled, made.left = cancelled, left
+    return made
+
+
+def test_jobs_larger_than_any_node_of_ray_are_refused(pretended):
+    with pytest.raises(ThespisError, match="takes 3 CPU.* largest node of Ray has 2: give fewer"):
+        pretended(3)
+    assert pretended(2).slots == 1
+
+
+def test_tasks_of_ray_without_a_place_end_with_a_stop(pretended, tmp_path, monkeypatch):
+    executor = pretended(1)
+    (tmp_path / "jobs" / "001-b.log").touch()  # this one may have begun, and saves
+    for name in ("000-a", "001-b"):
+        executor.start(name)
+    assert executor.ended() == {}
+    executor.stop()
+    assert executor.ended() == {"000-a": 130}
+    assert pretended.cancelled == ["task of 000-a"]
+    monkeypatch.setattr(jobs, "PATIENCE", -1.0)
+    executor.end = None
+    executor.close()
+    assert pretended.cancelled == ["task of 000-a", "task of 001-b"]
+    assert pretended.left == [None]
 
 
 @pytest.fixture
@@ -184,6 +247,21 @@ def test_submitit_works_in_a_folder_in_which_nobody_has_put_anything(tmp_path, m
     slurm.start("000")
     assert slurm.running == {"000": "1"}
     assert "PYTHONSAFEPATH" not in os.environ
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_job_that_slurm_refuses_is_told_in_one_line(tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    slurm = Slurm(tmp_path, 1, 1, False, {"cluster": "local"})
+
+    def refuse(task):
+        raise RuntimeError("sbatch: error: QOSMaxSubmitJobPerUserLimit\nBatch job failed")
+
+    monkeypatch.setattr(slurm.executor, "submit", refuse)
+    with pytest.raises(ThespisError, match="slurm takes no job: .*QOSMaxSubmitJob") as refused:
+        slurm.start("000")
+    assert "\n" not in str(refused.value)
+    assert slurm.running == {}
 
 
 @pytest.mark.slow

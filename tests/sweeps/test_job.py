@@ -1,11 +1,14 @@
 """The process of a job: it ends when it is told to, or when its sweep is gone."""
 
+import json
 import signal
+from types import SimpleNamespace
 
 import pytest
 
 from tests.small import wait_for
 from tests.sweeps.inline import TINY
+from thespis import api
 from thespis.errors import ThespisError
 from thespis.sweeps import folder as folders
 from thespis.sweeps import job
@@ -33,6 +36,42 @@ def test_a_job_that_is_begun_after_a_stop_does_nothing(alone):
     (folder / folders.STOP).touch()
     assert job.supervise(str(folder), name, False, str(folder)) == 130
     assert not folders.run_of(folder, name).exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "trusted"),
+    [
+        ({}, True),
+        ({"callbacks": ["thespis.sweeps.pruning:Pruning"]}, True),  # a job of Optuna's
+        ({"callbacks": ["thespis.cli.command:main"]}, False),
+        ({"callbacks": ["os:Thing"]}, False),
+        ({"eval_env": "os:Thing-v0"}, False),
+        ({"options": {"descriptor": "tests.small:where"}}, False),
+        ({"skills_from": "a run of others"}, False),
+    ],
+)
+def test_a_job_resumes_anywhere_with_the_code_that_its_sweep_names(
+    tmp_path, monkeypatch, changes, trusted
+):
+    """Though this machine has no record of it; a run in a folder of others may name anything."""
+    given = TINY | {"algo": "sac", "env": "tests.small:ToyRaise-v0"}
+    plan = plans.make(given)
+    folder = folders.place(plan, "alone", tmp_path, True)
+    only = plan.job(0, "sac", "tests.small:ToyRaise-v0", {})
+    folders.write_job(folder, only)
+    saved = {"algo": "sac", "env": only.env, "options": {}, "seeds": [0], "hp": {}}
+    run = folders.run_of(folder, only.name)
+    run.mkdir()
+    (run / "config.json").write_text(json.dumps(saved | changes))
+    resumed = []
+
+    def resume(path, progress, trust):
+        resumed.append(trust)
+        return SimpleNamespace(signal=None)
+
+    monkeypatch.setattr(api, "resume", resume)
+    assert job.run(folder, only.name) == 0
+    assert resumed == [trusted]
 
 
 @pytest.mark.slow

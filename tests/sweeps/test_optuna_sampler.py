@@ -43,6 +43,18 @@ def test_proposals_are_remembered_and_results_told_once(plan, tmp_path):
     assert len({job.name for job in (*asked, *rest)}) == again.total == 6
 
 
+def test_a_combination_that_cannot_work_costs_one_trial(tmp_path):
+    """Its job fails and says why; the sweep goes on, also from its folder."""
+    given = {"algo": "sac", "env": "jax:pendulum", "sampler": "optuna", "trials": 12, "steps": 200}
+    plan = plans.make(given | {"set": {"batch_size": [16, 150], "buffer_size": [200, 100]}})
+    asked = list(iter(sampler_of(plan, tmp_path).ask, None))
+    assert len(asked) == 12
+    assert sampler_of(plan, tmp_path).known() == asked
+    (wrong, *_) = [job for job in asked if job.choices == {"batch_size": 150, "buffer_size": 100}]
+    with pytest.raises(ThespisError, match="learning_starts = 150 is more than buffer_size = 100"):
+        plan.check(wrong)
+
+
 def test_a_missing_library_is_told(monkeypatch, plan, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
     with pytest.raises(ThespisError, match=r"pip install 'thespis\[optuna\]'"):

@@ -37,6 +37,9 @@ def test_what_was_asked_is_written_and_read():
         ({"set": "critc_lr=1"}, "unknown option 'critc_lr'; did you mean critic_lr"),
         ({"set": {"critic_lr": [1e-3, -1]}}, "critic_lr = -1 is out of range"),
         ({"set": {"critic_lr": [1e-3, 1e-3]}}, "is there twice"),
+        ({"set": ["gamma=0.9", "gamma=0.99"]}, "set gamma is there twice: give all its values"),
+        ({"set": ["critic-lr=1e-4", "critic_lr=1e-3"]}, "set critic_lr is there twice"),
+        ({"set": ["critic_lr=1e-4", "hp.critic_lr=1e-3"]}, "set critic_lr is there twice"),
         ({"set": "batch_size=64,many"}, "batch_size = many: give a whole number"),
         ({"set": "preset=fastest", "algo": "sac,td3"}, "sac has no preset of this name"),
         ({"set": "seed=1,2"}, "members of every job"),
@@ -62,6 +65,13 @@ def test_mistakes_are_refused_in_one_line(given, message):
     with pytest.raises(ThespisError, match=message) as refused:
         plans.make(ASKED | given)
     assert "\n" not in str(refused.value)
+
+
+def test_a_job_takes_the_cores_of_its_largest_choice():
+    assert plans.make(ASKED).cores == 1
+    assert plans.make(ASKED | {"set": "threads=1,4,2"}).cores == 4
+    assert plans.make(ASKED | {"threads": 3, "set": "devices=1,2", "seeds": "0-1"}).cores == 6
+    assert plans.make(ASKED | {"train.threads": 3, "set": "gamma=0.9,0.99"}).cores == 3
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import thespis
 from tests.report import pages
 from tests.small import differences, stop_at
-from tests.sweeps.inline import TINY, inline, sweep
+from tests.sweeps.inline import TINY, Inline, inline, sweep
 from thespis.errors import ThespisError
 from thespis.runs.process import alone
 from thespis.sweeps import sweep as sweeps
@@ -124,6 +124,52 @@ def test_a_job_that_fails_does_not_stop_the_others(tmp_path, inline):
     assert again.path == found.path
 
 
+class Picky(Inline):
+    """Takes so many jobs at a time, though it has more slots; they end when they are looked at."""
+
+    slots = 5
+
+    def __init__(self, room):
+        self.room, self.running, self.started = room, [], []
+
+    def start(self, name):
+        if len(self.running) == self.room:
+            raise ThespisError("no more jobs")
+        self.running.append(name)
+        self.started.append(name)
+
+    def ended(self):
+        return {self.running.pop(0): 130}
+
+
+def runner(tmp_path):
+    """What runs a sweep of three jobs."""
+    given = TINY | {"algo": "sac", "env": "jax:pendulum", "out": tmp_path}
+    opened, _ = sweeps.open_sweep(given | {"set": {"gamma": [0.9, 0.95, 0.99]}}, None, False)
+    made = sweeps.Runner(opened, {}, True, False)
+    made.sampler = sweeps.sampler_of(opened.plan, opened.path)
+    for job in made.sampler.known():
+        made.is_over(job)
+    return made
+
+
+def test_jobs_that_are_refused_wait_until_others_have_ended(tmp_path, capsys):
+    made, executor = runner(tmp_path), Picky(2)
+    made.follow(made.sampler.known(), 0, executor, [])
+    names = [job.name for job in made.sampler.known()]
+    assert executor.started == names
+    said = f"no more jobs; {names[2]} waits until another one has ended"
+    assert said in capsys.readouterr().out
+    with pytest.raises(ThespisError, match="no more jobs"):  # there is nothing to wait for
+        made.follow(made.sampler.known(), 0, Picky(0), [])
+
+
+def test_an_unknown_metric_ends_a_sweep_when_its_first_job_has_begun(tmp_path, inline):
+    with pytest.raises(ThespisError, match="eval/mean_rewards is not a metric of sac; did you"):
+        sweep(tmp_path, set=RATES, metric="eval/mean_rewards")
+    assert len(inline[0].started) == 1
+
+
 def test_a_folder_that_is_no_sweep_is_refused(tmp_path):
     with pytest.raises(ThespisError, match="no sweep at .*: give a folder or a sweep.toml"):
         thespis.sweep(config=tmp_path / "nothing.toml")
@@ -142,3 +188,25 @@ def test_a_file_says_what_arguments_say_and_arguments_win(tmp_path, inline):
     assert found.plan.options["steps"] == 200
     assert found.plan.set == RATES
     assert running == {"executor": "local", "jobs": 3}
+
+
+def test_who_names_a_cluster_means_it():
+    """From Python and in files, too; what is typed wins over a file, with its cluster."""
+    running = sweeps.running_of
+    assert running({"ray": "auto"}, {}) == {"executor": "ray", "ray": "auto"}
+    slurm = {"executor": "slurm", "slurm": {"timeout_min": 5}}
+    assert running({"slurm": ["timeout_min=5"]}, {}) == slurm
+    assert running({}, {"slurm": {"timeout_min": 5}}) == slurm
+    assert running({"executor": "local"}, slurm | {"jobs": 2}) == {"executor": "local", "jobs": 2}
+    assert running({"ray": "auto"}, slurm) == {"executor": "ray", "ray": "auto"}
+    old = {"executor": "local", "ray": "auto"}  # as folders of sweeps may have it
+    assert running({}, old) == {"executor": "local"}
+    for wrong in ({"executor": "slurm", "ray": "auto"}, {"ray": "auto", "slurm": "mem_gb=1"}, old):
+        with pytest.raises(ThespisError, match="is not for executor = .*: leave one of them out"):
+            running(wrong, {})
+
+
+def test_a_file_with_the_cluster_of_another_executor_is_refused(tmp_path):
+    (tmp_path / "rates.toml").write_text('algo = "sac"\nexecutor = "local"\nray = "auto"\n')
+    with pytest.raises(ThespisError, match="ray.* is not for executor = local"):
+        sweeps.open_sweep({"out": tmp_path}, tmp_path / "rates.toml", False)

@@ -15,6 +15,7 @@ from jaxtyping import Array
 
 from thespis.algos.critic_learning import CriticLearning
 from thespis.core import MASK, Box, Discrete, Spec, ThespisError, has_mask
+from thespis.nn.networks import Network
 from thespis.replay.priorities import Rule
 from thespis.tuning.hyper import LogUniform, Uniform, special_prior
 
@@ -76,17 +77,22 @@ class ActorCritic(CriticLearning):
         for option, limit in limits.items():
             if limit is not None and not self.prioritized_replay:
                 raise ThespisError(f"{option} = {limit} needs prioritized_replay: add it")
-        if not (self.importance_weights or self.prioritized_replay):
+        weighted = self.importance_weights or not type(self).importance_weights  # by default
+        if not (weighted or self.prioritized_replay):
             raise ThespisError("importance_weights = False needs prioritized_replay: add it")
         for option in fields(self):
             if option.name in self.unsupported and getattr(self, option.name) != option.default:
                 raise ThespisError(f"{option.name}: this algorithm has no such choice")
+            if isinstance(network := getattr(self, option.name), Network):
+                check_body(option.metadata.get("group", option.name), network, option.default)
         self.check_critics()
         for group, network in (("actor", self.actor_network), ("critic", self.critic_network)):
             if self.plain_networks and (network.batched or network.dropout):
                 raise ThespisError(
                     f"{group}.*: {name} has neither batch norm nor dropout; take norm layer or rms"
                 )
+        if self.actor_network.dropout:
+            raise ThespisError("actor.dropout: only critics have dropout; leave it out")
         self.check_encoder()
         weights, dim = self.reward_weights, self.spec.reward_dim
         if weights is not None and len(weights) != dim:
@@ -152,3 +158,13 @@ class ActorCritic(CriticLearning):
             return jnp.zeros_like(hp.priority_beta)
         done = jnp.minimum(step.astype(jnp.float32) / hp.priority_anneal, 1.0)
         return hp.priority_beta + (1.0 - hp.priority_beta) * done
+
+
+def check_body(group: str, network: Network, default: Any) -> None:
+    """Refuses choices that the network's body does not have, unless they are defaults."""
+    for name in network.unused:
+        value = getattr(network, name)
+        if value not in (getattr(Network(), name), getattr(default, name, None)):
+            raise ThespisError(
+                f"{group}.{name} = {value}: body = {network.body} has no such choice; leave it out"
+            )

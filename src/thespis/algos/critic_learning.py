@@ -61,7 +61,9 @@ class CriticLearning(Optimization, Rewards, ActorCriticNetworks):
 
     def check_critics(self) -> None:
         """Refuses heads, reductions and targets that do not fit together."""
-        if self.target_update == "none" and not self.critic_network.batched:
+        network = self.critic_network
+        held = network.batched and (network.norm == "batch" or network.input_norm == "none")
+        if self.target_update == "none" and not held:
             raise ThespisError(
                 "target_update = none: critics without targets diverge unless batch norm holds "
                 "them; add critic.norm = batch, or keep the targets"

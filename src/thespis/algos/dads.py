@@ -299,10 +299,10 @@ class DADS(SAC):
         policy, old = b.policy, state.dynamics.params
 
         # The objective: skill dynamics, or a representation.
+        learn = lambda state: self.learn_dynamics(state, self.scheduled(hp, step), b)
         if self.dynamics_period == 1:
-            state, learned = self.learn_dynamics(state, hp, b)
+            state, learned = learn(state)
         else:
-            learn = lambda state: self.learn_dynamics(state, hp, b)
             zeros = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(learn, state)[1])
             due = step % self.dynamics_period == 0
             state, learned = jax.lax.cond(due, learn, lambda state: (state, zeros), state)

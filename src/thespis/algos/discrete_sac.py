@@ -126,7 +126,7 @@ class DiscreteSAC(SoftActorCritic):
         critic, result = self.learn_critics(state, state.target, *arguments)
 
         # Actor: maximise the soft value under the new critics (eq. 12).
-        q_now = self.reduced(critic.params(obs))
+        q_now = self.reduced(critic.params(obs, key=random.fold_in(key, 3)))
 
         def actor_loss(actor):
             logits, new = self.with_encoder(actor, critic.params).train(obs, b.valid)

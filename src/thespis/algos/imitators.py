@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax.numpy as jnp
+from jax import random
 from jaxtyping import Array, Float
 
 from thespis.algos.discrete_sac import DiscreteSAC
@@ -28,9 +29,10 @@ class Imitator(SoftActorCritic):
     def extra_critic_loss(self, state, hp, critic, b: Transition, valid, key) -> Array | float:
         if self.objective != "iq":
             return 0.0
-        obs = self.see(state, b.obs)
+        obs, k_taken = self.see(state, b.obs), random.fold_in(key, 1)
         value = self.policy_values(state, critic, b, obs, key)
-        return contrastive_loss(hp, value, self.q(critic, obs, b.action), valid)
+        q = self.value_head.value(self.outputs(critic, obs, b.action, k_taken))
+        return contrastive_loss(hp, value, q, valid)
 
     def policy_values(self, state, critic, b: Transition, obs, key) -> Array:
         """Returns Q_i(s, pi): [critics, batch]; `obs` is the critics' input of s."""
@@ -43,7 +45,7 @@ class ContinuousImitator(Imitator, SAC):
 
     def policy_values(self, state, critic, b: Transition, obs, key) -> Array:
         action, _ = self.policy(self.acting(state), obs).sample(key)
-        return self.q(critic, obs, action)
+        return self.value_head.value(self.outputs(critic, obs, action, random.fold_in(key, 0)))
 
     def actor_values(self, state, actor, critic, alpha, obs, key) -> Float[Array, "batch"]:
         """Returns what the actor maximises, at observations as the environment gives them."""
@@ -70,11 +72,12 @@ class DiscreteImitator(Imitator, DiscreteSAC):
 
     def policy_values(self, state, critic, b: Transition, obs, key) -> Array:
         policy = self.policy(state, self.acting(state), b.obs)
-        return jnp.stack([policy.expect(q) for q in critic(obs)])
+        return jnp.stack([policy.expect(q) for q in critic(obs, key=random.fold_in(key, 0))])
 
     def actor_values(self, state, actor, critic, alpha, obs, key) -> Float[Array, "batch"]:
         policy = self.policy(state, self.with_encoder(actor, critic), obs)
-        return policy.expect(self.reduced(critic(self.see(state, obs)))) + alpha * policy.entropy()
+        q = self.reduced(critic(self.see(state, obs), key=random.fold_in(key, 3)))
+        return policy.expect(q) + alpha * policy.entropy()
 
     def log_prob(self, state, actor, obs, action) -> Float[Array, "batch"]:
         policy = self.policy(state, self.with_encoder(actor, state.critic.params), obs)

@@ -75,7 +75,7 @@ class MASAC(MultiAgent):
         epsilon_decay: float = epsilon.decay_prior(1e4, special=True)
 
     plain_networks: ClassVar[bool] = True
-    unsupported: ClassVar[tuple[str, ...]] = CRITIC_OPTIONS
+    unsupported: ClassVar[tuple[str, ...]] = (*CRITIC_OPTIONS, "shared_encoder")
     presets: ClassVar[dict[str, dict]] = PRESETS
 
     @property

@@ -77,6 +77,11 @@ class MultiAgent(ActorCritic):
                 f"{type(self).__name__} needs actions of one kind, not some agents with continuous "
                 "and some with discrete ones: wrap the environment so that all are alike"
             )
+        if self.individual_rewards and self.normalizes_rewards:
+            raise ThespisError(
+                f"reward_norm = {self.reward_norm} is by returns of the team, and each agent has a "
+                "reward of its own: add team_reward, or leave reward_norm out"
+            )
         if not self.continuous:
             self.check_mask(self.local_spec, self.size)
 

@@ -64,6 +64,11 @@ class SAC(SoftActorCritic):
         _ = self.box  # refuses other actions
         if len(self.log_std_range) != 2 or self.log_std_range[0] >= self.log_std_range[1]:
             raise ThespisError(f"log_std_range = {self.log_std_range}: give the lower number first")
+        of_unit_length = self.actor_network.body == "simbav2" or self.actor_network.unit != "none"
+        if self.init_w is not None and of_unit_length:
+            raise ThespisError(
+                f"init_w = {self.init_w:g}: weights of the actor keep unit length; leave init_w out"
+            )
 
     # --- life cycle -------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from thespis.algos.rewards import REWARD_OPTIONS
 from thespis.algos.sac import SAC
 from thespis.algos.temperature import Form
 from thespis.core import Box, Key, Metrics, Mode, ThespisError, Transition, mean
-from thespis.nn.distributions import LogDerivative, Std
+from thespis.nn.distributions import RANGE, LogDerivative, Std
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 
 ENDLESS = 1e9  # steps after which any discount is 0
@@ -54,8 +54,10 @@ class SQIL(ActorCritic):
     absorbing: bool = True
     """Treat terminal states as absorbing, with the reward of their half of the batch for ever."""
     std: Std = "exp"
-    """Parametrisation of the standard deviation of continuous actions: exp(clip(raw, -20, 2)) or
-    softplus(raw) + 0.001."""
+    """Parametrisation of the standard deviation of continuous actions: exp(raw), with raw clipped
+    (exp) or squashed by tanh (tanh) to log_std_range, or softplus(raw) + 0.001."""
+    log_std_range: tuple[float, ...] = RANGE
+    """Lower and upper bound of the log standard deviation of continuous actions."""
     log_derivative: LogDerivative = "exact"
     """Correction for tanh in log-probabilities of continuous actions: exact, or log(1 - a^2 + 1e-6)
     (epsilon)."""
@@ -117,7 +119,7 @@ class SQIL(ActorCritic):
         shared |= {"spec": spec, "reward_weights": None}
         if not isinstance(self.spec.action, Box):
             return DiscreteImitator(**shared, store_logits=self.store_policy, noise_repeat=1)
-        names = ("std", "log_derivative", "init_w", "store_policy")
+        names = ("std", "log_std_range", "log_derivative", "init_w", "store_policy")
         return ContinuousImitator(**shared, **{name: getattr(self, name) for name in names})
 
     def base_hyper(self, hp) -> Any:
@@ -217,11 +219,12 @@ class SQIL(ActorCritic):
     def clone(self, state, new, hp, b: Transition, step) -> tuple[Array, Any]:
         """Returns the loss, and the state: in the first `bc_steps` updates with a cloned actor."""
         obs, action, valid = jax.tree.map(lambda x: halves(x)[1], (b.obs, b.action, b.valid))
+        hp = self.scheduled(hp, step)
 
         def loss(actor):
-            return -mean(self.base.log_prob(state, actor, obs, action), valid), None
+            return -mean(self.base.log_prob(state, actor, obs, action), valid), (actor, None)
 
-        learn = lambda: state.actor.apply_gradient(loss, hp.actor_lr)[0]
+        learn = lambda: self.apply_gradient(state.actor, loss, hp, hp.actor_lr)[0]
         actor = jax.lax.cond(step < self.bc_steps, learn, lambda: new.actor)
         return loss(state.actor.params)[0], eqx.tree_at(lambda s: s.actor, new, actor)
 

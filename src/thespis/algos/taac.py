@@ -129,7 +129,7 @@ class TAAC(ActorCritic):
         )
 
     plain_networks: ClassVar[bool] = True
-    unsupported: ClassVar[tuple[str, ...]] = (*CRITIC_OPTIONS, *REWARD_OPTIONS)
+    unsupported: ClassVar[tuple[str, ...]] = (*CRITIC_OPTIONS, *REWARD_OPTIONS, "shared_encoder")
     presets: ClassVar[dict[str, dict]] = PRESETS
     parts: ClassVar[int] = 1  # of a trajectory, each as large as an action
 

@@ -16,7 +16,7 @@ from thespis.algos.critic_learning import CriticStep
 from thespis.algos.held_noise import Held
 from thespis.algos.hyper_parameters import Discounting, LearningRates
 from thespis.algos.presets.td3 import PRESETS
-from thespis.core import Mean, Metrics, Mode, Transition, mean, polyak
+from thespis.core import Mean, Metrics, Mode, ThespisError, Transition, mean, polyak
 from thespis.nn.networks import Critics
 from thespis.nn.train_state import TrainState
 from thespis.tuning.hyper import Uniform, prior, special_prior
@@ -70,6 +70,12 @@ class TD3(ActorCritic):
     def __post_init__(self):
         super().__post_init__()
         _ = self.box  # refuses other actions
+        rare = self.target_every > 1 and self.critic_target == "delayed"
+        if rare and self.target_every % self.delay:
+            raise ThespisError(
+                f"target_every = {self.target_every}: targets follow with the actor's updates; "
+                f"give a multiple of {self.delay}, the delay"
+            )
 
     # --- life cycle -------------------------------------------------------------------------
 

@@ -62,6 +62,17 @@ def split(
     return words, chosen
 
 
+def read_one(argv: list[str], option: Option) -> Any:
+    """Returns the value of one option in `argv`, None without it, while others are unknown."""
+    words, ours = [], False
+    for word in argv:
+        if flag(word):
+            name = word.lstrip("-").partition("=")[0].replace("-", "_")
+            ours = name in (option.name, f"no_{option.name}")
+        words += [word] if ours else []
+    return parse(words, [option])[1].get(option.name)
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Returns the options nearest to an unknown one; the shorter name of those that have two."""
     known, short = [*known], lambda n: n.removeprefix("algo.").removeprefix("hp.")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from thespis.cli.common import HELP, JSON, OUT, TRUST, HelpPrinted, imported
-from thespis.cli.options import describe, read, split
+from thespis.cli.options import describe, read, read_one, split
 from thespis.cli.training import known_options, refuse_others, run_options, tuner_options
 from thespis.errors import ThespisError, printable
 from thespis.values import Option, fields
@@ -75,12 +75,9 @@ def sweep(argv: list[str]) -> int:
     if word.startswith("-"):
         raise ThespisError(f"name algorithms, a file or a folder first: thespis {USAGE}")
     file = word if os.path.exists(word) or word.endswith(".toml") else None
-    chosen = read_options(algorithms(word, "--trust" in rest), rest)
+    chosen = read_options(algorithms(word, bool(read_one(rest, TRUST))), rest)
     as_json, trust = chosen.pop("json", False), chosen.pop("trust", False)
     only_status = chosen.pop("status", False)
-    for executor in ("ray", "slurm"):  # who names a cluster means it
-        if executor in chosen:
-            chosen.setdefault("executor", executor)
     algo = word if file is None else None
 
     sweeps = imported("thespis.sweeps.sweep")

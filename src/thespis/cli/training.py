@@ -8,7 +8,6 @@ import textwrap
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import zip_longest
 from typing import Any, Literal
 
 from thespis.cli.common import (
@@ -23,7 +22,7 @@ from thespis.cli.common import (
     read_arguments,
 )
 from thespis.cli.help_pages import help_page
-from thespis.cli.options import read, split, unexpected
+from thespis.cli.options import read, read_one, split, unexpected
 from thespis.errors import ThespisError, printable, require
 from thespis.values import UNSET, Option, fields, show
 from thespis.xla.threads import Device
@@ -133,7 +132,9 @@ def rerun(argv: list[str]) -> int:
 def plan(argv: list[str]) -> int:
     probe = Option("probe", bool, "Measure time in a short run; --no-probe: sizes only.", True)
     algo, chosen = read_training("plan", argv, [CONFIG, probe, JSON], ONLY_TRAIN)
+    callbacks = named(chosen.get("callback"))
     chosen = {name: x for name, x in chosen.items() if name not in {o.name for o in ONLY_TRAIN}}
+    chosen |= {} if callbacks is None else {"callbacks": callbacks}
 
     api = imported("thespis.api")
     as_json = chosen.pop("json", False)
@@ -160,7 +161,7 @@ def dry_run(algo: str, chosen: dict[str, Any]) -> int:
     elsewhere = {o.name for o in (*PROCESSES, *RAY)}
     chosen = {name: x for name, x in chosen.items() if name not in elsewhere}
     as_json, out = chosen.pop("json", False), chosen.pop("out", None)
-    callbacks = chosen.pop("callbacks")
+    chosen = {name: x for name, x in chosen.items() if (name, x) != ("callbacks", None)}
     api = imported("thespis.api")
     estimate = api.plan(algo, chosen.pop("env", None), probe=False, **chosen)
 
@@ -168,8 +169,7 @@ def dry_run(algo: str, chosen: dict[str, Any]) -> int:
     from thespis.runs.naming import default_out, folder_name
 
     config = estimate.config
-    names, _ = callback_names.make(config.callbacks if callbacks is None else callbacks)
-    config = replace(config, callbacks=names)
+    callback_names.make(config.callbacks)  # refuses wrong ones
     folder = f"{out or default_out()}/{algo}/{folder_name(config, estimate.env)}_N"
     settings = {name: x for name, x in vars(config).items() if name not in ("options", "hp", "pbt")}
     settings |= config.options | {f"hp.{name}": x for name, x in config.hp.items()}
@@ -197,10 +197,11 @@ def read_training(
 
     run, tuning = run_options(more), tuner_options()
     algo, *rest = argv or ["--help"]
-    if algo.startswith("-") and not {*HELP} & {*argv} and (file := file_in(argv)):
+    early = lambda name: read_one(argv, next(o for o in run if o.name == name))
+    if algo.startswith("-") and not {*HELP} & {*argv} and (file := early("config")):
         from thespis.runs.option_file import find_algo
 
-        algo, rest = find_algo(file, "--trust" in argv), argv
+        algo, rest = find_algo(file, bool(early("trust"))), argv
     if algo in HELP:
         about = textwrap.fill(f"algorithms: {', '.join(registry.names())}", 96)
         about += f"\n`thespis {command} ALGO --help` shows the options of one of them."
@@ -301,14 +302,6 @@ def names_to_check(algo: str, algorithm: type) -> dict[str, Callable[[Any], Any]
         "env": envs.check_name,
         "eval_env": envs.check_name,
     }
-
-
-def file_in(argv: list[str]) -> str | None:
-    """Returns the value of --config."""
-    for word, after in zip_longest(argv, argv[1:], fillvalue=""):
-        if word == "--config" or word.startswith("--config="):
-            return word.partition("=")[2] or after
-    return None
 
 
 def tuner_options() -> list[Option]:

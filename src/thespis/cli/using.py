@@ -140,8 +140,8 @@ def demos(argv: list[str]) -> None:
         raise ThespisError("name the demonstrations: -o FILE.npz, or -o NAME of a Minari dataset")
 
     run, which = open_run(path, args)
-    from thespis.replay.demonstrations import save
     from thespis.report.table import decimal
+    from thespis.runs.expert import save
 
     episodes = run.record(args.episodes, args.member, which, args.stochastic, args.seed)
     name = save(args.output, episodes, run.parts[0].env.spec, run.config.algo)

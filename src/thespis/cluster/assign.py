@@ -39,11 +39,17 @@ def make_workers(
     file = groups / "groups.json"
     new = not os.path.lexists(file)
     if new:
-        size = size or slices.default_size(config.members, places(ray, config))
+        size = size or slices.default_size(config.members, max(1, places(ray, config)))
         parts = slices.split(config.members, size)
         write_json(file, [[part.start, part.stop] for part in parts])
     parts = slices.read(file, config.members)
     room = places(ray, config) if fixed else len(parts)
+    ways = "fewer threads, or the address of a cluster" if new else "the address of a cluster"
+    require(
+        room,
+        f"threads = {config.threads}, device = {config.device}: this machine has not enough for a "
+        f"single group; give {ways}",
+    )
     ways = "a larger group, or the address of a cluster" if new else "the address of a cluster"
     require(
         len(parts) <= room,

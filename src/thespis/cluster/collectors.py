@@ -59,6 +59,7 @@ class Slice:
     actor: Any = None
     asked: deque[tuple[Order, Any]] = field(default_factory=deque)  # with references of blocks
     deaths: int = 0  # since its newest block
+    opened: int = 0  # the iteration at which its environments began
 
 
 class CollectorDriver(HostDriver):
@@ -101,6 +102,7 @@ class CollectorDriver(HostDriver):
         self.end()
         self.opened, self.asked = time, time
         for part in self.parts:
+            part.opened = time
             self.start(part, time)
         begun = [(part, part.actor.begin.remote()) for part in self.parts]
         for part, answer in begun:
@@ -234,6 +236,7 @@ class CollectorDriver(HostDriver):
         self.note(f"step {now * self.loop.envs}: collector {part.index} is lost and started again")
         orders = [order for order, _ in part.asked]
         part.asked.clear()
+        part.opened = orders[0].start
         self.kill(part)
         # Of another time each, so that a second loss begins no episode again.
         self.start(part, now + self.lost)
@@ -261,6 +264,7 @@ class CollectorDriver(HostDriver):
             place, step, what = answer
             member, env = divmod(place, self.far.envs)
             place = member * self.loop.envs + part.envs.start + env
+            step += part.opened - self.opened  # since all were opened
             raise self.located(Fault(self.loop.env.name, place, step, what))
 
     # --- the loop ---------------------------------------------------------------------------

@@ -191,7 +191,8 @@ class Head:
             met = self.gather(target, stop)
             if met is None:
                 break
-            reached = self.meet(met)
+            ended = self.saved == met * self.config.envs  # here before: more steps are wanted now
+            reached = self.meet(met) and not ended
             self.advance()
             if met < total and not reached:
                 self.go_on()
@@ -242,7 +243,7 @@ class Head:
             for worker in everyone:
                 if worker.ref is None and worker not in there:
                     self.order(worker, target, None if died else cure)
-            due = self.saved != self.step and self.timetable.due(self.at, "checkpoint")
+            due = self.saved < self.step and self.timetable.due(self.at, "checkpoint")
             if due and all(worker.step >= 0 for worker in everyone):
                 self.save()  # while groups train on
             for worker, answer in self.workers.answers(timeout=1.0):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from thespis.runs.config import Config
 from thespis.runs.log_keys import other_names
-from thespis.runs.metrics import MetricsLog, lines
+from thespis.runs.metrics import MetricsLog, lines, to_numbers
 
 Row = Any  # step, member, metrics by name, counts by name: as a list, once it was in a file
 
@@ -21,6 +23,7 @@ class RunLog:
         self.config, self.folder, self.reporter = config, folder, reporter
         self.log: Any = None  # once a group has told what is measured
         self.pending: dict[tuple[int, int], list[Row]] = {}  # by first member of a group, and step
+        self.unseen: dict[int, list[Row]] = {}  # written, by step: some members are late
 
     def open(self, measured: dict[str, Any], last: int) -> None:
         """Opens metrics.csv, cut back to this step."""
@@ -29,7 +32,13 @@ class RunLog:
         args = self.folder, measured["columns"], members, names, edges, self.reporter.note, last
         self.log = MetricsLog(*args)
         self.log.cut(last)
-        self.written = {(int(row[0]), int(row[1])) for row in lines(self.log.path)[1]}
+        header, rows = lines(self.log.path)
+        self.written = {(int(row[0]), int(row[1])) for row in rows}
+        counts = Counter(step for step, _ in self.written)
+        for step, member, *numbers in to_numbers(rows)[0]:
+            if counts[int(step)] < members:  # of those who are late, some are still to come
+                values = {k: x for k, x in zip(header[2:], numbers) if not math.isnan(x)}
+                self.unseen.setdefault(int(step), []).append((int(step), int(member), values, {}))
 
     def keep(self, first: int, step: int, rows: list[Row]) -> None:
         """Takes the rows that a group reported at this step; `first` is its first member."""
@@ -49,13 +58,15 @@ class RunLog:
             self.log.append(*row)
             self.written.add(row[:2])
         self.log.sync()
-        self.show(new)
+        for row in new:
+            self.unseen.setdefault(row[0], []).append(row)
+        self.show()
 
-    def show(self, rows: list[Row]) -> None:
-        """Lets the reporter see rows of all members, as a trainer does."""
+    def show(self) -> None:
+        """Lets the reporter see rows of all members, as a trainer does, once all have theirs."""
         edges = dict(self.log.histograms.edges)
-        for step in sorted({row[0] for row in rows}):
-            mine = sorted((row for row in rows if row[0] == step), key=lambda row: row[1])
-            if len(mine) == self.config.members:
-                counts = [{k: (np.array(x), edges[k]) for k, x in row[3].items()} for row in mine]
-                self.reporter.row(step, [row[2] for row in mine], counts)
+        for step in sorted(self.unseen):
+            if len(self.unseen[step]) == self.config.members:
+                rows = sorted(self.unseen.pop(step), key=lambda row: row[1])
+                counts = [{k: (np.array(x), edges[k]) for k, x in row[3].items()} for row in rows]
+                self.reporter.row(step, [row[2] for row in rows], counts)

@@ -53,7 +53,7 @@ def places(ray: Any, config: Config) -> int:
     have, taken = ray.cluster_resources(), needs(config)
     room = [have.get("CPU", 0) // taken["num_cpus"]]
     room += [have.get(kind.upper(), 0) for kind in ("gpu", "tpu") if config.device == kind]
-    return max(1, int(min(room)))
+    return int(min(room))
 
 
 class Workers:

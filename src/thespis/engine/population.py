@@ -27,7 +27,7 @@ from thespis.engine.loop import Learner, Loop, World
 from thespis.engine.metric_sums import MetricSums
 from thespis.engine.rollout import FrozenPolicy
 from thespis.engine.streams import Stream, Use, member_keys, population_key
-from thespis.nn.normalization import Running
+from thespis.nn.normalization import ReturnScale, Running
 from thespis.nn.train_state import TrainState
 from thespis.replay.ring import Replay
 from thespis.tuning import Inherit, Tuner, inherited, replaced
@@ -138,7 +138,7 @@ def inherit(
 
     def member(member_state, parent, new):
         def part(mine, theirs):
-            if isinstance(mine, Running):
+            if isinstance(mine, Running | ReturnScale):
                 return theirs if what.normalizer == "parent" else mine
             if not isinstance(mine, TrainState):
                 return theirs if what.networks == "parent" else mine
@@ -149,7 +149,7 @@ def inherit(
                 opt_state = where(new, fresh, opt_state)
             return TrainState(params, opt_state, mine.optimizer)
 
-        whole = lambda x: isinstance(x, TrainState | Running)
+        whole = lambda x: isinstance(x, TrainState | Running | ReturnScale)
         return jax.tree.map(part, member_state, parent, is_leaf=whole)
 
     if of_parents is None:

@@ -19,6 +19,8 @@ from jax import random
 
 from thespis.envs.autoreset import Autoreset, TaskWrapper
 from thespis.envs.gymnasium import Gymnasium
+from thespis.envs.stepping import cause, returned
+from thespis.errors import Fault
 from thespis.selection import DESCRIPTOR
 
 POSITION = ("x_position", "y_position")  # names in the `info` of MuJoCo's tasks
@@ -51,10 +53,13 @@ def numbers_in_info(env: Gymnasium) -> set[str]:
     """Returns the names of the numbers in `info`."""
     instance = env.instance()
     try:
-        _, info = instance.reset(seed=0)
+        _, info = returned("reset", instance.reset(seed=0))
+        known = info.items() if isinstance(info, dict) else ()
+        return {name for name, x in known if np.ndim(x) == 0 and np.isrealobj(x)}
+    except Exception as error:
+        raise Fault(env.name, 0, 0, cause(error)) from error
     finally:
         instance.close()
-    return {name for name, x in info.items() if np.ndim(x) == 0 and np.isrealobj(x)}
 
 
 def beside(obs: Any, descriptor: Any) -> dict[str, Any]:

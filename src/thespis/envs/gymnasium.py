@@ -97,8 +97,11 @@ class Gymnasium:
             return partial(gymnasium.make, gymnasium.spec(self.source), disable_env_checker=True)
         return self.source
 
-    def in_workers(self, workers: int) -> Gymnasium:
-        """Returns the same environment, whose copies are stepped by that many processes."""
+    def in_workers(self, workers: int | None) -> Gymnasium:
+        """Returns the same environment, whose copies are stepped by that many processes.
+
+        None means this process.
+        """
         new = copy.copy(self)
         new.workers = workers
         return new

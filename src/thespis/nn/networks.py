@@ -64,7 +64,7 @@ class Network:
     """Parameters to scale to unit length after every update: the weights of each neuron, or also
     the scales of norms. Hidden layers then have no biases."""
     dropout: float = 0.0
-    """Dropout probability of hidden units in training."""
+    """Dropout probability of hidden units in training, of critics only."""
     momentum: float = 0.99
     """Decay of the running statistics of batch norm per update."""
     epsilon: float = 1e-3
@@ -95,6 +95,13 @@ class Network:
     def batched(self) -> bool:
         """Tells whether training passes depend on the whole batch."""
         return "batch" in (self.norm, self.input_norm)
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Returns the choices that its body does not have."""
+        if self.body == "simbav2":
+            return "activation", "init", "norm_place"
+        return () if self.body == "mlp" else ("norm_place",)
 
     def build(self, key: Key, inputs: int, outputs: int) -> Any:
         """Returns a new network from `inputs` to `outputs` numbers."""

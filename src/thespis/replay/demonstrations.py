@@ -51,17 +51,6 @@ class Episode(NamedTuple):
 # --- files ----------------------------------------------------------------------------------
 
 
-def save(name: str, episodes: list[Episode], spec: Spec, algo: str | None = None) -> str:
-    """Writes a .npz file or a Minari dataset, and returns its name."""
-    if name.endswith(".npz"):
-        try:
-            np.savez_compressed(name, **to_arrays(episodes))  # type: ignore
-        except OSError as error:
-            raise ThespisError(f"{name} cannot be written: {error.strerror or error}") from error
-        return name
-    return save_minari(name, episodes, spec, algo)
-
-
 def load(source: Any) -> list[Episode]:
     """Loads episodes from a .npz file, a Minari dataset (or its name), or arrays like a file's."""
     if isinstance(source, list | tuple):
@@ -243,7 +232,8 @@ def from_minari(dataset: Any) -> list[Episode]:
     ]
 
 
-def save_minari(name: str, episodes: list[Episode], spec: Spec, algo: str | None) -> str:
+def save_minari(name: str, episodes: list[Episode], spec: Spec, algo: str | None = None) -> str:
+    """Writes a local Minari dataset, and returns its name with a version."""
     from gymnasium import spaces
 
     library, kind = minari(), spec.single
@@ -290,6 +280,11 @@ def save_minari(name: str, episodes: list[Episode], spec: Spec, algo: str | None
             )
     except ValueError as error:
         raise ThespisError(f"{name}: {one_line(error)}") from error
+    except OSError as error:
+        place = library.storage.local.get_dataset_path(name)
+        raise ThespisError(
+            f"cannot write {name}: {one_line(error)}; check the disk, and delete {place}"
+        ) from error
     return name
 
 

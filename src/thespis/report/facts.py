@@ -102,15 +102,15 @@ def listed(value: Any) -> list[Any]:
 
 
 def settings(config: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Returns all settings as text, in groups."""
+    """Returns all settings as text, in groups; the run's identity stays with this user."""
     groups = {
         "hp": "Hyper-parameters",
         "options": "Algorithm",
         "pbt": "Population",
         "versions": "Versions",
     }
-    grouped = (*groups, "command", "resumes", "schedule")
-    sections = {"Run": {name: x for name, x in config.items() if name not in grouped}}
+    others = (*groups, "command", "resumes", "schedule", "identity")
+    sections = {"Run": {name: x for name, x in config.items() if name not in others}}
     sections |= {title: config.get(name) or {} for name, title in groups.items()}
     schedule = {f"from step {step:,}": changed for step, changed in config.get("schedule") or ()}
     sections |= {"Schedule": schedule}

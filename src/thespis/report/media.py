@@ -63,7 +63,8 @@ def media(
 ) -> list[dict[str, Any]]:
     """Returns the files in a folder of the runs: embedded while there is room, else linked.
 
-    A page that is served (`here` is None) cannot link files: it only names them.
+    A page that is served (`here` is None) cannot link files: it only names them. Neither are
+    drawings linked that may contain scripts, which would run once they are opened by themselves.
     """
     items, left = [], megabytes * 2**20
     for source in sources:
@@ -80,13 +81,14 @@ def media(
             except OSError:  # not a regular file, or just removed
                 continue
             left -= size if inside else 0
+            beside = link(file, here) if here and suffix != ".svg" else None
             item = {
                 "name": ": ".join([*run_of(source, sources), file.stem.translate(SPACES)]),
                 "moves": suffix in (".mp4", ".webm"),
                 "inside": inside,
                 "megabytes": size / 2**20,
                 "file": str(file),
-                "source": embedded(file, content) if inside else here and link(file, here),
+                "source": embedded(file, content) if inside else beside,
             }
             items.append(item)
     return items

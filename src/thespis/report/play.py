@@ -19,6 +19,7 @@ from thespis.engine import rollout
 from thespis.engine.rollout import Copies
 from thespis.envs import Autoreset
 from thespis.envs.autoreset import FPS
+from thespis.envs.gymnasium import Gymnasium
 from thespis.errors import ThespisError, one_line
 from thespis.report import draw, video
 from thespis.report.table import decimal
@@ -108,6 +109,7 @@ class HostStage:
     def __init__(self, env: Any, seed: int, human: bool):
         self.name, self.human = env.name, human
         mode = "human" if human else None if env.name in draw.TASKS else "rgb_array"
+        env = env.in_workers(None) if isinstance(env, Gymnasium) else env
         self.copies = Copies(env, 1, mode)
         with explained(self.name):
             self.copies.open(seed)

@@ -19,6 +19,7 @@ from thespis.errors import ThespisError, one_line
 from thespis.runs.directory import read_json, write_json
 from thespis.runs.log_keys import other_names
 from thespis.runs.reporter import Counted, Silent
+from thespis.runs.trust import IDENTITY
 
 BATCH, LONGEST = 100, 500  # parameters in a request to MLflow, and characters of each
 FORBIDDEN = re.compile(r"[^\w\-./ ]")  # characters that MLflow does not allow in names of metrics
@@ -191,6 +192,7 @@ class Tracker:
         if len(known) != len(config.seeds):
             known = [None] * len(config.seeds)
         settings, group = read_json(folder / "config.json"), f"{config.algo}_{folder.name}"
+        settings.pop(IDENTITY, None)  # which stays with this user
         for identity, seed in zip(known, config.seeds, strict=True):
             start = Start(
                 self.project,

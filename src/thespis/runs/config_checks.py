@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 COUNTS = 2**31  # limit of steps and updates, which are 32-bit integers on devices
 CRITICS = 1000  # limit of networks, which are built and compiled one by one
+NEEDING = {  # without which it has no effect
+    "demo_episodes": "demos",
+    "skill_steps": "skills_from",
+    "sync_freq": "collectors",
+    "max_lag": "collectors",
+}
 
 
 def complete(config: Config) -> Config:
@@ -93,6 +99,12 @@ def complete(config: Config) -> Config:
         config.demos is None or imitates(config.Algorithm),
         f"{config.algo} does not learn from demonstrations: leave demos out, or use sqil",
     )
+    for name, needed in NEEDING.items():
+        value = getattr(config, name)
+        require(
+            value == getattr(type(config), name) or getattr(config, needed) is not None,
+            f"{name} = {value} is for {needed}: give {needed}, or leave it out",
+        )
     config = config if config.collectors is None else with_collectors(config)
     config = config if config.tuner is None else with_tuner(config)
     folder_name(config, "env")  # refuses a name with unknown fields
@@ -166,8 +178,10 @@ def with_tuner(config: Config) -> Config:
 def check_counts(name: str, value: Any) -> None:
     """Refuses counts (of steps, layers, critics, ...) below 1 or too large; seeds may be 0."""
     counts = [n for n in (value if isinstance(value, tuple) else [value]) if type(n) is int]
+    least = 0 if name == "dropped_quantiles" else 1
     require(
-        name == "seeds" or min(counts, default=1) >= 1, f"{name} = {show(value)}: give at least 1"
+        name == "seeds" or min(counts, default=1) >= least,
+        f"{name} = {show(value)}: give at least {least}",
     )
     most = CRITICS if name == "critics" else COUNTS - 1
     require(max(counts, default=1) <= most, f"{name} = {shown(show(value))}: give at most {most}")

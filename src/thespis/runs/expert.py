@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from thespis.core import longest
+from thespis.core import Spec, longest
 from thespis.engine import recorder
 from thespis.engine.loop import Loop
 from thespis.engine.recorder import Recorder
@@ -23,7 +23,7 @@ from thespis.runs import zoo
 from thespis.runs.build import shapes
 from thespis.runs.config import Config
 from thespis.runs.directory import read_json, write_json
-from thespis.runs.files import regular
+from thespis.runs.files import regular, replacing
 from thespis.xla.multihost import read
 from thespis.xla.placement import MEMBERS, SHARED, all_of, put, spread
 
@@ -148,6 +148,16 @@ def chosen(episodes: list[Episode], n: int | None, name: str) -> list[Episode]:
     if n is not None and n > len(episodes):
         raise ThespisError(f"demo_episodes = {n}: demos = {name} has {len(episodes)}; give fewer")
     return episodes[:n]
+
+
+def save(name: str, episodes: list[Episode], spec: Spec, algo: str | None = None) -> str:
+    """Writes a .npz file, as a whole or not at all, or a Minari dataset; returns its name."""
+    if not name.endswith(".npz"):
+        return demonstrations.save_minari(name, episodes, spec, algo)
+    arrays: Any = demonstrations.to_arrays(episodes)
+    with replacing(Path(name)) as file:
+        np.savez_compressed(file, **arrays)
+    return name
 
 
 def label(source: Any) -> str:

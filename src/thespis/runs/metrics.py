@@ -118,11 +118,11 @@ class MetricsLog:
             step = int(past["step"][i])
             self.append(step, 0, row, counts.get(step))
 
-    def cut(self, step: int) -> None:
-        """Removes all rows after `step`."""
+    def cut(self, step: int, media: int | None = None) -> None:
+        """Removes all rows after `step`, and images and histograms after `media`, if given."""
         cut(self.path, step)
         self.histograms.cut(step)
-        self._mirror(step)
+        self._mirror(step if media is None else media)
 
     def sync(self) -> None:
         """Returns once the rows are on the disk."""

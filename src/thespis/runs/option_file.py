@@ -86,12 +86,14 @@ def find_algo(path: Any, trusted: bool) -> str:
     return str(file.algo)
 
 
-def merge(algo: Any, explicit: dict[str, Any], path: Any) -> tuple[Any, dict[str, Any]]:
+def merge(
+    algo: Any, explicit: dict[str, Any], path: Any, on_ray: bool = False
+) -> tuple[Any, dict[str, Any]]:
     """Returns the algorithm and all options: the explicit ones, and others from the file."""
     explicit = {name.replace("-", "_"): x for name, x in explicit.items()}
     if explicit.get("env", ...) is None:
         del explicit["env"]
-    trusted = bool(explicit.get("trust"))
+    trusted = convert("trust", bool, explicit.get("trust") or False)
     if path is None:
         require(algo is not None, "name the algorithm, or a config file that does")
         return algo, explicit
@@ -99,15 +101,15 @@ def merge(algo: Any, explicit: dict[str, Any], path: Any) -> tuple[Any, dict[str
     algo = find_algo(path, trusted) if algo is None else algo
     algorithm = registry.find(registry.name_of(algo))
     known = groups(algorithm)
-    options = {n: x for n, x in explicit.items() if not is_tuner_option(n)}
+    options = {n: x for n, x in explicit.items() if n not in UNTYPED and not is_tuner_option(n)}
     named = translate(algorithm, grouped(algorithm, options))
     overridden = {place(known, name, as_written(name, options)) for name in named}
     try:
         values = remaining(algorithm, file.values, explicit, overridden)
     except ThespisError as error:
         raise ThespisError(f"{file.path}: {error}") from error
-    if file.run is not None and {*MEMBERS} & {*explicit}:
-        values.pop("devices", None)  # chosen for another number of members
+    if file.run is not None and (on_ray or {*MEMBERS} & {*explicit}):
+        values.pop("devices", None)  # chosen for another number of members, or for one process
     options = {n.removeprefix("algo."): x for n, x in values.items() if n.startswith("algo.")}
     named = {name: values[name] for name in ("env", "eval_env", "callbacks") if name in values}
     check_trust(file, named | {"options": options}, trusted)
@@ -120,7 +122,7 @@ def remaining(
     """Returns a file's options that are not overridden, by our names and with our types."""
     require("trust" not in file, "trust is yours to give, not the file's: leave it out")
     known, separate = groups(algorithm), (*MEMBERS, *RATIO, *UNTYPED)
-    values = {name: file[name] for name in UNTYPED if name in file}
+    values = {name: file[name] for name in UNTYPED if name in file and name not in explicit}
     options = {n: x for n, x in file.items() if n not in separate and not is_tuner_option(n)}
     for name, value in translate(algorithm, options).items():
         where = group, field = place(known, name, as_written(name, options))

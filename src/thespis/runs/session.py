@@ -158,8 +158,11 @@ class Session:
         return self.demos and self.demos.at(iteration // self.timetable.every["eval"])
 
     def cut_log(self) -> None:
-        """Cuts metrics.csv at this step, without the extra row at the end of a shorter run."""
-        self.log.cut(self.last_row)
+        """Cuts metrics.csv at this step, without the extra row at the end of a shorter run.
+
+        Callbacks have logged images and histograms of this step whether or not it has a row.
+        """
+        self.log.cut(self.last_row, self.step)
 
     @property
     def policies(self) -> FrozenPolicy:

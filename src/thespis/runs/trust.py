@@ -22,6 +22,8 @@ from thespis.values import convert
 from thespis.xla import private_files
 
 IDENTITY = "identity"  # of a run that names code, in its config.json
+# A callback of Thespis itself, by its whole name: other things in its modules might take arguments.
+PRUNING = "callback = thespis.sweeps.pruning:Pruning"
 
 
 def check(folder: Path, saved: dict[str, Any], trusted: bool, callbacks: bool = False) -> None:
@@ -41,7 +43,7 @@ def check(folder: Path, saved: dict[str, Any], trusted: bool, callbacks: bool = 
 def places(saved: dict[str, Any], callbacks: bool = True) -> dict[str, tuple[str, str]]:
     """Returns {option: (module, file)} of the code that a config would import."""
     named = code(saved) | (callback_code(saved) if callbacks else {})
-    origins = {name: (m, plugins.origin(m)) for name, m in named.items()}
+    origins = {name: (m, plugins.origin(m)) for name, m in named.items() if name != PRUNING}
     return {name: (m, file) for name, (m, file) in origins.items() if file}  # of modules that exist
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import signal
@@ -11,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from thespis.cluster.connect import connect
-from thespis.errors import ThespisError, one_line
+from thespis.cluster.connect import connect, nodes
+from thespis.errors import ThespisError, one_line, require, shown
 from thespis.runs import files
 from thespis.sweeps import folder as folders
 from thespis.sweeps import job as jobs
@@ -33,7 +34,7 @@ class Executor(Protocol):
         ...
 
     def start(self, name: str) -> None:
-        """Starts a job."""
+        """Starts a job; an error means that no more are taken at present."""
         ...
 
     def ended(self) -> dict[str, int]:
@@ -114,8 +115,16 @@ class Ray(Remote):
         self, folder: Path, size: int, most: int | None, trusted: bool, address: str | None
     ):
         super().__init__(folder)
-        self.connection = ExitStack()
-        self.ray, self.size, self.most = self.connection.enter_context(connect(address)), size, most
+        with ExitStack() as stack:
+            self.ray, self.size, self.most = stack.enter_context(connect(address)), size, most
+            largest = max((x["Resources"].get("CPU", 0) for x in nodes(self.ray)), default=0)
+            require(
+                size <= largest,
+                f"a job takes {size} CPU(s), and the largest node of Ray has {largest:g}: give "
+                "fewer threads and devices, or add larger nodes first",
+            )
+            self.connection = stack.pop_all()
+        self.end: float | None = None  # of the time in which running tasks save, once stopped
         self.arguments = trusted, os.getcwd()
         task = self.ray.remote(jobs.supervise)
         self.task = task.options(num_cpus=size, max_retries=3, name="thespis sweep")
@@ -132,11 +141,30 @@ class Ray(Remote):
     def start(self, name: str) -> None:
         self.running[name] = self.task.remote(str(self.folder), name, *self.arguments)
 
+    def stop(self) -> None:
+        """Cancels tasks that wait for a place, which may never come; running ones save first."""
+        super().stop()
+        begun = lambda name: folders.file_of(self.folder, name, "log").exists()
+        self.cancel([name for name in self.running if not begun(name)])
+        self.end = self.end or time.monotonic() + jobs.PATIENCE
+
+    def ended(self) -> dict[str, int]:
+        if self.end is not None and time.monotonic() > self.end:
+            self.cancel(list(self.running))
+            self.end = math.inf
+        return super().ended()
+
+    def cancel(self, names: list[str]) -> None:
+        for name in names:
+            self.ray.cancel(self.running[name])
+
     def exit_code(self, handle: Any) -> int | None:
         if not self.ray.wait([handle], timeout=0)[0]:
             return None
         try:
             return int(self.ray.get(handle))
+        except self.ray.exceptions.TaskCancelledError:
+            return jobs.STOPPED
         except self.ray.exceptions.RayError as error:
             name = next(name for name, other in self.running.items() if other is handle)
             cause = getattr(error, "cause", None) or error
@@ -202,8 +230,11 @@ class Slurm(Remote):
 
     def start(self, name: str) -> None:
         task = Task(str(self.folder), name, *self.arguments)
-        with without_current_folder():
-            self.running[name] = self.executor.submit(task)
+        try:
+            with without_current_folder():
+                self.running[name] = self.executor.submit(task)
+        except (RuntimeError, OSError) as error:  # too many jobs at once, a wrong partition, ...
+            raise ThespisError(f"slurm takes no job: {shown(one_line(error))}") from error
 
     def stop(self) -> None:
         super().stop()

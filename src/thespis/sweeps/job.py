@@ -18,13 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from thespis.errors import ThespisError, one_line
-from thespis.runs import files
+from thespis.runs import directory, files, trust
 from thespis.sweeps import folder as folders
+from thespis.sweeps import plan as plans
+from thespis.sweeps.plan import Job
 
 TRUST = "--trust"
 POLL = 0.2  # seconds between checks
 PATIENCE = 120.0  # seconds in which a process that ends must have saved
 STOPPED = 130  # exit code of a job that was stopped
+OTHER_RUNS = ("demos", "skills_from", "init_from")  # options by which a run may name others
 
 
 def main(argv: list[str]) -> int:
@@ -68,7 +71,7 @@ def run(sweep: Path, name: str, trusted: bool = False) -> int:
     while place.is_dir() and busy(place) and time.monotonic() < end:
         time.sleep(POLL)  # the process before is still saving
     if (place / "config.json").is_file():
-        done = api.resume(place, progress=False, trust=trusted)
+        done = api.resume(place, progress=False, trust=trusted or is_own(place, job))
         return 128 + done.signal if done.signal else 0
     if place.is_dir():  # a process was killed before it had written anything
         shutil.rmtree(place)
@@ -85,6 +88,18 @@ def run(sweep: Path, name: str, trusted: bool = False) -> int:
     finally:
         sys.argv = before
     return 128 + done.signal if done.signal else 0
+
+
+def is_own(run: Path, job: Job) -> bool:
+    """Returns whether a run names no other code than its job, and no runs, which may name more.
+
+    The sweep has vetted the job, whereas there may be no record of the run on this machine.
+    """
+    values = lambda places: {option.partition(" = ")[2] for option in places}
+    saved = directory.read_config(run)
+    named = values(trust.places(saved))
+    vetted = values(plans.code_in({"algo": job.algo, "env": job.env} | job.options))
+    return named <= vetted and not any(saved.get(name) for name in OTHER_RUNS)
 
 
 def end_with_parent() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import tomllib
@@ -82,9 +81,12 @@ class Plan:
 
     @property
     def cores(self) -> int:
-        """Returns the cores that a job uses: one, unless the options say otherwise."""
-        wanted = (self.options.get(name) or 1 for name in ("threads", "devices"))
-        return math.prod(counted("threads", n) for n in wanted)
+        """Returns the cores that a job uses at most: one, unless options or choices say more."""
+        options: dict[str, list[Any]] = {"threads": [1], "devices": [1]}
+        options |= {plain_name(name): [x or 1] for name, x in self.options.items()}
+        options |= {plain_name(name): x for name, x in self.set.items() if isinstance(x, list)}
+        largest = lambda name: max(counted(name, n) for n in options[name])
+        return largest("threads") * largest("devices")
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -185,7 +187,7 @@ def check(plan: Plan) -> None:
         require(drawn or not ranges, f"set {ranges[:1]}: give values, or the sampler random")
         first = {name: ends(x)[0] for name, x in choices.items()}
         plan.check(plan.job(0, algo, plan.env[0], first))
-        for name, x in choices.items():  # one at a time; the sampler checks combinations
+        for name, x in choices.items():  # one at a time; samplers know combinations
             for value in ends(x)[1:]:
                 plan.check(plan.job(0, algo, plan.env[0], first | {name: value}))
 
@@ -213,10 +215,15 @@ def choices_of(source: Any) -> dict[str, Any]:
         return {}
     if not isinstance(source, Mapping):
         pairs = pairs_of("set", source)
-        source = {name.strip(): text if equals else PRIOR for name, equals, text in pairs}
+        source = {}
+        for name, equals, text in pairs:
+            name = name.strip().replace("-", "_")
+            require(name not in source, f"set {name} is there twice: give all its values at once")
+            source[name] = text if equals else PRIOR
     choices = {}
     for name, value in flat(dict(source)).items():
         name = str(name).replace("-", "_").removeprefix("hp.")
+        require(name not in choices, f"set {name} is there twice: give all its values at once")
         value = plain(value)
         if isinstance(value, str) and (value == PRIOR or RANGE.fullmatch(value)):
             choices[name] = value

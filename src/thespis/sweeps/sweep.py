@@ -12,12 +12,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from thespis.errors import ThespisError, one_line, printable, require, shown
+from thespis.errors import ThespisError, one_line, or_all, printable, require, shown
 from thespis.report import sweep_results
 from thespis.report.report import report
 from thespis.report.sweep_results import Row
 from thespis.report.table import decimal
-from thespis.runs import files
+from thespis.runs import files, metrics
 from thespis.runs.process import alone, held, stoppable
 from thespis.runs.reporter import Silent
 from thespis.runs.run import frame_library
@@ -162,8 +162,7 @@ def open_sweep(
         other = [name for name in options if name not in plans.RUNNING]
         require(not other, f"{other[:1]}: {path} is a sweep already; leave it out, or name another")
         plan = folders.plan_of(path, trusted, typed=options)
-        in_file = plans.read(path / folders.FILE)
-        return Sweep(path, plan), running_of(in_file | options)
+        return Sweep(path, plan), running_of(options, plans.read(path / folders.FILE))
     in_file: dict[str, Any] = {}
     if path is not None:
         require(
@@ -172,35 +171,54 @@ def open_sweep(
         in_file = plans.read(path)
         remaining = {name: x for name, x in in_file.items() if name not in options}
         plans.refuse_code(path, remaining, trusted)
+        executor_in(in_file)
         in_file.setdefault("name", path.stem)
     choices = plans.choices_of(in_file.get("set")) | plans.choices_of(options.get("set"))
+    running = running_of(options, in_file)
     options = in_file | options | {"set": choices}
     not_planned = (*plans.RUNNING, *plans.PLACE)
     plan = plans.make({name: x for name, x in options.items() if name not in not_planned})
-    running = running_of(options)
     if plan.sampler != "optuna":
         sampler_of(plan, Path())  # refuses jobs that cannot work, before there is a folder
     folder = folders.place(plan, options.get("name"), options.get("out"), new)
     return Sweep(folder, plan), running
 
 
-def running_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of how jobs are run, checked."""
-    running: dict[str, Any] = {
-        "executor": convert("executor", executors.Name, options.get("executor", "local"))
-    }
+def running_of(options: Mapping[str, Any], in_file: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of how jobs are run, checked.
+
+    Who names an executor or a cluster here wants nothing of the file's other one.
+    """
+    name = executor_in(options) or in_file.get("executor") or executor_in(in_file) or "local"
+    running: dict[str, Any] = {"executor": convert("executor", executors.Name, name)}
+    options = {**in_file, **options}
     if options.get("jobs") is not None:
         running["jobs"] = counted("jobs", options["jobs"])
-    if options.get("ray") is not None:
+    if name == "ray" and options.get("ray") is not None:
         running["ray"] = convert("ray", str, options["ray"])
     slurm = options.get("slurm") or {}
     if not isinstance(slurm, Mapping):
         pairs = plans.pairs_of("slurm", slurm)
         require(all(equals for _, equals, _ in pairs), f"slurm = {shown(slurm)}: give NAME=VALUE")
         slurm = {key: plans.value_of(text) for key, _, text in pairs}
-    if slurm:
+    if name == "slurm" and slurm:
         running["slurm"] = dict(slurm)
     return running
+
+
+def executor_in(options: Mapping[str, Any]) -> Any:
+    """Returns the executor that options name, by itself or by its cluster; None if there is none.
+
+    The address of a Ray and parameters of Slurm are refused with other executors.
+    """
+    given = [name for name in ("ray", "slurm") if options.get(name) not in (None, {}, [], ())]
+    executor = options.get("executor") or next(iter(given), None)
+    other = [name for name in given if name != executor]
+    require(
+        not other,
+        f"{', '.join(other)} is not for executor = {shown(executor)}: leave one of them out",
+    )
+    return executor
 
 
 class Runner:
@@ -210,6 +228,7 @@ class Runner:
         self.sweep, self.plan, self.folder = sweep, sweep.plan, sweep.path
         self.running, self.progress, self.trusted = running, progress, trusted
         self.active: dict[str, Job] = {}
+        self.measured: set[str] = set()  # algorithms whose metrics have been seen
 
     def run(self) -> Sweep:
         """Runs all jobs that are not finished, and writes the table and the page."""
@@ -253,27 +272,59 @@ class Runner:
 
     def follow(self, queue: list[Job], over: int, executor: Executor, caught: list[int]) -> None:
         """Runs the jobs of the queue, and those that the sampler adds, until all have ended."""
-        stopping = False
+        stopping = full = False
         while True:
-            while not caught and len(self.active) < executor.slots:
+            while not caught and not full and len(self.active) < executor.slots:
                 job = queue.pop(0) if queue else self.ask()
                 if job is None:
                     break
-                self.active[job.name] = job
-                executor.start(job.name)
+                full = not self.start(job, executor)
+                if full:
+                    queue.insert(0, job)
             if not self.active:
                 return
+            self.refuse_metric()
             ended = executor.ended()
             for name, code in ended.items():
                 over += 1
                 self.end(self.active.pop(name), code, stopping, f"{over}/{self.sampler.total}")
             if ended:
+                full = False
                 self.sweep.write()
             if caught and not stopping:
                 stopping = True
                 executor.stop()
             if not ended:
                 time.sleep(POLL)
+
+    def start(self, job: Job, executor: Executor) -> bool:
+        """Starts a job; returns False if it must wait until another one has ended."""
+        try:
+            executor.start(job.name)
+        except ThespisError as error:
+            if not self.active:
+                raise
+            self.say(f"{one_line(error)}; {job.name} waits until another one has ended")
+            return False
+        self.active[job.name] = job
+        return True
+
+    def refuse_metric(self) -> None:
+        """Refuses an unknown metric once a job has begun, which alone knows all that there are."""
+        metric = self.plan.metric
+        for job in self.active.values():
+            path = folders.run_of(self.folder, job.name) / "metrics.csv"
+            if job.algo in self.measured or not path.is_file():
+                continue
+            try:
+                columns = metrics.lines(path)[0][2:]
+            except ThespisError:  # the job repairs it when it resumes
+                continue
+            self.measured.add(job.algo)
+            require(
+                metric in columns,
+                f"metric = {shown(metric)} is not a metric of {job.algo}{or_all(metric, columns)}",
+            )
 
     def ask(self) -> Job | None:
         job = self.sampler.ask()
@@ -290,7 +341,8 @@ class Runner:
         row = self.sweep.row(job)
         if row["state"] in FINISHED:
             self.tell(job, row)
-        score = "" if row["iqm"] is None else f"  IQM {decimal(row['iqm'])}"
+        none = f"  no {self.plan.metric}" if row["state"] in FINISHED else ""
+        score = none if row["iqm"] is None else f"  IQM {decimal(row['iqm'])}"
         text = f": {row['error']}" if row["state"] == "failed" else score
         self.say(f"{count:<7} {row['state']:<7} {job.name}{text}")
 

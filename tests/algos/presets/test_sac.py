@@ -77,7 +77,7 @@ def test_preset_di_engine():
 
 
 def test_preset_fast_is_what_the_learning_benchmark_chose():
-    """The arm `fast+linear` of benchmarks/learning.toml, which is `crossq-cpu` and three choices."""
+    """The arm `fast+linear` of benchmarks/learning.toml: `crossq-cpu` with three other choices."""
     fast, small = SAC.presets["fast"], SAC.presets["crossq-cpu"]
     assert fast["algo"] == small["algo"] | {"batch_size": 128, "lr_schedule": "linear"}
     assert fast["train"] == small["train"] | {"updates_per_step": 2}
