@@ -36,6 +36,7 @@ def learned(x) -> str:
 def train(name: str, devices: int, prioritized: bool) -> dict:
     env = make(name)
     given = {"prioritized_replay": prioritized, "normalize_observations": True}
+    given |= {"head": "categorical", "order": "actor-first"} if prioritized else {}
     algo = SAC(env.spec, hidden=(16,), batch_size=16, critic_network=Network(norm="layer"), **given)
     loop = Loop(algo, env, envs=2, capacity=100, mesh=mesh_for(MEMBERS, devices))
     seeds, hps = jnp.arange(MEMBERS, dtype=jnp.int32), hyper.fill(SAC.Hyper, {}, MEMBERS)

@@ -146,6 +146,12 @@ class Quantile:
         return {}
 
 
+def softmax(x: Float[Array, "... n"]) -> Float[Array, "... n"]:
+    """Returns probabilities in proportion to exp(x). A product, as in `core.mean`."""
+    raised = jnp.exp(x - stop_gradient(x.max(-1, keepdims=True)))
+    return raised * (1.0 / raised.sum(-1, keepdims=True))
+
+
 @dataclass(frozen=True)
 class Categorical:
     """Probabilities of evenly spaced returns, with the cross-entropy as the loss.
@@ -169,7 +175,7 @@ class Categorical:
         return 2 * self.bound / (self.outputs - 1)
 
     def value(self, out):
-        return nn.softmax(out) @ self.atoms
+        return softmax(out) @ self.atoms
 
     def smallest(self, out):
         return select_smallest(self.value(out), out)
@@ -182,7 +188,7 @@ class Categorical:
         if self.form == "projected":
             after = jnp.asarray(self.atoms)[None] + (0.0 if bonus is None else bonus[:, None])
             shifted = reward[:, None] + discount[:, None] * after
-            return self.project(nn.softmax(out), self.inside(shifted))
+            return self.project(softmax(out), self.inside(shifted))
         value = self.value(out) if bonus is None else self.value(out) + bonus
         y = self.inside(reward + discount * value)[:, None]
         atoms = jnp.asarray(self.atoms)[None]
