@@ -1,5 +1,6 @@
 """Members may be split over devices: each learns what it learns elsewhere, bit for bit."""
 
+import csv
 import json
 import os
 import subprocess
@@ -62,6 +63,36 @@ def test_members_that_share_devices_begin_with_orthogonal_weights():
     more = {"env": os.environ | FOUR, "capture_output": True, "text": True, "timeout": 600}
     done = subprocess.run([sys.executable, "-c", BEGIN], **more)
     assert done.stdout.split() == ["0", "4"], done.stderr
+
+
+SMALL = "--steps 40 --members 4 --pbt --learning-starts 20 --batch-size 16 --eval-episodes 1"
+BODIES = "--critic.hidden 8 --actor.hidden 8"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "td7 --hidden 8 8",
+        f"sac --preset simbav2 {BODIES}",
+        f"sac --preset flashsac-cpu {BODIES}",
+        "sac --preset tqc --hidden 8 8 --critic-hidden 8 8",
+    ],
+)
+def test_metrics_of_a_command_on_two_devices_equal_those_on_one(chosen, tmp_path):
+    def metrics(devices: int) -> list[dict[str, str]]:
+        out = tmp_path / str(devices)
+        given = f"{chosen} --env jax:pendulum {SMALL} --log-freq 1 --threads 1 --devices {devices}"
+        command = [sys.executable, "-m", "thespis", "train", *given.split(), "--out", out]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        (file,) = out.glob("*/*/metrics.csv")
+        rows = csv.DictReader(file.read_text().splitlines())
+        return [{k: x for k, x in row.items() if not k.startswith("time/")} for row in rows]
+
+    one, two = metrics(1), metrics(2)
+    assert len(one) == 4 * 40
+    assert one == two
 
 
 def test_devices_share_members_evenly():

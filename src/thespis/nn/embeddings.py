@@ -22,7 +22,8 @@ FAR = 1e8  # larger than any target
 
 def average_norm(x: Float[Array, "... n"]) -> Float[Array, "... n"]:
     """Divides x by the mean of its absolute values (AvgL1Norm)."""
-    return x / jnp.maximum(jnp.abs(x).mean(-1, keepdims=True), 1e-8)
+    # A product, as in `core.mean`.
+    return x * (1.0 / jnp.maximum(jnp.abs(x).mean(-1, keepdims=True), 1e-8))
 
 
 class Embedding(eqx.Module):
