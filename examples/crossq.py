@@ -58,3 +58,5 @@ class CrossQ(SAC):
     """CrossQ has no target critics."""
     actor_every: int = 3
     """Updates of the critics per update of the actor and the temperature."""
+    adam_b1: float = 0.5
+    """Adam's momentum, less than usual; with 0.9 it does not solve the pendulum."""
