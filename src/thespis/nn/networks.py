@@ -142,9 +142,9 @@ class MLP(eqx.Module):
         batch = {name: getattr(network, name) for name in ("momentum", "epsilon", "renorm")}
         if network.norm != "none":
             widths = sizes[1:-1]
-            if network.body == "simba":  # one before each block
+            if network.body == "simba":
                 widths = sizes[1:-2:2]
-            if network.body == "flash":  # two inside each block
+            if network.body == "flash":
                 widths = sizes[2:-1]
             layer_norms: Any = [norms.make(network.norm, n, batch) for n in widths]
             self.norms = layer_norms
@@ -174,39 +174,46 @@ class MLP(eqx.Module):
 
         With `valid`, which rows of the batch count, batch norms use the statistics of the batch.
         """
-        new_norms: list[Any] = []
+        used: list[Any] = []  # norms with new running statistics
+        last = len(self.weights) - 1
 
-        def normed(x: Array) -> Array:
-            if self.norms is None:
-                return x
-            x, new = self.norms[len(new_norms)](x, valid)
-            new_norms.append(new)
+        def normed(norm: LayerNorm | BatchNorm, x: Array) -> Array:
+            x, new = norm(x, valid)
+            used.append(new)
             return x
 
-        first = self.input_norm
-        if first is not None:
-            x, first = first(x, valid)
-        last = len(self.weights) - 1
-        linear = lambda i, x: self.linear(i, x, key)
+        def layer(i: int, x: Array) -> Array:
+            """Returns the output of the i-th linear layer, with the norms around it."""
+            before, after = self.norms_around(i)
+            final = self.final_norm if i == last else None
+            network = self
+            if isinstance(before, BatchNorm) and valid is not None and final is None:
+                # Its factor goes into the weights, which spares passes over the batch.
+                x, affine_parts, new = before.parts(x, valid)
+                used.append(new)
+                network = self.with_layer(i, fold_input, *affine_parts)
+            elif before is not None:
+                x = normed(before, x)
+            if i < last:
+                x = network.linear(i, x, key)
+                return x if after is None else normed(after, x)
+            x = x if final is None else final(x)[0]
+            return affine(x, network.weights[i], network.biases[i])
+
         activate = ACTIVATIONS[self.network.activation]
         if self.network.body == "mlp":
-            after = self.network.norm_place == "after"
             for i in range(last):
-                x = linear(i, x)
-                x = normed(activate(x)) if after else activate(normed(x))
+                x = activate(layer(i, x))
         else:
-            x = linear(0, x)
+            x = layer(0, x)
             for i in range(1, last, 2):
-                if self.network.body == "simba":
-                    x = x + linear(i + 1, activate(linear(i, normed(x))))
-                else:
-                    x = x + activate(normed(linear(i + 1, activate(normed(linear(i, x))))))
-        if self.final_norm is not None:
-            x, _ = self.final_norm(x)
-        x = affine(x, self.weights[-1], self.biases[-1])
+                change = layer(i + 1, activate(layer(i, x)))
+                x = x + (change if self.network.body == "simba" else activate(change))
+        x = layer(last, x)
         if not self.batched:
             return x, self
-        return x, norms.with_statistics(self, batch_norms((new_norms, first)))
+        n = int(self.input_norm is not None)  # the first used, and the last in `batch_norms`
+        return x, norms.with_statistics(self, batch_norms((used[n:], used[:n])))
 
     def linear(self, i: int, x: Float[Array, "... n"], key: Key | None) -> Float[Array, "... m"]:
         """Returns the output of the i-th linear layer, after dropout."""
@@ -216,6 +223,20 @@ class MLP(eqx.Module):
         keep = 1 - self.network.dropout
         mask = fast_random.bernoulli(random.fold_in(key, i), keep, x.shape)
         return jnp.where(mask, x / keep, 0.0)
+
+    def norms_around(self, i: int) -> tuple[Any, Any]:
+        """Returns the norms of input and output of the i-th linear layer, or None."""
+        body, norms, last = self.network.body, self.norms, len(self.weights) - 1
+        before = self.input_norm if i == 0 else None
+        if norms is None:
+            return before, None
+        if body == "simba":  # one before each block
+            return norms[i // 2] if i % 2 and i < last else before, None
+        if body == "flash":  # two inside each block
+            return before, norms[i - 1] if 0 < i < last else None
+        if self.network.norm_place == "after":  # the activation, so before the next layer
+            return norms[i - 1] if i > 0 else before, None
+        return before, norms[i] if i < last else None
 
     def projected(self) -> MLP:
         """Returns the network after a step of its optimiser, with parameters of unit length."""
@@ -236,37 +257,25 @@ class MLP(eqx.Module):
         between_norms = self.network.norm_place == "after" and self.final_norm is not None
         if not self.batched or between_norms:
             return self.with_parts(network=exact)
-        weights = list(self.weights)
-        biases = [jnp.zeros(w.shape[1]) if b is None else b for w, b in zip(weights, self.biases)]
-
-        def fold_output(norm: BatchNorm, i: int) -> None:
-            """Folds a norm of the i-th layer's output into that layer."""
-            factor, shift = norm.affine
-            weights[i], biases[i] = weights[i] * factor[None], biases[i] * factor + shift
-
-        def fold_input(norm: BatchNorm, i: int) -> None:
-            """Folds a norm of the i-th layer's input into that layer."""
-            factor, shift = norm.affine
-            biases[i] = biases[i] + shift @ weights[i]
-            weights[i] = weights[i] * factor[:, None]
-
-        body, after = self.network.body, self.network.norm_place == "after"
-        for k, norm in enumerate(batch_norms(self.norms)):
-            if body == "simba":
-                fold_input(norm, 2 * k + 1)
-            elif body == "flash":
-                fold_output(norm, k + 1)
-            else:
-                (fold_input if after else fold_output)(norm, k + after)
-        if self.input_norm is not None:
-            fold_input(self.input_norm, 0)
+        network = self
+        for i in range(len(self.weights)):
+            before, after = self.norms_around(i)
+            if isinstance(before, BatchNorm):
+                network = network.with_layer(i, fold_input, *before.affine)
+            if isinstance(after, BatchNorm):
+                network = network.with_layer(i, fold_output, *after.affine)
         layer_norms = None if self.network.norm == "batch" else self.norms
-        parts = {"weights": weights, "biases": biases, "norms": layer_norms, "input_norm": None}
-        return self.with_parts(**parts, network=exact)
+        return network.with_parts(norms=layer_norms, input_norm=None, network=exact)
+
+    def with_layer(self, i: int, change: Callable, *args: Array) -> MLP:
+        """Returns the network with the i-th layer's weight and bias as `change` makes them."""
+        weights, biases = list(self.weights), list(self.biases)
+        weights[i], biases[i] = change(weights[i], biases[i], *args)
+        return self.with_parts(weights=weights, biases=biases)
 
     def with_parts(self, **parts: Any) -> MLP:
         """Returns the network with some parts replaced."""
-        new = object.__new__(MLP)  # `__init__` would draw weights
+        new = object.__new__(type(self))  # `__init__` would draw weights
         for name, value in (vars(self) | parts).items():
             object.__setattr__(new, name, value)
         return new
@@ -297,6 +306,21 @@ def draw_layers(key: Key, layers: list[tuple[int, int]], init: Init) -> tuple[li
         weights.append(weight)
         biases.append(bias if init == "torch" else jnp.zeros_like(bias))
     return weights, biases
+
+
+def fold_input(
+    weight: Float[Array, "n m"], bias: Array | None, factor: Float[Array, "n"], shift: Array
+) -> tuple[Array, Array]:
+    """Returns weight and bias of a linear layer of x that does what it did of factor x + shift."""
+    moved = shift @ weight
+    return weight * factor[:, None], moved if bias is None else bias + moved
+
+
+def fold_output(
+    weight: Float[Array, "n m"], bias: Array | None, factor: Float[Array, "m"], shift: Array
+) -> tuple[Array, Array]:
+    """Returns weight and bias of a linear layer whose output y becomes factor y + shift."""
+    return weight * factor[None], shift if bias is None else bias * factor + shift
 
 
 def unit_scales(norm: LayerNorm | BatchNorm) -> LayerNorm | BatchNorm:

@@ -75,21 +75,31 @@ class BatchNorm(eqx.Module):
         if valid is None:
             factor, shift = self.affine
             return x * along(factor, x) + along(shift, x), self
+        x, (factor, shift), new = self.parts(x, valid)
+        return x * along(factor, x) + along(shift, x), new
+
+    def parts(
+        self, x: Float[Array, "... n"], valid: Float[Array, "..."]
+    ) -> tuple[Array, tuple[Array, Array], BatchNorm]:
+        """Returns x', (factor, shift) and the updated norm; the output is factor x' + shift."""
         rows, weight = x.reshape(-1, x.shape[-1]), valid.reshape(-1)
         weight = weight * (1.0 / jnp.maximum(weight.sum(), 1.0))
         # Selected, not only multiplied by 0: rows that are not valid may hold anything.
         rows = jnp.where(weight[:, None] > 0, rows, 0.0)
         mean = weight @ rows
-        centred = rows - mean[None]
+        # The gradient of the mean goes through the shift, where it needs no pass over the rows.
+        # That of the variance has none: to first order no centre is better than the mean.
+        centre = stop_gradient(mean)
+        centred = rows - centre[None]
         var = weight @ centred**2
-        factor, offset = self.scale * jax.lax.rsqrt(var + self.epsilon), self.shift
+        factor, shift = self.scale * jax.lax.rsqrt(var + self.epsilon), self.shift
         if self.renorm is not None:
             r, d = self.correction(mean, var)
-            factor, offset = factor * r, offset + self.scale * d
-        out = (centred * factor[None] + offset[None]).reshape(x.shape)
+            factor, shift = factor * r, shift + self.scale * d
+        shift = shift - (mean - centre) * factor
         some = valid.sum() > 0  # an empty batch changes no statistics
         batch = jnp.where(some, mean, self.mean), jnp.where(some, var, self.var)
-        return out, self.follow(*stop_gradient(batch))
+        return centred.reshape(x.shape), (factor, shift), self.follow(*stop_gradient(batch))
 
     @property
     def affine(self) -> tuple[Array, Array]:
