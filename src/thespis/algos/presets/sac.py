@@ -96,7 +96,12 @@ PRESETS: dict[str, dict] = {
     "locomotion": LOCOMOTION,
     "fast": {
         "for": "fast learning on one core: a small CrossQ, two updates of half a batch per step",
-        "algo": {**CROSSQ, "batch_size": 128, "lr_schedule": "linear"},
+        "algo": {
+            **CROSSQ,
+            "critic.unit": "weights",
+            "batch_size": 128,
+            "lr_schedule": "linear",
+        },
         "train": {"learning_starts": 5000, "updates_per_step": 2},
     },
     "crossq": {
