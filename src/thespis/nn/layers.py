@@ -42,7 +42,8 @@ def product_jvp(primals, tangents):
 
     CPUs are slow at x.T @ g, the gradient of the weight, unless one of the two is transposed in
     memory before. So the second term is written such that its transpose, which is that gradient,
-    does so.
+    does so. Transposing g leaves the gradient to be transposed as well, which pays for a few
+    columns only; x with a few columns may stay as it is.
     """
     (x, weight), (dx, dw) = primals, tangents
     terms = []
@@ -51,10 +52,10 @@ def product_jvp(primals, tangents):
     if not isinstance(dw, SymbolicZero):
         n, m = weight.shape
         rows, contract = x.reshape(-1, n), lambda i, j: (((i,), (j,)), ((), ()))
-        if n > m:  # its transpose is transposed(transposed(g) @ x)
+        if n > m and 4 * m <= len(rows):  # its transpose is transposed(transposed(g) @ x)
             term = transposed(lax.dot_general(transposed(dw), rows, contract(1, 1)))
         else:  # transposed(x) @ g
-            transpose = transposed if n == m else jnp.transpose
+            transpose = transposed if n >= min(m, 128) else jnp.transpose
             term = lax.dot_general(transpose(rows), dw, contract(0, 0))
         terms.append(term.reshape(*x.shape[:-1], m))
     return x @ weight, sum(terms[1:], terms[0])

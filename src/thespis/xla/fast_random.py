@@ -66,15 +66,16 @@ def normal(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
 
 @cache
 def _bernoullis(p: float, shape: tuple[int, ...]):
-    """Returns a function that draws in a call of its own, for the reason of `_normals`."""
+    """Returns a function that draws in calls of its own, for the reason of `_normals`."""
     n, below = math.prod(shape), np.uint32(round(p * 2**16))
+    draw = no_inline(lambda key: bits(key, ((n + 1) // 2,)))
 
-    def draw(key):
-        words = bits(key, ((n + 1) // 2,))
+    @no_inline
+    def compare(words):
         halves = (words & jnp.uint32(0xFFFF)) < below, (words >> 16) < below
         return jnp.concatenate(halves)[:n].reshape(shape)
 
-    return no_inline(draw)
+    return lambda key: compare(draw(key))
 
 
 @cache
