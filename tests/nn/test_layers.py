@@ -13,7 +13,7 @@ from thespis.nn.layers import orthogonal
 from thespis.nn.networks import MLP
 
 
-@pytest.mark.parametrize("sizes", [(6, 2), (4, 4), (2, 6)])
+@pytest.mark.parametrize("sizes", [(6, 1), (6, 2), (4, 4), (2, 6), (128, 129)])
 @pytest.mark.parametrize("lead", [(5,), (2, 3)])
 def test_gradients_of_wide_square_and_narrow_layers(sizes, lead):
     rng = np.random.default_rng(0)
@@ -42,7 +42,7 @@ MODES = {
 def test_every_derivative_is_that_of_plain_products(mode):
     """Of layers that widen, stay and narrow, by the weights and inputs together, also mapped."""
     net, rng = make(MLP, (3, 5, 5, 2)), np.random.default_rng(0)
-    inputs = rng.normal(size=(2, 3, 3)).astype(np.float32)
+    inputs = rng.normal(size=(2, 4, 3)).astype(np.float32)
     flat, unflat = ravel_pytree((net, inputs))
 
     def plain(net, x):
