@@ -77,6 +77,8 @@ BODIES = "--critic.hidden 8 --actor.hidden 8"
         f"sac --preset simbav2 {BODIES}",
         f"sac --preset flashsac-cpu {BODIES}",
         "sac --preset tqc --hidden 8 8 --critic-hidden 8 8",
+        "sac --preset fast --hidden 8 8",
+        "sac --preset xqc-cpu --hidden 8 8",
     ],
 )
 def test_metrics_of_a_command_on_two_devices_equal_those_on_one(chosen, tmp_path):
