@@ -1,7 +1,7 @@
 """Presets of TD3 are what they say."""
 
 from tests.algos import reference
-from thespis.algos import TD3
+from thespis.algos import SAC, TD3
 
 
 def test_defaults_are_the_papers_and_preset_qdax_differs_where_that_does():
@@ -38,3 +38,11 @@ def test_defaults_are_the_papers_and_preset_qdax_differs_where_that_does():
         got = got | vars(TD3.Hyper(**preset.get("hp", {})))
         assert {name: got[name] for name in wanted} == wanted
     assert TD3.presets["qdax"]["train"] == {"warm_up": "policy"}
+
+
+def test_preset_fast_is_that_of_sac():
+    """The arm `td3+fast` of benchmarks/learning.toml."""
+    fast, of_sac = TD3.presets["fast"], SAC.presets["fast"]
+    every = {"actor_every": 3}
+    assert fast["algo"] | every == of_sac["algo"] | {"delay": 3}
+    assert fast["train"] == of_sac["train"]

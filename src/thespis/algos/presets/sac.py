@@ -35,14 +35,17 @@ def networks(**choices: Any) -> dict[str, Any]:
 BATCH = networks(norm="batch", input_norm="batch")
 LAYER = {"critic.norm": "layer"}
 
-# CrossQ, Bhatt et al. 2024, https://arxiv.org/abs/1902.05605, but for the sizes of critics.
-CROSSQ = {
+# CrossQ, Bhatt et al. 2024, https://arxiv.org/abs/1902.05605, but for the sizes of critics and
+# an actor that is updated every third time.
+NO_TARGETS = {
     **BATCH,
     **networks(norm_place="after", renorm=100_000),
     "target_update": "none",
-    "actor_every": 3,
     "adam_b1": 0.5,
 }
+CROSSQ = {**NO_TARGETS, "actor_every": 3}
+# What the learning benchmark chose, docs/learning.md.
+FAST = {**NO_TARGETS, "critic.unit": "weights", "batch_size": 128, "lr_schedule": "linear"}
 # SimBa, Lee et al. 2025, https://arxiv.org/abs/2410.09754.
 SIMBA = {
     **networks(body="simba", norm="layer", final_norm="layer", init="orthogonal"),
@@ -96,12 +99,7 @@ PRESETS: dict[str, dict] = {
     "locomotion": LOCOMOTION,
     "fast": {
         "for": "fast learning on one core: a small CrossQ, two updates of half a batch per step",
-        "algo": {
-            **CROSSQ,
-            "critic.unit": "weights",
-            "batch_size": 128,
-            "lr_schedule": "linear",
-        },
+        "algo": {**FAST, "actor_every": 3},
         "train": {"learning_starts": 5000, "updates_per_step": 2},
     },
     "crossq": {

@@ -1,9 +1,14 @@
 """Presets of TD3."""
 
-from thespis.algos.presets.sac import LOCOMOTION, PBT_OF_QDAX, TUNED_BY_QDAX
+from thespis.algos.presets.sac import FAST, LOCOMOTION, PBT_OF_QDAX, TUNED_BY_QDAX
 
 PRESETS: dict[str, dict] = {
     "locomotion": LOCOMOTION,
+    "fast": {
+        "for": "fast learning on one core: batch norm, no targets, two updates of half a batch",
+        "algo": {**FAST, "delay": 3},
+        "train": {"learning_starts": 5000, "updates_per_step": 2},
+    },
     "fast-td3": {
         "for": "FastTD3, for a hundred environments in JAX and more",
         "algo": {
