@@ -286,20 +286,24 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "key if d else None",
     }),
     ("nn/networks.py", "tests/nn/test_norms.py tests/nn/test_networks.py tests/algos/test_switches.py tests/algos/test_critic_learning.py -k 'numpy or fold or subset or length or share'", {
-        "normed(activate(x)) if after else activate(normed(x))":
-            "activate(normed(x))",
-        "x = x + linear(i + 1, activate(linear(i, normed(x))))":
-            "x = linear(i + 1, activate(linear(i, normed(x))))",
-        "x = x + activate(normed(linear(i + 1,":
-            "x = x + normed(activate(linear(i + 1,",
+        "return norms[i - 1] if i > 0 else before, None":
+            "return before, norms[i] if i < last else None",
+        "x = x + (change if self.network.body":
+            "x = (change if self.network.body",
+        "else activate(change))":
+            "else change)",
         "jnp.where(mask, x / keep, 0.0)":
             "jnp.where(mask, x, 0.0)",
-        "weights[i] * factor[None], biases[i] * factor + shift":
-            "weights[i] * factor[None], biases[i] + shift",
+        "shift if bias is None else bias * factor + shift":
+            "shift if bias is None else bias + shift",
+        "moved if bias is None else bias + moved":
+            "bias",
         "random.permutation(key, len(self.networks))[:n]":
             "jnp.arange(len(self.networks))[:n]",
     }),
-    ("nn/norms.py", "tests/nn/test_norms.py", {
+    ("nn/norms.py", "tests/nn/test_norms.py tests/algos/test_switches.py -k 'not exact'", {
+        "shift = shift - (mean - centre) * factor":
+            "shift = shift",
         "weight = weight * (1.0 / jnp.maximum(weight.sum(), 1.0))":
             "weight = jnp.ones_like(weight) / weight.size",
         "rows = jnp.where(weight[:, None] > 0, rows, 0.0)":

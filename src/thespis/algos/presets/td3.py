@@ -5,7 +5,7 @@ from thespis.algos.presets.sac import FAST, LOCOMOTION, PBT_OF_QDAX, TUNED_BY_QD
 PRESETS: dict[str, dict] = {
     "locomotion": LOCOMOTION,
     "fast": {
-        "for": "fast learning on one core: batch norm, no targets, two updates of half a batch",
+        "for": "fast learning on one core: batch norm, no targets, two small updates",
         "algo": {**FAST, "delay": 3},
         "train": {"learning_starts": 5000, "updates_per_step": 2},
     },
