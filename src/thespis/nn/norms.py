@@ -88,7 +88,7 @@ class BatchNorm(eqx.Module):
         rows = jnp.where(weight[:, None] > 0, rows, 0.0)
         mean = weight @ rows
         # The gradient of the mean goes through the shift, where it needs no pass over the rows.
-        # That of the variance has none: to first order no centre is better than the mean.
+        # The variance needs no such term: at the mean its derivative by the centre is 0.
         centre = stop_gradient(mean)
         centred = rows - centre[None]
         var = weight @ centred**2
