@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from thespis.nn.heads import Categorical, Quantile, Scalar, smallest
+from thespis.nn.heads import Categorical, Quantile, Scalar, bitonic_sort, smallest
 
 
 def test_the_smallest_is_chosen_with_its_gradient():
@@ -23,6 +23,23 @@ def test_the_smallest_of_equals_has_one_gradient_and_nothing_hides_a_nan():
     for at in range(3):
         x = jnp.asarray(np.arange(3.0, dtype=np.float32)).at[at].set(jnp.nan)
         assert np.isnan(smallest(x))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8, 64])
+def test_columns_are_sorted_by_a_network(rows):
+    x = np.random.default_rng(rows).integers(-3, 3, (rows, 7)).astype(np.float32)  # with equals
+    x[0, 0] = np.inf
+    np.testing.assert_array_equal(jax.jit(bitonic_sort)(x), np.sort(x, 0))
+    x[-1, 3] = np.nan
+    assert np.isnan(jax.jit(bitonic_sort)(x)).any(0).tolist() == [i == 3 for i in range(7)]
+
+
+@pytest.mark.parametrize(("critics", "dropped"), [(2, 0), (3, 2), (5, 1)])
+def test_the_truncated_mixture_drops_the_largest_quantiles_of_all_critics(critics, dropped):
+    out = np.random.default_rng(0).normal(size=(critics, 4, 6)).round(1).astype(np.float32)
+    kept = jax.jit(Quantile(6, dropped).truncated)(out)
+    pooled = np.sort(np.concatenate(list(out), -1), -1)
+    np.testing.assert_array_equal(kept, pooled[:, : critics * (6 - dropped)])
 
 
 def test_a_scalar_head_is_the_bellman_equation_and_squared_errors():

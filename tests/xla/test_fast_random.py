@@ -52,6 +52,12 @@ def test_chances_are_as_asked_and_draws_independent(p, shape):
     hits = np.asarray(fast_random.bernoulli(random.key(3), p, shape)).reshape(-1)
     assert hits.dtype == bool
     assert abs(hits.mean() - p) < 5 * np.sqrt(p * (1 - p) / hits.size) + 2**-16
-    half = hits.size // 2  # both halves of a draw
-    both = (hits[:half] & hits[half : 2 * half]).mean()
-    assert abs(both - p * p) < 5 * np.sqrt(p * p * (1 - p * p) / half) + 2**-15
+    for apart in (1, 2, 3, hits.size // 2):  # four draws come from one block
+        both = (hits[:-apart] & hits[apart:]).mean()
+        spread = np.sqrt(p * p * (1 - p * p) / (hits.size - apart))
+        assert abs(both - p * p) < 7 * spread + 2**-15
+
+
+def test_chances_of_keys_of_other_generators_are_as_asked():
+    hits = fast_random.bernoulli(random.key(0, impl="rbg"), 0.25, (9_999,))
+    assert abs(float(hits.mean()) - 0.25) < 0.03

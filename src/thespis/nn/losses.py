@@ -20,19 +20,26 @@ def quantile_huber(
     """Returns E |tau - 1[u < 0]| huber(u) over all pairs of a quantile and an atom of the target.
 
     Targets get no gradient. That of the quantiles is computed in the forward pass, since there
-    are too many pairs to store for a backward one.
+    are too many pairs to store.
     """
     return quantile_parts(out, target)[0]
 
 
 def quantile_parts(out: Array, target: Array) -> tuple[Array, Array]:
     """Returns the loss, and its derivative with respect to every quantile."""
-    n = out.shape[-1]
-    tau = (jnp.arange(n, dtype=jnp.float32) + 0.5) / n
-    u = target[None, :, None, :] - out[..., None]
-    weight = jnp.abs(tau[None, None, :, None] - (u < 0).astype(jnp.float32))
-    loss = (weight * huber(u, 1.0)).mean((-2, -1))
-    return loss, -(weight * jnp.clip(u, -1.0, 1.0)).mean(-1) / n
+    n, m = out.shape[-1], target.shape[-1]
+    tau = ((jnp.arange(n, dtype=jnp.float32) + 0.5) * (1 / n))[None, :, None]
+    quantiles = jnp.moveaxis(out, -1, -2)  # [critics, n, batch]: sums of whole batches
+
+    def add(sums, atom: Float[Array, "batch"]):
+        u = atom[None, None] - quantiles
+        clipped = jnp.clip(u, -1.0, 1.0)  # the derivative of huber(u), clipped (u - clipped / 2)
+        slope = jnp.where(u < 0, 1.0 - tau, tau) * clipped
+        return (sums[0] + slope * (u - 0.5 * clipped), sums[1] + slope), None
+
+    zero = jnp.zeros_like(quantiles)
+    (loss, slope), _ = jax.lax.scan(add, (zero, zero), target.T)
+    return loss.sum(-2) * (1 / (n * m)), jnp.moveaxis(slope, -1, -2) * (-1 / (n * m))
 
 
 @quantile_huber.defjvp

@@ -30,12 +30,21 @@ BELOW_ONE = np.nextafter(np.float32(-1), np.float32(0))
 @partial(jax.jit, static_argnames="shape")
 def bits(key: Key, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
     """Returns 32 random bits per entry, the same as `jax.random.bits`."""
-    words = random.key_data(key)
-    if words.shape[0] != 2 or math.prod(shape) >= 2**32:  # not Threefry, or a longer counter
+    if not is_threefry(key) or math.prod(shape) >= 2**32:  # or a longer counter
         return random.bits(key, shape, jnp.uint32)
-    first, second = words
+    x, y = blocks(key, math.prod(shape))
+    return (x ^ y).reshape(shape)
+
+
+def is_threefry(key: Key) -> bool:
+    return random.key_data(key).shape[0] == 2
+
+
+def blocks(key: Key, n: int) -> tuple[UInt32[Array, "n"], UInt32[Array, "n"]]:
+    """Returns n blocks of 64 random bits, each as two words."""
+    first, second = random.key_data(key)
     schedule = (first, second, first ^ second ^ jnp.uint32(PARITY))
-    count = jax.lax.iota(jnp.uint32, math.prod(shape))
+    count = jax.lax.iota(jnp.uint32, n)
     x, y = jnp.full_like(count, first), count + second
     for i in range(5):
         for by in ROTATIONS[i % 2]:
@@ -43,7 +52,7 @@ def bits(key: Key, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
             y = x ^ ((y << by) | (y >> (32 - by)))
         x = x + schedule[(i + 1) % 3]
         y = y + schedule[(i + 2) % 3] + jnp.uint32(i + 1)
-    return (x ^ y).reshape(shape)
+    return x, y
 
 
 def uniform(key: Key, shape: tuple[int, ...], low=0.0, high=1.0) -> Float[Array, "..."]:
@@ -55,7 +64,7 @@ def uniform(key: Key, shape: tuple[int, ...], low=0.0, high=1.0) -> Float[Array,
 
 
 def bernoulli(key: Key, p: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
-    """Draws True with probability p, rounded to 1/65536: 32 random bits serve for two draws."""
+    """Draws True with probability p, rounded to 1/65536: 64 random bits serve for four draws."""
     return _bernoullis(p, shape)(key)
 
 
@@ -66,16 +75,25 @@ def normal(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
 
 @cache
 def _bernoullis(p: float, shape: tuple[int, ...]):
-    """Returns a function that draws in calls of its own, for the reason of `_normals`."""
+    """Returns a function that draws in its own call, for the reason of `_normals`."""
     n, below = math.prod(shape), np.uint32(round(p * 2**16))
-    draw = no_inline(lambda key: bits(key, ((n + 1) // 2,)))
+    m = (n + 3) // 4
 
     @no_inline
-    def compare(words):
-        halves = (words & jnp.uint32(0xFFFF)) < below, (words >> 16) < below
-        return jnp.concatenate(halves)[:n].reshape(shape)
+    def draw(key: Key) -> UInt32[Array, "m"]:
+        """Returns four draws per word, a byte each, so that one loop makes them."""
+        x, y = blocks(key, m) if is_threefry(key) else random.bits(key, (2, m), jnp.uint32)
+        draws = [
+            half < below for word in (x, y) for half in (word & jnp.uint32(0xFFFF), word >> 16)
+        ]
+        first, *others = (draw.astype(jnp.uint32) << (8 * i) for i, draw in enumerate(draws))
+        return sum(others, first)
 
-    return lambda key: compare(draw(key))
+    def unpack(words: UInt32[Array, "m"]) -> Bool[Array, "..."]:
+        every = jax.lax.bitcast_convert_type(words, jnp.uint8).reshape(-1)
+        return every[:n].reshape(shape) != 0
+
+    return lambda key: unpack(draw(key))
 
 
 @cache
