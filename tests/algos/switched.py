@@ -163,7 +163,10 @@ def project(net, how):
     """A network after a step: weights, and scales of norms, of unit length."""
     if how.unit == "none":
         return net
-    net = dict(net, weights=[w / np.linalg.norm(w, axis=0) for w in net["weights"]])
+    weights = [w / np.linalg.norm(w, axis=0) for w in net["weights"]]
+    if how.unit == "hidden":
+        weights[-1] = net["weights"][-1]
+    net = dict(net, weights=weights)
     if how.unit == "all":
 
         def unit(norm):

@@ -217,3 +217,4 @@ def test_init_w_does_not_go_with_weights_of_unit_length(Algorithm, choice):
     with pytest.raises(ThespisError, match="init_w = 0.003: weights of the actor keep unit length"):
         Algorithm(reference.spec(), init_w=0.003, actor_network=Network(**choice))
     assert Algorithm(reference.spec(), init_w=0.003, critic_network=Network(**choice)).init_w
+    assert Algorithm(reference.spec(), init_w=0.003, actor_network=Network(unit="hidden")).init_w

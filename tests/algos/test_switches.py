@@ -45,6 +45,7 @@ SWITCHES = {
     "renorm": both(**BATCH, renorm=0) | {"target_update": "none"},
     "renorm, later": both(**BATCH, renorm=9) | {"target_update": "none"},
     "unit": both(**BATCH, unit="weights"),
+    "unit, hidden": both(**BATCH, unit="hidden"),
     "unit, all": both(**BATCH, unit="all", final_norm="rms"),
     "simba": both(body="simba", hidden=(3,), blocks=1, expansion=2, norm="layer"),
     "flash": both(body="flash", hidden=(3,), blocks=1, expansion=2, unit="all", **BATCH),

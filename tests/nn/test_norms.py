@@ -90,7 +90,7 @@ def test_statistics_pass_from_one_network_to_another_and_nothing_else(network):
     assert reference.difference(new.norms[0].mean, after.norms[0].mean) == 0
 
 
-@pytest.mark.parametrize("unit", ["weights", "all"])
+@pytest.mark.parametrize("unit", ["hidden", "weights", "all"])
 def test_weights_keep_unit_length(unit):
     network = Network((4, 5), norm="batch", input_norm="batch", final_norm="rms", unit=unit)
     make = reference.quick(lambda key: Critics(key, 2, (3, 2), build=network.build))
@@ -98,8 +98,9 @@ def test_weights_keep_unit_length(unit):
     moved = reference.quick(lambda c: project(jax.tree.map(lambda x: 1.7 * x + 0.1, c)))(critics)
     for tree in (critics, moved):
         for net in tree.networks:
-            for weight in net.weights:
-                np.testing.assert_allclose(np.linalg.norm(weight, axis=0), 1, rtol=1e-5)
+            *hidden, output = (np.linalg.norm(weight, axis=0) for weight in net.weights)
+            np.testing.assert_allclose(np.concatenate(hidden), 1, rtol=1e-5)
+            assert np.allclose(output, 1, rtol=1e-5) == (unit != "hidden")
             assert net.biases[:-1] == [None, None]
     norm, final = moved.networks[0].norms[0], moved.networks[0].final_norm
     length = np.sqrt((norm.scale**2).sum() + (norm.shift**2).sum())

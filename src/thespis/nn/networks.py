@@ -32,7 +32,7 @@ from thespis.xla import fast_random
 
 Activation = Literal["relu", "elu", "silu", "tanh"]
 Body = Literal["mlp", "simba", "simbav2", "flash"]
-Unit = Literal["none", "weights", "all"]
+Unit = Literal["none", "hidden", "weights", "all"]
 ACTIVATIONS = {"relu": nn.relu, "elu": nn.elu, "silu": nn.silu, "tanh": jnp.tanh}
 
 
@@ -61,8 +61,8 @@ class Network:
     final_norm: Literal["none", "layer", "rms"] = "none"
     """Normalisation of the last layer's input."""
     unit: Unit = "none"
-    """Parameters to scale to unit length after every update: the weights of each neuron, or also
-    the scales of norms. Hidden layers then have no biases."""
+    """Parameters to scale to unit length after every update: the weights of each hidden neuron,
+    of each output too, or also the scales of norms. Hidden layers then have no biases."""
     dropout: float = 0.0
     """Dropout probability of hidden units in training, of critics only."""
     momentum: float = 0.99
@@ -154,7 +154,7 @@ class MLP(eqx.Module):
             self.final_norm = LayerNorm(sizes[-2], network.final_norm == "layer")
         if network.unit != "none":
             self.biases = [None] * (len(layers) - 1) + [jnp.zeros(sizes[-1])]
-            self.weights = [unit_columns(weight) for weight in self.weights]
+            self.weights = self.unit_weights()
 
     @property
     def stochastic(self) -> bool:
@@ -238,12 +238,19 @@ class MLP(eqx.Module):
             return norms[i - 1] if i > 0 else before, None
         return before, norms[i] if i < last else None
 
+    def unit_weights(self) -> list[Array]:
+        """Returns the weights, with columns of unit length where they are chosen to have them."""
+        *hidden, output = self.weights
+        if self.network.unit != "hidden":
+            output = unit_columns(output)
+        return [*(unit_columns(weight) for weight in hidden), output]
+
     def projected(self) -> MLP:
         """Returns the network after a step of its optimiser, with parameters of unit length."""
         if self.network.unit == "none":
             return self
-        new = eqx.tree_at(lambda n: n.weights, self, [unit_columns(w) for w in self.weights])
-        if self.network.unit == "weights":
+        new = eqx.tree_at(lambda n: n.weights, self, self.unit_weights())
+        if self.network.unit != "all":
             return new
         all_norms = lambda n: [*(n.norms or ()), *(x for x in (n.input_norm, n.final_norm) if x)]
         return eqx.tree_at(all_norms, new, [unit_scales(norm) for norm in all_norms(new)])
