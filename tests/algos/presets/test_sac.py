@@ -79,7 +79,7 @@ def test_preset_di_engine():
 def test_preset_fast_is_what_the_learning_benchmark_chose():
     """The arm `fast` of benchmarks/learning.toml: `crossq-cpu` with four other choices."""
     fast, small = SAC.presets["fast"], SAC.presets["crossq-cpu"]
-    other = {"critic.unit": "weights", "batch_size": 128, "lr_schedule": "linear"}
+    other = {"critic.unit": "hidden", "batch_size": 128, "lr_schedule": "linear"}
     assert fast["algo"] == small["algo"] | other
     assert fast["train"] == small["train"] | {"updates_per_step": 2}
 

@@ -45,7 +45,7 @@ NO_TARGETS = {
 }
 CROSSQ = {**NO_TARGETS, "actor_every": 3}
 # What the learning benchmark chose, docs/learning.md.
-FAST = {**NO_TARGETS, "critic.unit": "weights", "batch_size": 128, "lr_schedule": "linear"}
+FAST = {**NO_TARGETS, "critic.unit": "hidden", "batch_size": 128, "lr_schedule": "linear"}
 # SimBa, Lee et al. 2025, https://arxiv.org/abs/2410.09754.
 SIMBA = {
     **networks(body="simba", norm="layer", final_norm="layer", init="orthogonal"),
