@@ -3,6 +3,7 @@
     python benchmarks/run.py --save docs/benchmarks.md      # everything, about an hour
     python benchmarks/run.py --only 'updates|first' --rounds 3
     python benchmarks/run.py --against ../before            # a checkout of another commit
+    python benchmarks/run.py --avx2 --only updates          # as on processors without AVX-512
     python benchmarks/run.py --list                         # the cases there are
 
 The peers' environments are made first, if they are not there yet (peers.py).
@@ -34,6 +35,13 @@ ENVIRONMENTS = {"sb3": "sb", "sbx": "sb", "qdax": "qdax", "rejax": "rejax", "din
 HERE = Path(__file__).resolve().parent
 BEFORE = "before"  # the peer that is another commit of Thespis
 KEPT = 0.97  # the share of its speed that is wanted
+AVX2 = {  # keeps XLA, OpenBLAS and PyTorch from wider instructions
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+}
 
 
 class Failed(Exception):
@@ -123,7 +131,9 @@ def run_worker(name: str, words: list[str], place: str, args) -> dict:
     interpreter, root = Path(sys.executable), ROOT
     if name in ENVIRONMENTS:
         interpreter = python(args.home, ENVIRONMENTS[name])
-    prefix, variables = placed(place, args.core, args.home / "cache" / name)
+    cache = args.home / ("cache-avx2" if args.avx2 else "cache")
+    prefix, variables = placed(place, args.core, cache / name)
+    variables |= AVX2 if args.avx2 else {}
     if name == BEFORE:
         name, root = "thespis", args.against
     if name not in ENVIRONMENTS:
@@ -327,9 +337,9 @@ COLUMNS = [
 ]
 
 
-def saved(page: str, lines: list[dict]) -> str:
+def saved(page: str, lines: list[dict], avx2: bool = False) -> str:
     """Returns the page with these lines in this machine's table, in place of earlier ones."""
-    title = f"## {os.cpu_count()} cores of {processor()}\n"
+    title = f"## {os.cpu_count()} cores of {processor()}{', by AVX2 alone' if avx2 else ''}\n"
     head, *tables = re.split(r"^(?=## )", page, flags=re.MULTILINE)
     mine = next((table for table in tables if table.startswith(title)), "")
     kept = [row for row in mine.splitlines() if row.startswith("| ") and row not in COLUMNS]
@@ -366,6 +376,7 @@ def main() -> None:
     parser.add_argument("--home", type=Path, default=HOME, help="of the peers' environments")
     parser.add_argument("--save", type=Path, help="the page with a table per machine")
     parser.add_argument("--against", type=Path, help="a checkout to compare with, not the peers")
+    parser.add_argument("--avx2", action="store_true", help="without AVX-512; a table of its own")
     parser.add_argument("--list", action="store_true", help="print the cases, measure nothing")
     args = parser.parse_args()
     args.home = args.home.resolve()
@@ -408,7 +419,7 @@ def main() -> None:
             continue
         print("\n".join(show(line) for line in found), flush=True)
         if args.save:
-            args.save.write_text(saved(args.save.read_text(), found))
+            args.save.write_text(saved(args.save.read_text(), found, args.avx2))
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

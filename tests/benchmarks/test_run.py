@@ -30,3 +30,12 @@ def test_a_row_is_replaced_and_other_rows_and_machines_stay(monkeypatch):
     assert page.removeprefix("# Benchmarks\n\nText.\n\n").strip() in both
     assert both.count("## ") == 2
     assert both.count("| a |") == 3
+
+
+def test_rows_without_avx512_have_a_table_of_their_own(monkeypatch):
+    monkeypatch.setattr(run, "processor", lambda: "the first")
+    page = run.saved("# Benchmarks\n\n", [line("a", 1.5)])
+    for ratio in (2.5, 3.5):
+        page = run.saved(page, [line("a", ratio)], avx2=True)
+    rows = [row for row in page.splitlines() if row.startswith("| a")]
+    assert [row.split(" | ")[5] for row in rows] == ["3.50", "1.50"]
