@@ -300,6 +300,10 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "bias",
         "random.permutation(key, len(self.networks))[:n]":
             "jnp.arange(len(self.networks))[:n]",
+        "output = unit_columns(output)":
+            "output = output",
+        'if self.network.unit != "all":':
+            'if self.network.unit == "weights":',
     }),
     ("nn/norms.py", "tests/nn/test_norms.py tests/algos/test_switches.py -k 'not exact'", {
         "shift = shift - (mean - centre) * factor":
@@ -322,6 +326,20 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "jnp.maximum(0.0, 1.0 - jnp.abs(y - atoms))",
         "return mass * (1.0 / mass.sum(-1, keepdims=True))":
             "return mass",
+        "// run % 2 == 0)":
+            "// run % 2 == 1)",
+        "constant_values=jnp.inf":
+            "constant_values=0",
+    }),
+    ("nn/losses.py", "tests/nn/test_losses.py", {
+        "jnp.where(u < 0, 1.0 - tau, tau) * clipped":
+            "jnp.where(u < 0, tau, 1.0 - tau) * clipped",
+        "slope * (u - 0.5 * clipped)":
+            "slope * u",
+    }),
+    ("xla/fast_random.py", "tests/xla/test_fast_random.py", {
+        "draw.astype(jnp.uint32) << (8 * i)":
+            "draw.astype(jnp.uint32) << i",
     }),
     ("algos/critic_learning.py", "tests/algos/test_switches.py -k numpy", {
         "valid = jnp.concatenate([b.valid, b.valid])":

@@ -236,3 +236,17 @@ def test_the_actor_may_learn_less_often_than_the_critics():
         assert float(metrics["actor_loss"].count) == moved[-1]
         state = new
     assert moved == [False, False, True] * 2
+
+
+def test_an_update_without_the_actor_computes_nothing_of_it():
+    """It is one branch of a condition, and the other has no matrix products."""
+    algo, hp = SAC(reference.spec(), hidden=(4,), actor_every=3), SAC.Hyper()
+    state = jax.eval_shape(algo.init, random.key(0), hp)
+    given = (state, hp, reference.transitions(), random.key(0), jnp.int32(0))
+    branches = [
+        [str(branch).count("dot_general") for branch in equation.params["branches"]]
+        for equation in jax.make_jaxpr(algo.update)(*given).eqns
+        if equation.primitive.name == "cond"
+    ]
+    assert [min(counts) for counts in branches] == [0]
+    assert max(branches[0]) > 6  # of the actor and both critics, forwards and back

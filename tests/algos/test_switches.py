@@ -196,35 +196,50 @@ def test_a_reset_redraws_networks_and_keeps_statistics():
         assert reference.difference(getattr(new, name), getattr(fresh, name)) == 0
 
 
-TINY = {"hidden": (4,), "blocks": 1, "expansion": 2}
-FLASH = {
-    "preset": "flashsac-cpu",
-    **{f"{who}.{name}": x for who in ("actor", "critic") for name, x in TINY.items()},
-    "critic.renorm": 100,
-    "prioritized_replay": True,
-    "n_step": 2,
+def tiny(preset: str, **options) -> dict:
+    """Returns a preset with the smallest networks, one environment and an update per step."""
+    small = {"hidden": (4,), "blocks": 1, "expansion": 2}
+    sizes = {f"{who}.{name}": x for who in ("actor", "critic") for name, x in small.items()}
+    once = {"updates_per_step": 1, "envs": 1, "buffer_size": 200, "schedule_updates": 100}
+    return {"preset": preset, "atoms": 5, "quantiles": 5, **once, **sizes, **options}
+
+
+# The first is for `make test`, the others are thorough.
+EXACT = {
+    "crossq": ("sac", tiny("crossq-cpu", **{"critic.renorm": 100})),
+    "fast": ("sac", tiny("fast")),
+    "droq": ("sac", tiny("droq", **{"critic.dropout": 0.1})),
+    "redq": ("sac", tiny("redq", critics=3, **{"critic.dropout": 0.1})),
+    "tqc": ("sac", tiny("tqc", prioritized_replay=True)),
+    "simba": ("sac", tiny("simba-cpu", resets=(100,))),
+    "simbav2": ("sac", tiny("simbav2", n_step=2)),
+    "xqc": ("sac", tiny("xqc", target_update="copy", target_every=7)),
+    "flash": (
+        "sac",
+        tiny("flashsac-cpu", prioritized_replay=True, n_step=2, **{"critic.renorm": 100}),
+    ),
+    "fast-sac": ("sac", tiny("fast-sac", categorical_target="hl-gauss", max_grad_norm=1.0)),
+    "fast of TD3": ("td3", tiny("fast")),
+    "fast-td3": ("td3", tiny("fast-td3", prioritized_replay=True)),
 }
-CROSSQ = {"preset": "crossq-cpu", "critic.renorm": 100}
-REDQ = {"preset": "redq", "critics": 3, "critic.dropout": 0.1, "updates_per_step": 1}
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param(CROSSQ, id="crossq"),
-        pytest.param(FLASH, id="flash", marks=pytest.mark.slow),
-        pytest.param(REDQ, id="redq", marks=pytest.mark.slow),
-    ],
-)
-def test_runs_are_exact_alone_together_and_resumed(options, tmp_path):
-    """A member equals its run alone, and stop and continue equals never stopped, bit for bit."""
-    small = {"steps": 160, "learning_starts": 60, "eval_freq": 80, "checkpoint_freq": 80}
-    given = arguments(**small) | {"hidden": (4,), "atoms": 5, "schedule_updates": 100} | options
-    pair = thespis.train("sac", **given, seeds=(0, 1), out=tmp_path / "pair")
+@pytest.mark.cases(1)
+@pytest.mark.parametrize(("algo", "options"), EXACT.values(), ids=EXACT)
+def test_runs_are_exact_alone_together_and_resumed(algo, options, tmp_path):
+    """A member equals its run alone, and stop and continue equals never stopped, bit for bit.
+
+    What was planned is what is there, and the exported policy acts alike.
+    """
+    given = arguments(steps=160, learning_starts=60, eval_freq=80, checkpoint_freq=80) | options
+    pair = thespis.train(algo, **given, seeds=(0, 1), out=tmp_path / "pair")
     given |= {"steps": 80}
-    stopped = thespis.train("sac", **given, seeds=(1,), out=tmp_path / "alone")
+    stopped = thespis.train(algo, **given, seeds=(1,), out=tmp_path / "alone")
     again = thespis.resume(stopped.path, steps=160, progress=False)
     assert differences(pair.path, again.path, member=1) == []
+    del given["progress"]
+    planned = thespis.plan(algo, probe=False, **given, seeds=(1,))
+    assert planned.member.state == sum(x.nbytes for x in jax.tree.leaves(again.state()[0]))
     exported = again.export(format="numpy", folder=tmp_path / "policy")
     assert exported["largest_difference"]["numpy"] < 1e-5

@@ -32,6 +32,7 @@ from thespis.core import Box, ThespisError
 from thespis.engine.loop import Clock, Loop
 from thespis.engine.streams import member_keys
 from thespis.envs.autoreset import Autoreset
+from thespis.nn.networks import Network
 from thespis.replay.priorities import EPSILON
 from thespis.tuning import hyper
 
@@ -209,6 +210,17 @@ def test_a_member_equals_its_run_alone_bit_for_bit(algorithm, pair):
     for i in range(2):
         hps = hyper.fill(algorithm.Hyper, {k: v[i] for k, v in RATES.items()})
         alone = agents(algorithm, 1).but(hps, seeds=np.array([3 + i], np.int32)).train(40)
+        assert_equal(member(pair, i), member(alone, 0))
+
+
+@pytest.mark.optimised
+def test_orthogonal_weights_of_a_member_are_those_of_its_run_alone():
+    """They are made of matrix products, which would round otherwise for several members at once."""
+    env, network = Autoreset(Lives()), Network(hidden=(4, 4, 64, 64), init="orthogonal")
+    loop = Loop(SAC(env.spec, actor_network=network), env, 2, 25)
+    pair = Run(loop, 2, {}).but(seeds=np.array([3, 4], np.int32)).init()
+    for i in range(2):
+        alone = Run(loop, 1, {}).but(seeds=np.array([3 + i], np.int32)).init()
         assert_equal(member(pair, i), member(alone, 0))
 
 

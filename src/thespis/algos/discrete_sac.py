@@ -7,7 +7,7 @@ Options `reduce` mean and `clip_q`: Zhou et al. 2022, https://arxiv.org/abs/2209
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from thespis.algos.soft_actor_critic import SoftActorCritic, State
 from thespis.core import MASK, Metrics, Mode, ThespisError, Transition, has_mask, mean, where
 from thespis.nn.distributions import Categorical
 from thespis.nn.heads import smallest
-from thespis.nn.networks import MLP, Critics, EncodedNetwork
+from thespis.nn.networks import Critics
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 from thespis.xla import fast_random
 
@@ -86,7 +86,7 @@ class DiscreteSAC(SoftActorCritic):
 
     # --- life cycle -------------------------------------------------------------------------
 
-    def make_actor(self, key) -> MLP | EncodedNetwork:
+    def make_actor(self, key) -> Any:
         return self.make_network(key, self.actions)
 
     def make_critics(self, key) -> Critics:

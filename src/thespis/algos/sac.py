@@ -18,7 +18,7 @@ from thespis.algos.presets.sac import PRESETS
 from thespis.algos.soft_actor_critic import SoftActorCritic, State
 from thespis.core import Mean, Metrics, Mode, ThespisError, Transition, mean
 from thespis.nn.distributions import RANGE, LogDerivative, Std, TanhGaussian
-from thespis.nn.networks import MLP, Critics, EncodedNetwork
+from thespis.nn.networks import Critics
 from thespis.nn.train_state import TrainState
 from thespis.tuning.hyper import LogUniform, Uniform, prior
 from thespis.xla import fast_random
@@ -74,7 +74,7 @@ class SAC(SoftActorCritic):
 
     # --- life cycle -------------------------------------------------------------------------
 
-    def make_actor(self, key) -> MLP | EncodedNetwork:
+    def make_actor(self, key) -> Any:
         k_net, k_last = random.split(key)
         actor = self.make_network(k_net, 2 * self.box.size)
         return actor if self.init_w is None else actor.with_last(k_last, self.init_w)

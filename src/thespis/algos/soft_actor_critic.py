@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from thespis.algos.actor_critic import ActorCritic
 from thespis.algos.temperature import Form, alpha_of, init_temperature, update_temperature
-from thespis.nn.networks import MLP, Critics, EncodedNetwork
+from thespis.nn.networks import Critics
 from thespis.nn.train_state import TrainState
 
 
@@ -45,8 +45,8 @@ class SoftActorCritic(ActorCritic):
             reward_stats=self.make_reward_stats(),
         )
 
-    def make_actor(self, key) -> MLP | EncodedNetwork:
-        """Returns a new actor."""
+    def make_actor(self, key) -> Any:
+        """Returns a new actor, as its network builds it."""
         raise NotImplementedError
 
     def make_critics(self, key) -> Critics:

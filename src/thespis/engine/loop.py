@@ -157,17 +157,14 @@ class Loop:
         Its leaves are [members, envs, ...]. Shapes of rows and names of metrics are traced.
         """
 
-        def one(key, hp):
+        def one(_, key, hp):
             k_state, k_env, k_memory = random.split(key, 3)
             state, memory = self.algo.init(k_state, hp), self.algo.memory(k_memory, self.envs)
-            return (
-                state,
-                memory,
-                None if arrived is not None else World(*self.env.reset(k_env, self.envs)),
-            )
+            world = None if arrived is not None else World(*self.env.reset(k_env, self.envs))
+            return None, (state, memory, world)
 
         keys, clock = member_keys(seeds, Stream.INIT, 0), Clock.zero()
-        state, memory, world = jax.vmap(one)(keys, hps)
+        _, (state, memory, world) = self.map_members(one, None, keys, hps)
         shape = (seeds.shape[0], self.envs)
         zeros = jnp.zeros(shape, jnp.int32)
         step = world.arrived if arrived is None else arrived  # pyright: ignore
