@@ -82,6 +82,10 @@ class Results:
         """Arms with all seeds in these environments, or in all."""
         return [arm for arm in self.stage.arms if self.whole(arm, envs or self.stage.envs)]
 
+    def whole_runs(self, env: str) -> list[Run]:
+        """Those of arms with all seeds in the environment."""
+        return [run for arm in self.finished(env) for run in self.runs[arm, env]]
+
     def scores(self, arm: str, points: Sequence[float], axis: str) -> list[np.ndarray]:
         """Of every environment [seeds, points]."""
         found = [self.runs[arm, env] for env in self.stage.envs]
@@ -158,8 +162,9 @@ def reached(found: Results, arm: str, seconds: float) -> bool:
 
 
 def by_environment(found: Results) -> str:
-    """Interquartile means of returns at the last step, over the seeds."""
+    """Interquartile means of returns at the last step, and costs where there are no scores."""
     stage, lines = found.stage, []
+    more = ["CPU-seconds"] if not found.normal else []
     for arm in stage.arms:
         cells = []
         for env in stage.envs:
@@ -169,9 +174,10 @@ def by_environment(found: Results) -> str:
             values = found.returns(arm, env, [stage.steps], "steps")
             low, high = bootstrap(values, iqm) or ([None], [None])
             cells.append(number(float(iqm(values)[0]), low[0], high[0], ",.0f"))
-        if any(found.runs[arm, env] for env in stage.envs):
-            lines.append([f"`{arm}`", *cells])
-    return rows(["arm", *stage.envs], lines)
+        if spent := [run.seconds[-1] for env in stage.envs for run in found.runs[arm, env]]:
+            cost = [f"{np.median(spent):,.0f}"] if more else []
+            lines.append([f"`{arm}`", *cells, *cost])
+    return rows(["arm", *stage.envs, *more], lines)
 
 
 def every_cell(runs: list[Run]) -> str:
@@ -263,7 +269,7 @@ def section(found: Results, docs: Path) -> str:
     parts.append(f"{counted}; {stage.steps:,} steps.")
     if stage.reading:
         parts.append(stage.reading.strip())
-    if any(found.finished(env) for env in stage.envs):
+    if any(len(run.steps) > 1 for env in stage.envs for run in found.whole_runs(env)):
         plot(found, docs / image)
         about = "Interquartile means over seeds, with 95 % intervals."
         parts.append(f"![Returns against steps and CPU-seconds]({image})\n\n{about}")

@@ -352,6 +352,21 @@ def test_an_arm_without_all_its_cells_has_no_score(table, choose, tmp_path):
     assert "| `theirs` | 0." not in text
 
 
+def test_a_stage_without_scores_tells_costs_and_draws_no_curve_of_one_point(tmp_path):
+    path = tmp_path / "table.toml"
+    path.write_text(TABLE.replace("Hopper-v5", "jax:pendulum").replace("10000", "5000"))
+    table, results = Table.read(path), tmp_path / "results"
+    for seed, seconds in enumerate((30.0, 50.0)):
+        cell = Cell(table.arms["ours"], "jax:pendulum", seed, 5000)
+        cell.path(results).parent.mkdir(parents=True, exist_ok=True)
+        learning.save(result(cell, (-150.0,), (seconds,)), cell.path(results))
+    learning_page.write(table, results, tmp_path)
+    text = (tmp_path / "learning.md").read_text()
+    assert "| arm | jax:pendulum | CPU-seconds |" in text
+    assert "| `ours` | -150 (-150 … -150) | 40 |" in text
+    assert "learning-both.png" not in text
+
+
 # --- the table that is there ------------------------------------------------------------------
 
 
