@@ -144,3 +144,12 @@ def test_presets_name_what_exists(Algorithm):
         assert preset["for"]
         Algorithm(spec(Algorithm), **ungrouped(Algorithm, preset.get("algo", {})))
         hyper.check(Algorithm.Hyper, preset.get("hp", {}))
+
+
+@every
+def test_states_begin_with_the_types_that_they_keep(Algorithm):
+    """A number of Python's type would become an array's with the first update: another program."""
+    for name, preset in {"none": {}, **Algorithm.presets}.items():
+        algo = Algorithm(spec(Algorithm), **ungrouped(Algorithm, preset.get("algo", {})))
+        state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())
+        assert not any(x.weak_type for x in jax.tree.leaves(state)), name

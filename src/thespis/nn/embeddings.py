@@ -102,7 +102,7 @@ class EmbeddedCritics(Critics):
         build = lambda k, inputs, outputs: EmbeddedNetwork(k, plain, inputs, outputs, network)
         super().__init__(key, n, (inputs, outputs), build=build)
         self.embedding = embedding
-        self.low, self.high = jnp.asarray(FAR), jnp.asarray(-FAR)
+        self.low, self.high = jnp.float32(FAR), jnp.float32(-FAR)
 
     def bounded(self, value: Array) -> Array:
         """Clips values to the range of targets so far; before any target they are 0."""

@@ -27,7 +27,7 @@ class Scaler(eqx.Module):
 
     @classmethod
     def create(cls, size: int, initial: float, scale: float) -> Scaler:
-        return cls(jnp.full(size, scale), initial / scale)
+        return cls(jnp.full(size, scale, jnp.float32), initial / scale)
 
     def __call__(self, x: Float[Array, "... n"]) -> Float[Array, "... n"]:
         return x * (self.ratio * self.factors).reshape((1,) * (x.ndim - 1) + self.factors.shape)
