@@ -148,7 +148,7 @@ def test_presets_name_what_exists(Algorithm):
 
 @every
 def test_states_begin_with_the_types_that_they_keep(Algorithm):
-    """A number of Python's type would become an array's with the first update: another program."""
+    """The first update makes weak types strong, and would compile its program once more."""
     for name, preset in {"none": {}, **Algorithm.presets}.items():
         algo = Algorithm(spec(Algorithm), **ungrouped(Algorithm, preset.get("algo", {})))
         state = jax.eval_shape(algo.init, random.key(0), algo.Hyper())

@@ -64,10 +64,10 @@ class SAC(SoftActorCritic):
         _ = self.box  # refuses other actions
         if len(self.log_std_range) != 2 or self.log_std_range[0] >= self.log_std_range[1]:
             raise ThespisError(f"log_std_range = {self.log_std_range}: give the lower number first")
-        free = (
+        free_output = (
             self.actor_network.unit in ("none", "hidden") and self.actor_network.body != "simbav2"
         )
-        if self.init_w is not None and not free:
+        if self.init_w is not None and not free_output:
             raise ThespisError(
                 f"init_w = {self.init_w:g}: weights of the actor keep unit length; leave init_w out"
             )
