@@ -1,4 +1,4 @@
-"""Presets of TAAC are the settings of its paper."""
+"""Presets of TAAC are the settings of its paper, and what the learning benchmark chose."""
 
 import pytest
 
@@ -42,3 +42,12 @@ def test_presets_are_the_papers_settings(name):
     assert {key: hp[key] for key in wanted} == wanted
     config = configs.make("taac", {"env": "jax:pendulum", "preset": name, "steps": 200_000})
     assert config.learning_starts == {"locomotion": 50_000, "terrain": 20_000}.get(name, 10_000)
+
+
+def test_preset_fast_is_what_the_learning_benchmark_chose():
+    """The arm `taac+fast` of benchmarks/learning.toml: `locomotion` with other choices."""
+    fast, paper = TAAC.presets["fast"], TAAC.presets["locomotion"]
+    other = {"normalize_observations": True, "critic.norm": "layer", "lr_schedule": "linear"}
+    assert fast["algo"] == paper["algo"] | other | {"batch_size": 128}
+    assert fast["hp"] == paper["hp"] | {"actor_lr": 1e-3, "critic_lr": 1e-3}
+    assert fast["train"] == {"learning_starts": 5000, "updates_per_step": 2}

@@ -1,6 +1,25 @@
-"""Presets of TAAC: all but the first are the settings of its paper."""
+"""Presets of TAAC: all but the first two are the settings of its paper."""
+
+LOCOMOTION = {
+    "for": "the paper's settings for walking robots",
+    "algo": {"stratified": True, "advantage_clip": (0.0, None)},
+    "hp": {"actor_lr": 3e-4, "critic_lr": 3e-4, "alpha_lr": 3e-4, "target_entropy": -1.0},
+    "train": {"learning_starts": 50_000},
+}
 
 PRESETS: dict[str, dict] = {
+    "fast": {  # what the learning benchmark chose, docs/learning.md
+        "for": "fast learning of walking robots on one core: layer norm, two small updates",
+        "algo": {
+            **LOCOMOTION["algo"],
+            "normalize_observations": True,
+            "critic.norm": "layer",
+            "batch_size": 128,
+            "lr_schedule": "linear",
+        },
+        "hp": {**LOCOMOTION["hp"], "actor_lr": 1e-3, "critic_lr": 1e-3},
+        "train": {"learning_starts": 5000, "updates_per_step": 2},
+    },
     "sparse": {
         "for": "small tasks with a goal that is seldom reached and worth about 100",
         "algo": {"batch_size": 64},
@@ -13,12 +32,7 @@ PRESETS: dict[str, dict] = {
         "hp": {"actor_lr": 1e-4, "critic_lr": 1e-4, "alpha_lr": 1e-4},
         "train": {"learning_starts": 10_000, "buffer_size": 100_000},
     },
-    "locomotion": {
-        "for": "the paper's settings for walking robots",
-        "algo": {"stratified": True, "advantage_clip": (0.0, None)},
-        "hp": {"actor_lr": 3e-4, "critic_lr": 3e-4, "alpha_lr": 3e-4, "target_entropy": -1.0},
-        "train": {"learning_starts": 50_000},
-    },
+    "locomotion": LOCOMOTION,
     "terrain": {
         "for": "the paper's settings for walking robots on rough ground, 32 at a time",
         "algo": {"stratified": True, "normalize_rewards": True, "batch_size": 4096, "n_step": 5},
