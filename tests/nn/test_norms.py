@@ -10,7 +10,7 @@ from jax import random
 
 from tests.algos import reference
 from thespis.nn.networks import Critics, Network, fold, project
-from thespis.nn.norms import BatchNorm, batch_norms, with_statistics
+from thespis.nn.norms import BatchNorm, along, batch_norms, layer_norm, with_statistics
 
 BATCH = Network((4, 5), norm="batch", input_norm="batch")
 X = np.random.default_rng(0).normal(2, 3, size=(6, 3)).astype(np.float32)
@@ -134,3 +134,22 @@ def test_batch_norms_fold_into_weights(network):
     np.testing.assert_allclose(normed, folded, rtol=1e-4, atol=1e-5)
     kept = network.norm_place == "after" and network.final_norm != "none"
     assert bool(batch_norms(network_folded)) == kept
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 5)])
+@pytest.mark.parametrize("centred", [True, False])
+def test_gradients_of_layer_and_rms_norm_are_those_of_their_definition(shape, centred):
+    def definition(x, scale, shift):
+        x = x - x.mean(-1, keepdims=True) if centred else x
+        std = jnp.sqrt((x**2).mean(-1, keepdims=True) + (1e-5 if centred else 1e-6))
+        y = x / std * along(scale, x)
+        return y + along(shift, x) if centred else y
+
+    rng = np.random.default_rng(0)
+    x, gradient = rng.normal(2, 3, shape), rng.normal(size=shape)
+    scale, shift = rng.normal(size=(2, 5))
+    args = [jnp.float32(part) for part in (x, scale, shift)]
+    args[2] = args[2] if centred else None
+    (out, pull), (expected, pull_expected) = (jax.vjp(f, *args) for f in (layer_norm, definition))
+    gradient = jnp.float32(gradient)
+    reference_close((out, pull(gradient)), (expected, pull_expected(gradient)))
