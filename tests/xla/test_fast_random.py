@@ -52,7 +52,8 @@ def test_chances_are_as_asked_and_draws_independent(p, shape):
     hits = np.asarray(fast_random.bernoulli(random.key(3), p, shape)).reshape(-1)
     assert hits.dtype == bool
     assert abs(hits.mean() - p) < 5 * np.sqrt(p * (1 - p) / hits.size) + 2**-16
-    for apart in (1, 2, 3, hits.size // 2):  # four draws come from one block
+    # Eight draws that are as far apart as there are blocks come from one block.
+    for apart in (1, 2, 3, hits.size // 2, -(-hits.size // 8)):
         both = (hits[:-apart] & hits[apart:]).mean()
         spread = np.sqrt(p * p * (1 - p * p) / (hits.size - apart))
         assert abs(both - p * p) < 7 * spread + 2**-15

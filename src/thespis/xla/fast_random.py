@@ -64,7 +64,10 @@ def uniform(key: Key, shape: tuple[int, ...], low=0.0, high=1.0) -> Float[Array,
 
 
 def bernoulli(key: Key, p: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
-    """Draws True with probability p, rounded to 1/65536: 64 random bits serve for four draws."""
+    """Draws True with probability p: 64 random bits serve for eight draws.
+
+    The eight share a threshold, p in units of 1/256, which is rounded up as often as makes p exact.
+    """
     return _bernoullis(p, shape)(key)
 
 
@@ -76,22 +79,26 @@ def normal(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
 @cache
 def _bernoullis(p: float, shape: tuple[int, ...]):
     """Returns a function that draws in its own call, for the reason of `_normals`."""
-    n, below = math.prod(shape), np.uint32(round(p * 2**16))
-    m = (n + 3) // 4
+    n, rare = math.prod(shape), min(p, 1 - p)
+    m = (n + 7) // 8
+    every_byte, high_bits = np.uint32(0x01010101), np.uint32(0x80808080)
 
     @no_inline
     def draw(key: Key) -> UInt32[Array, "m"]:
-        """Returns four draws per word, a byte each, so that one loop makes them."""
+        """Returns eight draws per word, a bit of four each: whether a byte is not below."""
         x, y = blocks(key, m) if is_threefry(key) else random.bits(key, (2, m), jnp.uint32)
-        draws = [
-            half < below for word in (x, y) for half in (word & jnp.uint32(0xFFFF), word >> 16)
-        ]
-        first, *others = (draw.astype(jnp.uint32) << (8 * i) for i, draw in enumerate(draws))
-        return sum(others, first)
+        # Multiples of the golden ratio are spread evenly, from a start that the key chooses.
+        spread = jax.lax.iota(jnp.uint32, m) * np.uint32(0x9E3779B1) + random.key_data(key)[-1]
+        below = (np.uint32(round(rare * 2**24)) + (spread >> 16)) >> 16
+        # Four bytes at once: adding 128 - below, at most 128, to seven bits sets the eighth.
+        add = (128 - below) * every_byte
+        above = lambda x: (((x & ~high_bits) + add) | x) & high_bits
+        return above(x) | (above(y) >> 4)
 
     def unpack(words: UInt32[Array, "m"]) -> Bool[Array, "..."]:
-        every = jax.lax.bitcast_convert_type(words, jnp.uint8).reshape(-1)
-        return every[:n].reshape(shape) != 0
+        places = jnp.arange(3, 32, 4, dtype=jnp.uint32)
+        above = ((words[None] >> places[:, None]) & 1).reshape(-1)[:n].reshape(shape)
+        return above == 0 if rare == p else above != 0
 
     return lambda key: unpack(draw(key))
 
