@@ -253,7 +253,8 @@ def plot(found: Results, path: Path) -> None:
             known |= dict(zip(labels, lines, strict=True))
         order = [x for x in stage.arms if x in known]
         handles = [known[x] for x in order]
-        figure.legend(handles, order, loc="outside lower center", ncols=min(len(order), 5))
+        ncols = min(len(order), 5, 2 * len(columns))
+        figure.legend(handles, order, loc="outside lower center", ncols=ncols)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=110, facecolor="white")
         plt.close(figure)
