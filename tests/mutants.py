@@ -318,6 +318,10 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "late = self.updates < (self.renorm or 0)",
         "updates=self.updates + 1":
             "updates=self.updates",
+        "change - (gradient @ weights)[..., None]":
+            "change",
+        "normal * (along_normal @ weights)[..., None]":
+            "0.0",
     }),
     ("nn/heads.py", "tests/nn/test_heads.py", {
         "p * (1 - share)":
@@ -338,8 +342,12 @@ NOTICED: list[tuple[str, str, dict[str, str]]] = [
             "slope * u",
     }),
     ("xla/fast_random.py", "tests/xla/test_fast_random.py", {
-        "draw.astype(jnp.uint32) << (8 * i)":
-            "draw.astype(jnp.uint32) << i",
+        "(spread >> 16)) >> 16":
+            "0) >> 16",
+        "(above(y) >> 4)":
+            "(above(x) >> 4)",
+        "(128 - below) * every_byte":
+            "(127 - below) * every_byte",
     }),
     ("algos/critic_learning.py", "tests/algos/test_switches.py -k numpy", {
         "valid = jnp.concatenate([b.valid, b.valid])":
